@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
     from perfkit.capture.script.marker import step as step
+    from perfkit.errors import CaptureBusyError as CaptureBusyError
+    from perfkit.errors import CaptureError as CaptureError
     from perfkit.errors import ExternalToolError as ExternalToolError
     from perfkit.errors import GateError as GateError
     from perfkit.errors import LaunchEnvironmentError as LaunchEnvironmentError
@@ -71,8 +73,9 @@ if TYPE_CHECKING:
     from perfkit.timeline.merge import merge as merge
 
 _ERRORS: Final = (
-    *("ExternalToolError", "GateError", "LaunchEnvironmentError", "NotATraceError", "PerfkitError", "PluginError"),
-    *("RunError", "StoreError", "TraceError", "UndecidedGateError", "UsageError", "ViewError", "WorkerError"),
+    *("CaptureBusyError", "CaptureError", "ExternalToolError", "GateError", "LaunchEnvironmentError"),
+    *("NotATraceError", "PerfkitError", "PluginError", "RunError", "StoreError", "TraceError", "UndecidedGateError"),
+    *("UsageError", "ViewError", "WorkerError"),
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Comparison": "perfkit.schema.comparison",
@@ -104,6 +107,8 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
 }
 
 __all__ = [
+    "CaptureBusyError",
+    "CaptureError",
     "Comparison",
     "DevicePeaks",
     "ExternalToolError",

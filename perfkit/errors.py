@@ -14,6 +14,8 @@
     ├── PluginError               exit 1  a plug-in that cannot be loaded
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be evaluated
+    ├── CaptureError              exit 1  a capture that is refused, or incomplete
+    │   └── CaptureBusyError              another capture of the run is in progress
     └── RunError                  exit 1  a training run that failed
 
 Every message is one line: what is wrong, where (file, rank, byte or event) and what to do. The command line prints it
@@ -55,6 +57,14 @@ class WorkerError(PerfkitError):
 
 class RunError(PerfkitError):
     """A training run that failed."""
+
+
+class CaptureError(PerfkitError):
+    """A capture of a running job that is refused, or of which something is missing."""
+
+
+class CaptureBusyError(CaptureError):
+    """Another capture of the run is in progress."""
 
 
 class ViewError(PerfkitError):

@@ -4,18 +4,22 @@ Every field is a command-line option and a key of the TOML file. `workloads.data
 the workload's `Config` add theirs.
 """
 
-import re
 from datetime import timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from perfkit.accelerators import device_backends, device_types
+from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
+from perfkit.capture.durations import parse_duration, parse_hang_after
 from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
+    CaptureBytes,
+    Captures,
+    CaptureWhen,
     Detail,
     HangAfter,
     Monitor,
@@ -34,9 +38,6 @@ from perfkit.capture.shared_options import (
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
 from perfkit.schema.manifest import Injection
-
-_UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PipelineName = Literal["none", "gpipe", "1f1b", "interleaved", "zero-bubble", "zbv"]
@@ -151,6 +152,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "10m"
     hang_after: HangAfter = None
     on_hang: OnHang = "report"
+    capture_when: CaptureWhen = ()
+    captures: Captures = DEFAULT_CAPTURES
+    capture_bytes: CaptureBytes = DEFAULT_BYTES
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
@@ -196,7 +200,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.monitor_limit
+        _ = self.hang_after_s, self.capture_rules, self.monitor_limit
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -256,6 +260,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def timeout_delta(self) -> timedelta:
         """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
+
+    @property
+    def capture_rules(self) -> CaptureRules:
+        """When the run records by itself."""
+        return CaptureRules.parse(self.capture_when, self.captures, self.capture_bytes)
 
     @property
     def hang_after_s(self) -> float | None:
@@ -344,32 +353,6 @@ def check_steps(steps: int, schedule: Schedule) -> None:
             f"(skip_first {schedule.skip_first} + wait {schedule.wait} + warmup {schedule.warmup} "
             f"+ active {schedule.active}); use more steps, a shorter --schedule or --no-profile"
         )
-
-
-def parse_duration(text: str, option: str) -> int:
-    """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
-
-    Raises:
-        UsageError: It has no unit, or is not a number.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
-    return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def parse_hang_after(text: str | None) -> float | None:
-    """Return the value of `--hang-after` in s; None if it is not given.
-
-    Raises:
-        UsageError: It is no duration, or shorter than 1s.
-    """
-    if text is None:
-        return None
-    limit_ns = parse_duration(text, "--hang-after")
-    if limit_ns < 10**9:
-        raise UsageError(f"--hang-after {text}: must be at least 1s")
-    return limit_ns / 1e9
 
 
 def parse_injection(text: str) -> Injection:

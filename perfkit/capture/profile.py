@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import torch.distributed as dist
 from msgspec import Struct
 from torch import nn
 
+from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.messages import print_status, print_warning
+from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     manifest_fields_after_failure,
@@ -47,6 +49,9 @@ def profile(
     detail: DetailName = "time",
     monitor: bool = False,
     monitor_bytes: str | None = None,
+    capture_when: Sequence[str] = (),
+    captures: int = DEFAULT_CAPTURES,
+    capture_bytes: str = DEFAULT_BYTES,
 ) -> Iterator[Session]:
     """Record your own training loop; every rank calls it, with or without a process group.
 
@@ -72,9 +77,13 @@ def profile(
         detail: `why` also records what it takes to name causes (Python functions and modules, shapes, allocations).
         monitor: Also write a record of every step of the whole run, as `perfkit.monitor` does.
         monitor_bytes: With `monitor`: size of each rank's file beyond which older steps are summed up, `64MiB`.
+        capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
+            `loader wait > 30 %`, `every=10000`. `perfkit capture FOLDER` asks for coming steps at any time.
+        captures: How many captures conditions may ask for.
+        capture_bytes: Size of all captures beyond which conditions ask for no more.
 
     Raises:
-        UsageError: The schedule or a size is invalid.
+        UsageError: The schedule, a condition or a size is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -90,6 +99,7 @@ def profile(
         device=device,
         monitor_limit=monitor_limit(monitor, monitor_bytes),
         config={"schedule": schedule},
+        rules=CaptureRules.parse(capture_when, captures, capture_bytes),
     )
     with _recorded(loop) as session:
         yield session
@@ -105,6 +115,9 @@ def monitor(
     work: StepWork | None = None,
     device: str | torch.device | None = None,
     monitor_bytes: str | None = None,
+    capture_when: Sequence[str] = (),
+    captures: int = DEFAULT_CAPTURES,
+    capture_bytes: str = DEFAULT_BYTES,
 ) -> Iterator[Session]:
     """Write a record of every step of your own training loop, without a trace; every rank calls it.
 
@@ -123,9 +136,12 @@ def monitor(
         work: As for `perfkit.profile`.
         device: As for `perfkit.profile`.
         monitor_bytes: Size of each rank's file beyond which older steps are summed up, `64MiB`.
+        capture_when: As for `perfkit.profile`: what asks for a trace of coming steps.
+        captures: As for `perfkit.profile`.
+        capture_bytes: As for `perfkit.profile`.
 
     Raises:
-        UsageError: The size is invalid.
+        UsageError: A condition or a size is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -141,6 +157,7 @@ def monitor(
         device=device,
         monitor_limit=monitor_limit(True, monitor_bytes),
         config={},
+        rules=CaptureRules.parse(capture_when, captures, capture_bytes),
     )
     with _recorded(loop) as session:
         yield session
@@ -159,6 +176,7 @@ class _Loop(Struct, frozen=True, kw_only=True):
     device: str | torch.device | None
     monitor_limit: int | None
     config: dict[str, Any]
+    rules: CaptureRules
 
 
 @contextmanager
@@ -185,9 +203,13 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
         source=loop.source,
         monitor_limit=loop.monitor_limit,
     )
-    with _MarkFailed(session, ranks, topology, loop.work, loop.model):
+    agent = CaptureAgent(session, topology, loop.plan, loop.rules)
+    session.after_step = agent.follow
+    with _MarkFailed(session, ranks, topology, loop.work, loop.model, agent):
         session.start()
+        agent.start()
         yield session
+        agent.close()
         session.finish()
         write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=loop.work, model=loop.model)
     ranks.close()
@@ -249,7 +271,9 @@ class _MarkFailed:
         topology: Topology,
         work: StepWork | None,
         model: nn.Module | None,
+        agent: CaptureAgent,
     ) -> None:
+        self._agent = agent
         self._session = session
         self._ranks = ranks
         self._topology = topology
@@ -262,6 +286,7 @@ class _MarkFailed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
+        self._agent.close(failed=True)
         rank = self._ranks.rank
         record_failure(
             self._session.folder,

@@ -31,6 +31,15 @@ OnHang = Annotated[
     Literal["report", "end"],
     Meta(description="What follows then: report and go on, as a slow step is no hang; or end the run."),
 ]
+CaptureWhen = Annotated[
+    tuple[str, ...],
+    Meta(
+        description="Also record the steps after one in which this begins to hold: 'step > 1.5x median', "
+        "'loader wait > 30 %' or every=10000; repeatable. See docs/capture.md."
+    ),
+]
+Captures = Annotated[int, Meta(ge=0, description="Captures that --capture-when may make, at most.")]
+CaptureBytes = Annotated[str, Meta(description="Size of all captures beyond which --capture-when makes no more.")]
 RunName = Annotated[str | None, Meta(description="Name of the run [default: workload, source, ranks and time].")]
 
 Monitor = Annotated[

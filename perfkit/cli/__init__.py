@@ -35,6 +35,7 @@ class Row(NamedTuple):
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("Record", "perfkit.cli.recording.run:app", "Train a workload or a script; record one trace per rank."),
     "sweep": Row("Record", "perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "capture": Row("Record", "perfkit.cli.capture:app", "Record coming steps of a run that is in progress."),
     "analyze": Row("Analyse", "perfkit.cli.analyze:app", "Show where the time of each step went."),
     "whatif": Row("Analyse", "perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
     "diagnose": Row("Analyse", "perfkit.cli.diagnose:app", "Show which rank keeps the others waiting, and where."),

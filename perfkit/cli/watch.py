@@ -36,7 +36,7 @@ def watch(
     Shows what the monitor logs (`perfkit run --monitor`, `perfkit.monitor()`), of one or more runs, also from another
     machine with the same file system. Reads only what was appended.
 
-    Keys: q quit, p pause, s sort.
+    Keys: q quit, p pause, s sort, c take a trace of the next steps (`perfkit capture`; of one run).
 
     \b
     perfkit watch traces/my-run

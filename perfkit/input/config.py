@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from perfkit.capture.config import RunConfig, parse_duration
+from perfkit.capture.config import RunConfig
+from perfkit.capture.durations import parse_duration
 from perfkit.capture.shared_options import TIMEOUT
 from perfkit.errors import UsageError
 from perfkit.schema.benchmark.input import InputSeries

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from perfkit.capture.config import parse_duration
+from perfkit.capture.durations import parse_duration
 from perfkit.errors import UsageError
 from perfkit.planning.check import check_run
 from perfkit.planning.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates

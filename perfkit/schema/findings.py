@@ -64,6 +64,8 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "missing_traces": "Traces listed in run.json are missing or unreadable.",
     "run_failed": "The run failed.",
     "run_unfinished": "The run has not finished, or was killed.",
+    "captured_after_condition": "A condition of --capture-when asked for the trace, in a step before those recorded.",
+    "incomplete_capture": "A rank has recorded fewer steps of a capture than planned, or none.",
     "not_compiled": "Compilation was requested, but no graph was compiled.",
     "compilation_recorded": "torch compiled during recorded steps, so their times include compilation.",
     "oversubscribed": "CPU ranks use more threads than their host has cores.",

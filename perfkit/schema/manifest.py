@@ -95,7 +95,9 @@ class World(Struct, frozen=True, kw_only=True):
     """Ranks per node, by node rank."""
 
 
-FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "step_log"]
+FileKind = Literal[
+    "trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "earlier_steps", "step_log"
+]
 FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 
 
@@ -158,6 +160,23 @@ class FileBandwidth(Struct, frozen=True, kw_only=True):
     """Share of it that was already in the page cache; None if the system does not report it."""
 
 
+class CaptureRecord(Struct, frozen=True, kw_only=True):
+    """A capture: coming steps that were recorded while the run was in progress, in a folder of their own."""
+
+    condition: str | None = None
+    """The condition of `--capture-when` that asked for it; None if a person did."""
+    reason: str | None = None
+    """What the condition saw."""
+    first_step: int
+    """The first recorded step; `step_kinds` and the steps of `ranks` begin one before it, with a warm-up step."""
+    steps: int
+    """Recorded steps, as planned."""
+    ranks: list[int]
+    """The ranks that were to record."""
+    problems: dict[int, str] = {}
+    """Ranks that have recorded fewer steps, or none, and why."""
+
+
 class RunManifest(Struct, frozen=True, kw_only=True):
     """`run.json`."""
 
@@ -203,3 +222,5 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}
     """Fields here and in `ranks` that are None or empty because they are unknown, with the reason."""
     files: list[TraceFile] = []
+    capture: CaptureRecord | None = None
+    """None unless this is a capture of a run that was in progress."""

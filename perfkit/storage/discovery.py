@@ -1,8 +1,8 @@
 """Find the runs and traces under the paths that a user gives.
 
-A folder with a manifest is a run that perfkit recorded. Any other folder with traces is a run that another program
-recorded. Folders are searched recursively, so a folder of run folders is all of them. Files that are named one by one
-are grouped into one run per folder.
+A folder with a manifest is a run that perfkit recorded; the captures in it are runs only if they are given. Any other
+folder with traces is a run that another program recorded. Folders are searched recursively, so a folder of run folders
+is all of them. Files that are named one by one are grouped into one run per folder.
 """
 
 import os
@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
-from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
+from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME, is_capture
 from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json"})
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
-_OTHERS = (".speedscope.json", ".hang.json")
+_OTHERS = (".speedscope.json", ".hang.json", ".earlier_steps.json")
 
 
 class RunLocation(NamedTuple):
@@ -161,6 +161,8 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
         skipped = tuple(path.name for path, is_file in zip(candidates, are_files, strict=True) if not is_file)
         all_skipped.extend(skipped)
         has_manifest = MANIFEST_NAME in files
+        if has_manifest:
+            subfolders[:] = [name for name in subfolders if not is_capture(name)]
         if here not in seen and (traces or has_manifest or any(map(is_step_log, files))):
             any_found = True
             yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped)

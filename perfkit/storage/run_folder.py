@@ -10,6 +10,8 @@
                  rank<R>.nccl.log                                            --nccl-debug
                  rank<R>.steps                                               --monitor
                  rank<R>.hang.json, hang.json   only if no step ended for long: what each rank did, the diagnosis
+                 capture-<N>                    steps recorded on demand, a folder like that of a run, with
+                                                rank<R>.earlier_steps.json: how long the steps before them took
                  failure.json                   only after a failure: the first failed rank and the reason
 """
 
@@ -43,11 +45,18 @@ _KINDS: Final[dict[str, FileKind]] = {
     "pyinstrument.txt": "python_profile",
     "memory.pickle": "memory_snapshot",
     "nccl.log": "nccl_log",
+    "earlier_steps.json": "earlier_steps",
     "steps": "step_log",
 }
 _SUFFIXES = "|".join(re.escape(suffix) for suffix in _KINDS)
 _STATE = re.compile(rb'^  "state": (?P<value>"(?:running|completed)")', re.MULTILINE)
+_CAPTURE = re.compile(r"capture-\d{1,9}")
 _FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<suffix>{_SUFFIXES})")
+
+
+def is_capture(name: str) -> bool:
+    """Return whether a folder in a run's folder is named like a capture."""
+    return _CAPTURE.fullmatch(name) is not None
 
 
 def create_run_folder(trace_dir: Path, name: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from perfkit.capture.config import parse_duration
+from perfkit.capture.durations import parse_duration
 from perfkit.capture.mesh import parse_mesh
 from perfkit.errors import UsageError
 from perfkit.schema.sweep import ScalingKind

@@ -41,11 +41,15 @@ SORTS: Final[dict[str, Callable[[RankNow], float]]] = {
 }
 """Orders of the table of ranks, by name."""
 KEYS: Final = "q quit   p pause   s sort"
+TRACE_KEY: Final = "   c take a trace"
 
 
-def draw(views: Sequence[RunView], width: int, height: int, sort: str, *, paused: bool, keys: bool) -> Group:
-    """Return a frame of at most `height` lines of `width` columns."""
-    footer = [_footer(sort, paused=paused)] if keys else []
+def draw(
+    views: Sequence[RunView], width: int, height: int, sort: str, *, paused: bool, keys: bool, trace: str = ""
+) -> Group:
+    """Return a frame of at most `height` lines of `width` columns; `trace` is what is said of a trace that is taken."""
+    footer = [Text(escape_unprintable(trace), "bold")] if trace else []
+    footer += [_footer(sort, paused=paused, trace=len(views) == 1)] if keys else []
     room = max(1, (height - len(footer)) // max(1, len(views)))
     lines = [line for view in views for line in _run(view, width, room, sort)]
     for line in [*lines, *footer]:
@@ -53,8 +57,8 @@ def draw(views: Sequence[RunView], width: int, height: int, sort: str, *, paused
     return Group(*lines[: max(1, height - len(footer))], *footer)
 
 
-def _footer(sort: str, *, paused: bool) -> Text:
-    line = Text(f"{KEYS}   sorted by: {sort}", "dim")
+def _footer(sort: str, *, paused: bool, trace: bool) -> Text:
+    line = Text(f"{KEYS}{TRACE_KEY if trace else ''}   sorted by: {sort}", "dim")
     return line.append("   PAUSED", "bold yellow") if paused else line
 
 

@@ -11,6 +11,7 @@ from rich.live import Live
 from perfkit.watch.follow import RunFollower
 from perfkit.watch.frame import SORTS, draw
 from perfkit.watch.keyboard import Wait, pressed_keys
+from perfkit.watch.trace_request import TraceRequest
 from perfkit.watch.view import RunView, find_events, view
 
 _SHORTEST_S: Final = 1.0
@@ -36,6 +37,7 @@ class Watch:
         self._views: list[RunView] = []
         self._events: list[list[str]] = [[] for _ in self.runs]
         self._next_read = self._next_events = 0.0
+        self._trace: TraceRequest | None = None
 
     def read(self) -> None:
         """Read what is new, if it is time to and the view is not paused."""
@@ -63,7 +65,16 @@ class Watch:
         if key == "s":
             orders = list(SORTS)
             self.sort = orders[(orders.index(self.sort) + 1) % len(orders)]
+        if key == "c" and len(self.runs) == 1 and (self._trace is None or self._trace.is_over):
+            self.close()
+            self._trace = TraceRequest(self.runs[0].folder)
         return key not in {"q", "\x1b"}
+
+    def close(self) -> None:
+        """Withdraw the request for a trace, if there is one that has not been recorded."""
+        if self._trace is not None:
+            self._trace.stop()
+            self._trace = None
 
     def show(self, console: Console) -> None:
         """Print one frame, as high as it needs to be."""
@@ -81,12 +92,17 @@ class Watch:
                         return
             except KeyboardInterrupt:
                 return
+            finally:
+                self.close()
 
     def _frame(self, console: Console) -> Group:
-        return draw(self._views, console.width, console.height, self.sort, paused=self.paused, keys=True)
+        said = self._trace.message() if self._trace else ""
+        return draw(self._views, console.width, console.height, self.sort, paused=self.paused, keys=True, trace=said)
 
     def _wait(self, wait: Wait) -> bool:
         """Wait for a key or the time of the next frame; return whether to go on."""
         seconds = 3600.0 if self.paused else max(0.05, self._next_read - time.monotonic())
+        if self._trace is not None and not self._trace.is_over:
+            seconds = min(seconds, _SHORTEST_S)
         key = wait(seconds)
         return self.press(key) if key else True

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.schema.common import Finding
-from perfkit.schema.manifest import RunManifest
+from perfkit.schema.manifest import CaptureRecord, RunManifest
 from perfkit.schema.rank import RankReport
 from perfkit.util.formatting import duration, ranges
 
@@ -98,6 +98,15 @@ def _uneven_steps(ranks: list[RankReport]) -> list[Finding]:
     return [Finding(code="uneven_steps", severity="warning", message=message, rank=few)]
 
 
+def _capture_findings(capture: CaptureRecord) -> Iterable[Finding]:
+    if capture.reason is not None:
+        message = f"recorded because {capture.reason} (--capture-when '{capture.condition}'); the trace begins later"
+        yield Finding(code="captured_after_condition", severity="info", message=message)
+    for rank, problem in capture.problems.items():
+        message = f"this capture is incomplete: rank {rank}: {problem}"
+        yield Finding(code="incomplete_capture", severity="warning", message=message, rank=rank)
+
+
 def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Finding]:
     absent = [file for file in manifest.files if file.kind == "trace" and file.path not in present]
     if absent:
@@ -114,6 +123,8 @@ def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Fin
         yield Finding(code="run_unfinished", severity="warning", message=message)
     yield from oversubscription(manifest.ranks)
     yield from compile_findings(manifest.compiled, manifest.step_kinds)
+    if manifest.capture is not None:
+        yield from _capture_findings(manifest.capture)
     for fault in manifest.injections:
         who = "every rank" if fault.rank is None else f"rank {fault.rank}"
         message = f"a delay of {duration(fault.delay_ns)} was injected into {fault.phase} of {who} (--inject)"

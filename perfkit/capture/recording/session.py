@@ -97,6 +97,7 @@ class Session:
         mesh: Size of each dimension of the mesh of ranks, outermost first, for the trace's header.
         injections: Delays to inject into phases of this rank.
         recorders: Further profilers that record the same steps.
+        first_step: Number of the first step, by which the schedule counts too.
         monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
     """
 
@@ -113,9 +114,12 @@ class Session:
         mesh: Mapping[str, int] | None = None,
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),
+        first_step: int = 0,
         monitor_limit: int | None = None,
     ) -> None:
         self.folder = folder
+        self._first_step = first_step
+        self._is_beside = False  # else it must not stop what the other session still needs
         self._recorders = list(recorders)
         self._ranks = ranks
         self._device = device
@@ -154,6 +158,8 @@ class Session:
         """Kind of each completed step."""
         self.writing = False
         """Whether a cycle is being written."""
+        self.kind_in_progress: StepKind | None = None
+        """What a capture makes of the step in progress; None without one."""
         self.after_step: Callable[[], None] | None = None
         """Called when a step has ended, after everything else that is done then."""
         self.pipeline: RecordedPipeline | None = None
@@ -165,9 +171,19 @@ class Session:
         return self._ranks.rank
 
     @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._ranks.world_size
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host does the work itself: nothing waits for a device."""
+        return self._device.type == "cpu"
+
+    @property
     def steps(self) -> int:
-        """Number of completed steps."""
-        return len(self.kinds)
+        """Number of the step in progress; that of completed steps, if the first one is 0."""
+        return self._first_step + len(self.kinds)
 
     @property
     def recording(self) -> bool:
@@ -176,11 +192,11 @@ class Session:
 
     def start(self) -> None:
         """Begin the first step."""
-        self._ranks.current_activity = "step 0"
+        self._ranks.current_activity = f"step {self.steps}"
         if self.monitor is not None:
             self.monitor.install()
             self.monitor.open(self.folder, self._ranks.rank, self._ranks.world_size, self._device)
-        self._prepare_step(0)
+        self._prepare_step(self.steps)
         self._begin_clock()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
@@ -233,10 +249,10 @@ class Session:
         step = self.steps
         self._clock.end(self.pauses.total_ns - self._paused_ns)
         if self.monitor is not None:
-            self.monitor.end_step(step, step_kind(self._schedule, step), loss)
+            self.monitor.end_step(step, self._kind(step), loss)
         self._paused_ns = self.pauses.total_ns
         self._mark_end()
-        self.kinds.append(step_kind(self._schedule, step))
+        self.kinds.append(self._kind(step))
         self.load_ns.append(self._waited_ns)
         self._losses.add(loss)
         self._waited_ns = 0
@@ -270,7 +286,8 @@ class Session:
                 self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
-        self._loaders.stop()
+        if not self._is_beside:
+            self._loaders.stop()
         if self.monitor is not None:
             self.monitor.close()
 
@@ -292,6 +309,27 @@ class Session:
             loss=self._losses.values(count),
             pauses=self.pauses.all(),
         )
+
+    def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Session":
+        """Return a session that records steps of the same run into another folder, as this one does."""
+        workload, source = self._names
+        session = Session(
+            ranks,
+            self._device,
+            folder,
+            schedule,
+            options=self._options,
+            workload=workload,
+            source=source,
+            mesh=self._mesh,
+            first_step=first_step,
+        )
+        session.pauses, session.pipeline, session._is_beside = self.pauses, self.pipeline, True
+        return session
+
+    def _kind(self, step: int) -> StepKind:
+        kind = step_kind(self._schedule, step)
+        return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
 
     def _begin_clock(self) -> None:
         self._clock.begin()

@@ -4,12 +4,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perfkit.capture.config import parse_duration, parse_hang_after
+from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
+from perfkit.capture.durations import parse_duration, parse_hang_after
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.script.step_rule import StepRule
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
+    CaptureBytes,
+    Captures,
+    CaptureWhen,
     Detail,
     HangAfter,
     Monitor,
@@ -59,6 +63,9 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = "60s"
     hang_after: HangAfter = None
     on_hang: OnHang = "report"
+    capture_when: CaptureWhen = ()
+    captures: Captures = DEFAULT_CAPTURES
+    capture_bytes: CaptureBytes = DEFAULT_BYTES
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
 
@@ -74,9 +81,17 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.monitor_limit
+        _ = self.hang_after_s, self.capture_rules, self.monitor_limit
+        self._refuse_unknown_waits()
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)
+
+    def _refuse_unknown_waits(self) -> None:
+        for condition in self.capture_rules.conditions:
+            if condition.kind == "loader" and not self.monitor:
+                raise UsageError(
+                    f"--capture-when '{condition.text}' needs --monitor, which times how long a script waits for data"
+                )
 
     @property
     def plan(self) -> Schedule:
@@ -87,6 +102,11 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def step_rule(self) -> StepRule:
         """What ends a step."""
         return StepRule.parse(self.step_on)
+
+    @property
+    def capture_rules(self) -> CaptureRules:
+        """When the run records by itself."""
+        return CaptureRules.parse(self.capture_when, self.captures, self.capture_bytes)
 
     @property
     def hang_after_s(self) -> float | None:

@@ -27,6 +27,7 @@ from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
+from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
@@ -60,6 +61,7 @@ from perfkit.capture.script.script_topology import script_topology
 from perfkit.capture.script.step_counter import StepCounter
 from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
 from perfkit.errors import RunError
+from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
 
 TIMED_AFTER: Final = 100
@@ -73,6 +75,7 @@ class _Recording(msgspec.Struct, frozen=True):
     ranks: ScriptRankGroup
     topology: Topology
     hangs: ScriptHangWatch
+    captures: CaptureAgent
 
     @property
     def can_wait_for_device(self) -> bool:
@@ -115,6 +118,8 @@ class ScriptRecorder:
         self._first_ns = 0
         self._busy = False
         self._over = False
+        self._captured_kind: StepKind | None = None
+        """What a capture makes of the step in progress."""
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
         self._recording: _Recording | None = None
@@ -158,6 +163,7 @@ class ScriptRecorder:
             recording.record_failure(error or RunError("ended"))
             return
         with self._errors_contained():
+            recording.captures.close(failed=error is not None)
             self._stop(recording, error)
             self._finish(recording, error)
 
@@ -206,10 +212,13 @@ class ScriptRecorder:
             self._on_error(error)
         else:
             if ended:
-                self._monitor.end_step("plain" if self._over else step_kind(self._schedule, self._monitor.steps))
+                own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
+                self._monitor.end_step(self._captured_kind or own)
             if ended and not self._over:
                 self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
                 self._end_step()
+            elif ended and self._recording is not None:
+                self._end_unrecorded_step(self._recording)
             if ended and self._recording is not None:
                 self._recording.hangs.step_ended()
             if ended:
@@ -223,7 +232,26 @@ class ScriptRecorder:
                 self._leave_record(recording)
             if recording.session.steps > self._schedule.steps + TIMED_AFTER:
                 self._stop(recording, None)
-            self._annotate(recording.session.recording)
+            self._annotate(recording.session.recording or recording.captures.annotates)
+
+    def _end_unrecorded_step(self, recording: _Recording) -> None:
+        """End a step after the schedule, which only a capture may record."""
+        self._busy = True  # a capture's profiler is none of the script's own
+        try:
+            self._follow(recording.captures)
+        finally:
+            self._busy = False
+        if self._captured_kind is not None:
+            self._annotate(recording.captures.annotates)
+        if self._captured_kind == "cold":
+            stop_watching_loaders()
+
+    def _follow(self, captures: CaptureAgent) -> None:
+        """Let a capture record the step that begins."""
+        load_ns = self._monitor.last_load_ns
+        self._captured_kind = captures.step_ended(self._counter.count, load_ns)
+        if self._recording is not None:
+            self._recording.session.kind_in_progress = self._captured_kind
 
     def _annotate(self, enabled: bool) -> None:
         """Annotate forward and backward passes from now on, or no more."""
@@ -244,6 +272,8 @@ class ScriptRecorder:
         self._give_up(error)
 
     def _on_other_profiler(self) -> None:
+        if self._recording is not None and not self._busy and os.getpid() == self._pid:
+            self._recording.captures.abandon("the script began to use a profiler of its own")
         if self._busy or self._over or os.getpid() != self._pid:
             return
         self._outcome.explained = True
@@ -277,12 +307,15 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
+        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules)
         self._monitor.open(session, folder, ranks.world_size, device)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
-        self._recording = _Recording(session, ranks, topology, hangs)
+        self._recording = _Recording(session, ranks, topology, hangs, captures)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
         session.start()
+        session.after_step = lambda: self._follow(captures)
+        captures.start()
         return self._recording
 
     def _describe_run(self) -> RunDescription:
@@ -379,6 +412,7 @@ class ScriptRecorder:
         if recording is None:
             stop_watching_loaders()
             return
+        recording.captures.close(failed=True)
         with suppress(Exception):  # what is broken stays broken
             recording.ranks.stop_waiting()
             recording.session.discard()

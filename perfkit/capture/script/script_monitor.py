@@ -11,6 +11,7 @@ from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
+from perfkit.schema.monitor.columns import UNKNOWN
 from perfkit.schema.per_run.pauses import PausePhase
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.end_step(self.steps, kind, self.monitor.losses.get())
         self.steps += 1
+
+    @property
+    def last_load_ns(self) -> int | None:
+        """How long the last step waited for its batch; None if unknown."""
+        last = self.monitor.recent[-1].data_ns if self.monitor is not None and self.monitor.recent else UNKNOWN
+        return None if last == UNKNOWN else last
 
     def begin_step(self) -> None:
         """Begin the next step."""

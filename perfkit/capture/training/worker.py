@@ -24,6 +24,7 @@ from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
 from perfkit.capture.messages import print_warning
+from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -153,7 +154,13 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
-    guard.stop = session.discard
+    agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
+
+    def stop() -> None:
+        agent.close(failed=True)
+        session.discard()
+
+    guard.stop = stop
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
@@ -163,11 +170,18 @@ def _train(
     if job.run.checkpoint_interval:
         between.append(Checkpoints(job.run, ranks, folder).after_step)
     follow_forks()
-    hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
-    session.after_step = hangs.step_ended
+    hangs = _hang_watch(job, ranks, session, agent, dict(enumerate(places)))
+
+    def after_step() -> None:
+        agent.follow()
+        hangs.step_ended()
+
+    session.after_step = after_step
+    agent.start()
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show, between)
     hangs.stop()
+    agent.close()
     session.finish()
     bandwidth = _file_bandwidth(ranks, paths[0])
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
@@ -189,7 +203,7 @@ def _train(
     )
 
 
-def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Places) -> StepWatch:
+def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent, places: Places) -> StepWatch:
     reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: absent_ranks(places), lambda: places)
     return StepWatch(
         session.folder,
@@ -198,7 +212,7 @@ def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Pla
         job.run.hang_after_s,
         reporter.report,
         reporter.end_with_others,
-        is_busy=lambda: session.writing or session.pauses.in_progress,
+        is_busy=lambda: session.writing or agent.writing or session.pauses.in_progress,
         absent=lambda: absent_ranks(places),
     )
 

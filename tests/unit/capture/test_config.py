@@ -3,7 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.capture.config import RunConfig, parse_duration, parse_injection
+from perfkit.capture.config import RunConfig, parse_injection
+from perfkit.capture.durations import parse_duration
 from perfkit.capture.schedule import Schedule, default_steps, step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError

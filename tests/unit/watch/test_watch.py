@@ -167,3 +167,20 @@ def test_a_folder_that_vanished_is_no_end(tmp_path: Path) -> None:
     run = RunFollower(tmp_path / "gone")
     run.read()
     assert "cannot read" in _drawn(run)[0]
+
+
+def test_of_several_runs_no_trace_is_taken(tmp_path: Path) -> None:
+    watch = Watch([write_run(tmp_path / name, own_times(1, 60)) for name in ("first", "second")], "late")
+    assert watch.press("c")
+    assert watch._trace is None
+
+
+@pytest.mark.slow
+def test_what_hinders_a_trace_is_shown(tmp_path: Path) -> None:
+    watch = Watch([write_run(tmp_path, own_times(1, 60))], "late")
+    assert watch.press("c")
+    assert watch._trace is not None
+    assert watch._trace._process.wait(timeout=60) != 0
+    assert "run.json" in watch._trace.message()
+    watch.close()
+    assert watch._trace is None

@@ -1,0 +1,35 @@
+"""Durations that users write: `60ms`, `1.5s`, `10m`."""
+
+import re
+from typing import Final
+
+from perfkit.errors import UsageError
+
+_UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
+
+    Raises:
+        UsageError: It has no unit, or is not a number.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
+    return round(float(match[1]) * _UNITS_NS[match[2]])
+
+
+def parse_hang_after(text: str | None) -> float | None:
+    """Return the value of `--hang-after` in s; None if it is not given.
+
+    Raises:
+        UsageError: It is no duration, or shorter than 1s.
+    """
+    if text is None:
+        return None
+    limit_ns = parse_duration(text, "--hang-after")
+    if limit_ns < 10**9:
+        raise UsageError(f"--hang-after {text}: must be at least 1s")
+    return limit_ns / 1e9

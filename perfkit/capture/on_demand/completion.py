@@ -1,0 +1,103 @@
+"""Finishes a capture: its manifest, and the name under which it is found. Any rank does so that is the last."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from perfkit.capture.on_demand.mailbox import Done, Mailbox, Plan, Slot
+from perfkit.errors import StoreError
+from perfkit.schema.manifest import CaptureRecord, RunManifest
+from perfkit.storage.run_folder import MANIFEST_NAME, list_files, read_manifest, write_manifest
+
+
+def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
+    """Finish a capture once all of its ranks are done.
+
+    Args:
+        slot: The capture.
+        absent: Finish it without the ranks that are not done, for this reason.
+
+    Returns:
+        Its folder, if this process has finished it.
+
+    Raises:
+        StoreError: The manifest cannot be written.
+    """
+    plan = slot.plan()
+    if plan is None or not slot.exists():
+        return None
+    if absent is None and not slot.ranks_with("done") >= set(plan.ranks):
+        return None
+    done = slot.done(set(plan.ranks))
+    missing = dict.fromkeys(set(plan.ranks) - done.keys(), absent or "what it has recorded cannot be read")
+    if missing and absent is None:  # another process is finishing it
+        return None
+    problems = {rank: one.problem for rank, one in done.items() if one.problem is not None} | missing
+    if not any(one.steps for one in done.values()):
+        _give_up(slot, {str(rank): problem for rank, problem in sorted(problems.items())})
+        return None
+    if not (slot.folder / MANIFEST_NAME).exists():
+        write_manifest(slot.folder, _manifest(slot, plan, done, problems))
+    return _publish(slot)
+
+
+def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int, str]) -> RunManifest:
+    """Return the manifest: that of the run, with what was measured in the captured steps."""
+    run = read_manifest(slot.run_folder)
+    request = slot.request()
+    records = [one.record for _, one in sorted(done.items()) if one.record is not None]
+    kinds = max((one.kinds for one in done.values()), key=len)
+    common = min((len(record.step_wall_ns) for record in records), default=0)
+    unknown = {name: why for name, why in run.unknown.items() if name != "ranks"}
+    return RunManifest(
+        run=slot.target.name,
+        state="completed",
+        workload=run.workload,
+        source=run.source,
+        started_at=run.started_at,
+        config=run.config,
+        versions=run.versions,
+        commit=run.commit,
+        backend=run.backend,
+        device=run.device,
+        world=run.world,
+        mesh=run.mesh,
+        batch_size=run.batch_size,
+        injections=run.injections,
+        step_kinds=kinds[:common],
+        ranks=records,
+        unknown=unknown,
+        files=list_files(slot.folder),
+        capture=CaptureRecord(
+            condition=None if request is None else request.condition,
+            reason=None if request is None else request.reason,
+            first_step=plan.first_step,
+            steps=plan.steps,
+            ranks=plan.ranks,
+            problems=dict(sorted(problems.items())),
+        ),
+    )
+
+
+def _give_up(slot: Slot, reasons: dict[str, str]) -> None:
+    """Say why nothing was recorded, to the person who waits for it."""
+    request = slot.request()
+    if request is not None and request.condition is None:
+        with contextlib.suppress(StoreError):  # withdrawn meanwhile
+            slot.write_reasons(reasons)
+    else:
+        slot.remove()
+        Mailbox(slot.run_folder).remove_if_over()
+
+
+def _publish(slot: Slot) -> Path | None:
+    """Give the capture its name; returns None if another process was quicker."""
+    for path in slot.folder.glob(".*"):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    try:
+        slot.folder.rename(slot.target)
+    except OSError:
+        return None
+    Mailbox(slot.run_folder).remove_if_over()
+    return slot.target

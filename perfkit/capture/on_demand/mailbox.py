@@ -1,0 +1,250 @@
+"""The folder `.captures` of a run that is in progress, through which captures are asked for and agreed on.
+
+::
+
+    traces/<run>/.captures/open.json                      the run takes requests; the process of rank 0
+                           capture-3/.request.json        what is asked for; the one who makes the folder may ask
+                                     .rank<R>.at.json     the step at which a rank is, or why it refuses
+                                     .plan.json           the steps that all ranks record
+                                     .rank<R>.done.json   what a rank has recorded, after its files
+                                     .nothing.json        why nothing was recorded
+                                     rank<R>.json.gz      traces, as in a run's folder
+
+A capture is finished by renaming its folder to `traces/<run>/capture-3`, and withdrawn by removing it. So it works on
+any file system that the ranks share, whoever started them. Each file is written atomically, by one process.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from perfkit.errors import StoreError
+from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.util.atomic_write import atomic_write
+from perfkit.util.json_decoding import decode_json
+from perfkit.util.regular_file import read_regular
+
+MAILBOX_NAME: Final = ".captures"
+_OPEN_NAME: Final = "open.json"
+_CAPTURE: Final = re.compile(r"capture-(\d{1,9})")
+_MOST_BYTES: Final = 1 << 20
+_RECENT_S: Final = 3.0
+"""File systems date changes to a few milliseconds or a second: after a recent one there may be another."""
+
+T = TypeVar("T")
+
+
+class OpenMark(Struct, frozen=True, kw_only=True):
+    """Says that the run takes requests."""
+
+    place: str
+    """Host and pid namespace of rank 0; empty if unknown."""
+    pid: int
+    poll_s: float
+    """How often ranks look for requests."""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """Asks for a capture."""
+
+    steps: int
+    identifier: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    """Distinguishes it from one that was withdrawn, whose number is free again."""
+    ranks: list[int] | None = None
+    """None: all."""
+    condition: str | None = None
+    """The condition that asks, None for a person."""
+    reason: str | None = None
+    """What the condition saw."""
+    first_step: int | None = None
+    """Record from this step, or as many periods later as it takes; None: as early as possible."""
+    period: int | None = None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Where a rank is."""
+
+    rank: int
+    step: int
+    """The step in progress."""
+    step_ns: int | None
+    """Median of its last steps; None if no step has ended."""
+    free_until: int | None = None
+    """The last step before the run's own schedule records again; None if it does not."""
+    refusal: str | None = None
+    """Why the rank cannot record."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What all ranks record."""
+
+    first_step: int
+    steps: int
+    ranks: list[int]
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """What a rank has recorded."""
+
+    record: RankRecord | None = None
+    kinds: list[StepKind] = []
+    steps: int = 0
+    """Steps in its trace."""
+    problem: str | None = None
+    """Why there are fewer than planned."""
+
+
+class Slot:
+    """The files of one capture that is in progress."""
+
+    def __init__(self, run_folder: Path, number: int) -> None:
+        self.run_folder = run_folder
+        self.number = number
+        self.folder = run_folder / MAILBOX_NAME / f"capture-{number}"
+        self.target = run_folder / f"capture-{number}"
+
+    def exists(self) -> bool:
+        """Whether the capture is in progress: neither finished nor withdrawn."""
+        return self.folder.is_dir()
+
+    def write(self, name: str, message: Struct) -> None:
+        """Write a message.
+
+        Raises:
+            StoreError: It cannot be written, or the capture has been withdrawn.
+        """
+        with atomic_write(self.folder / name) as stream:
+            stream.write(msgspec.json.encode(message))
+
+    def read(self, name: str, kind: type[T]) -> T | None:
+        """Return a message; None if it is not there, or damaged."""
+        try:
+            return decode_json(read_regular(self.folder / name, most_bytes=_MOST_BYTES), kind)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def request(self) -> Request | None:
+        """Return what is asked for; None before it is written."""
+        return self.read(".request.json", Request)
+
+    def plan(self) -> Plan | None:
+        """Return the plan; None before it is written."""
+        return self.read(".plan.json", Plan)
+
+    def names(self) -> set[str]:
+        """Return the names of all messages: listing a folder shows new files on a network file system too."""
+        try:
+            return {entry.name for entry in os.scandir(self.folder)}
+        except OSError:
+            return set()
+
+    def answers(self, ranks: set[int]) -> dict[int, Answer]:
+        """Return the answers of those ranks that have answered."""
+        return self._by_rank("at", Answer, ranks)
+
+    def done(self, ranks: set[int]) -> dict[int, Done]:
+        """Return what those ranks have recorded that are done."""
+        return self._by_rank("done", Done, ranks)
+
+    def ranks_with(self, what: str) -> set[int]:
+        """Return the ranks that have left a message: `at` or `done`."""
+        found = (re.fullmatch(rf"\.rank(\d{{1,9}})\.{what}\.json", name) for name in self.names())
+        return {int(match[1]) for match in found if match}
+
+    def write_reasons(self, reasons: dict[str, str]) -> None:
+        """Say why nothing was recorded, by rank.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        with atomic_write(self.folder / ".nothing.json") as stream:
+            stream.write(msgspec.json.encode(reasons))
+
+    def remove(self) -> None:
+        """Withdraw the capture; ranks notice that its folder is gone."""
+        for _ in range(3):  # a rank may be writing into it
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.exists():
+                return
+            time.sleep(0.05)
+
+    def _by_rank(self, what: str, kind: type[T], ranks: set[int]) -> dict[int, T]:
+        read = {rank: self.read(f".rank{rank}.{what}.json", kind) for rank in sorted(ranks & self.ranks_with(what))}
+        return {rank: message for rank, message in read.items() if message is not None}
+
+
+class Mailbox:
+    """The folder `.captures` of a run."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self.run_folder = run_folder
+        self.folder = run_folder / MAILBOX_NAME
+        self._seen_ns = 0
+
+    def open(self, mark: OpenMark) -> None:
+        """Create the folder, and say that the run takes requests.
+
+        Raises:
+            StoreError: It cannot be created.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot create {self.folder}: {error.strerror}") from error
+        with atomic_write(self.folder / _OPEN_NAME) as stream:
+            stream.write(msgspec.json.encode(mark))
+
+    def mark(self) -> OpenMark | None:
+        """Return the mark that the run takes requests; None if it does not."""
+        try:
+            return decode_json(read_regular(self.folder / _OPEN_NAME, most_bytes=_MOST_BYTES), OpenMark)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def close(self) -> None:
+        """Take no more requests."""
+        with contextlib.suppress(OSError):
+            (self.folder / _OPEN_NAME).unlink(missing_ok=True)
+
+    def remove_if_over(self) -> None:
+        """Remove the folder, if the run takes no more requests and none is in progress."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()  # it contains the mark, or a capture, otherwise
+
+    def has_changed(self) -> bool:
+        """Return whether captures may have come or gone since the last call; False if the folder cannot be read."""
+        try:
+            changed_ns = self.folder.stat().st_mtime_ns
+        except OSError:
+            return False
+        before, self._seen_ns = self._seen_ns, changed_ns
+        return changed_ns != before or abs(time.time() - changed_ns / 1e9) < _RECENT_S
+
+    def in_progress(self) -> list[Slot]:
+        """Return the captures in progress, in order."""
+        return [Slot(self.run_folder, number) for number in sorted(_numbers(self.folder))]
+
+    def next_number(self) -> int:
+        """Return the number of the next capture."""
+        return max([0, *_numbers(self.folder), *_numbers(self.run_folder)]) + 1
+
+
+def finished_captures(run_folder: Path) -> list[Path]:
+    """Return the folders of a run's finished captures, in order."""
+    return [run_folder / f"capture-{number}" for number in sorted(_numbers(run_folder))]
+
+
+def _numbers(folder: Path) -> set[int]:
+    try:
+        matches = [_CAPTURE.fullmatch(entry.name) for entry in os.scandir(folder)]
+    except OSError:
+        return set()
+    return {int(match[1]) for match in matches if match}

@@ -1,0 +1,138 @@
+"""Finds the steps at which a condition of `--capture-when` begins to hold.
+
+A condition fires when it begins to hold, and again only after it has not held for `_CALM_STEPS` steps. What it asks for
+are coming steps, not the one that fired it. A stall that comes every N steps is caught nevertheless: three stalls at
+equal distances tell when the next one is due.
+"""
+
+import statistics
+from collections import deque
+from typing import Final, NamedTuple
+
+from perfkit.capture.conditions import Condition
+
+_CALM_STEPS: Final = 10
+_REMEMBERED: Final = 64
+_NEEDED: Final = 20
+"""Steps before a median is known."""
+_RENEWED_EVERY: Final = 16
+"""A median takes longer than a step may cost: it is renewed after so many steps."""
+_LOADER_STEPS: Final = 10
+"""The loader's share is that of so many steps: a single batch may always come late."""
+_STALLS: Final = 64
+_SHORTEST_PERIOD: Final = 20
+_ALIKE: Final = 1.15
+"""Steps of one kind differ in duration by less than this factor."""
+
+
+_MOST_BETWEEN: Final = 2
+"""Steps that are as long between the first and the last of three, the one in the middle included."""
+
+
+class Firing(NamedTuple):
+    """A condition that has begun to hold."""
+
+    condition: Condition
+    reason: str
+    first_step: int | None = None
+    """The step to begin with, if the next one of its kind is due; None: as early as possible."""
+    period: int | None = None
+
+
+class Periods:
+    """The long steps, and the periods among them."""
+
+    def __init__(self) -> None:
+        self._stalls: deque[tuple[int, int]] = deque(maxlen=_STALLS)
+        self._known: list[tuple[int, int]] = []
+
+    def find(self, step: int, step_ns: int) -> int | None:
+        """Note a long step; returns the period of three equally long steps of which it is the last.
+
+        Hardly another step between them may be as long: among many, some have equal distances by chance.
+        """
+        alike = {
+            other for other, other_ns in self._stalls if step_ns < _ALIKE * other_ns and other_ns < _ALIKE * step_ns
+        }
+        self._stalls.append((step, step_ns))
+        for other in sorted(alike, reverse=True):
+            period = step - other
+            if period >= _SHORTEST_PERIOD and 2 * other - step in alike:
+                between = sum(step - 2 * period < one < step for one in alike)
+                return period if between <= _MOST_BETWEEN else None
+        return None
+
+    def expect(self, step: int, period: int) -> None:
+        """Remember that a stall at `step` and every `period` steps is being recorded."""
+        self._known.append((step % period, period))
+
+    def is_known(self, step: int) -> bool:
+        """Return whether what happens at `step` belongs to what has been recorded before."""
+        return any(step % period == phase for phase, period in self._known)
+
+
+class Trigger:
+    """One condition on one rank."""
+
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        self._durations_ns: deque[int] = deque(maxlen=_REMEMBERED)
+        self._loads_ns: deque[tuple[int, int]] = deque(maxlen=_LOADER_STEPS)
+        self._usual_ns = 0.0
+        self._seen = 0
+        self._calm = _CALM_STEPS
+        self._periods = Periods()
+
+    def step_ended(self, step: int, step_ns: int, load_ns: int | None) -> Firing | None:
+        """Note a step that was not recorded; returns whether the condition has begun to hold.
+
+        Args:
+            step: Its number.
+            step_ns: How long it took.
+            load_ns: How long it waited for its batch; None if unknown.
+        """
+        reason = self._reason(step, step_ns, load_ns)
+        if reason is None:
+            self._calm += 1
+            return None
+        began, self._calm = self._calm >= _CALM_STEPS, 0
+        if self.condition.kind != "step":
+            return Firing(self.condition, reason) if began else None
+        return self._fire(step, step_ns, reason, began=began)
+
+    def _fire(self, step: int, step_ns: int, reason: str, *, began: bool) -> Firing | None:
+        period = self._periods.find(step, step_ns)
+        if self._periods.is_known(step):
+            return None
+        if period is None:
+            return Firing(self.condition, reason) if began else None
+        self._periods.expect(step, period)
+        reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
+        return Firing(self.condition, reason, step + period - 1, period)
+
+    def _reason(self, step: int, step_ns: int, load_ns: int | None) -> str | None:
+        """Return why the condition holds; None if it does not."""
+        if self.condition.kind == "every":
+            return f"step {step}" if step and step % int(self.condition.limit) == 0 else None
+        if self.condition.kind == "loader":
+            return self._loader_reason(step, step_ns, load_ns)
+        usual_ns = self._usual_ns
+        self._add(step_ns)
+        if not usual_ns or step_ns <= self.condition.limit * usual_ns:
+            return None
+        return f"step {step} took {step_ns / 1e6:.3g} ms, {step_ns / usual_ns:.1f} times the median"
+
+    def _loader_reason(self, step: int, step_ns: int, load_ns: int | None) -> str | None:
+        if load_ns is None:
+            return None
+        self._loads_ns.append((load_ns, step_ns))
+        load, whole = (sum(part) for part in zip(*self._loads_ns, strict=True))
+        if len(self._loads_ns) < _LOADER_STEPS or load <= self.condition.limit * whole:
+            return None
+        return f"{load / whole:.0%} of steps {step - _LOADER_STEPS + 1} to {step} waited for the loader"
+
+    def _add(self, step_ns: int) -> None:
+        self._durations_ns.append(step_ns)
+        self._seen += 1
+        if self._seen >= _NEEDED and (self._seen - _NEEDED) % _RENEWED_EVERY == 0:
+            self._usual_ns = statistics.median(self._durations_ns)

@@ -1,0 +1,129 @@
+"""`perfkit capture`: record coming steps of a run that is in progress."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.capture.durations import parse_duration
+from perfkit.cli.typer_app import App
+from perfkit.errors import CaptureBusyError, CaptureError
+from perfkit.util.formatting import escape_unprintable
+from perfkit.util.number_ranges import Ranges
+
+if TYPE_CHECKING:
+    from perfkit.capture.on_demand.mailbox import Plan, Request, Slot
+    from perfkit.schema.manifest import RunManifest
+
+app = App()
+
+_POLL_S = 0.2
+
+
+@app.command()
+def capture(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run that is in progress.")],
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="Steps to record.")] = 3,
+    ranks: Annotated[str | None, typer.Option(metavar="R,R-R", help="Record only these ranks [default: all].")] = None,
+    timeout: Annotated[
+        str,
+        typer.Option(help="How long nothing may happen, while waiting for another capture and for this one."),
+    ] = "2m",
+) -> None:
+    """Record the same coming steps on all ranks of a run that is in progress, without restarting it.
+
+    Works for what `perfkit run` or `perfkit.profile()` records, under any launcher, from any host that shares the
+    folder. The traces are put into FOLDER/capture-1 (2, 3, ...) once all ranks have written theirs. Ctrl-C withdraws
+    the request. While another capture is in progress, this one waits for it.
+
+    Exit code: 0, all ranks have recorded all steps; 1, some have not, the run has ended, or records its own schedule.
+
+    \b
+    perfkit capture traces/my-run
+    perfkit capture traces/my-run --steps 5 --ranks 0,7
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    silence_s = parse_duration(timeout, "--timeout") / 1e9
+    from perfkit.capture.on_demand.mailbox import Request
+    from perfkit.capture.on_demand.requester import agree, await_end, withdraw
+    from perfkit.storage.run_folder import read_manifest
+
+    world_size = read_manifest(folder).world.world_size
+    chosen = _chosen(ranks, world_size)
+    slot = _ask_in_turn(folder, Request(steps=steps, ranks=None if ranks is None else chosen), silence_s)
+    try:
+        plan, in_s = agree(slot, chosen)
+        _announce(plan, chosen, in_s)
+        target, manifest = await_end(slot, plan, silence_s)
+    except KeyboardInterrupt:
+        withdraw(slot)
+        raise
+    _report(target, manifest, chosen)
+
+
+def _chosen(text: str | None, world_size: int) -> list[int]:
+    everyone = list(range(world_size))
+    if text is None:
+        return everyone
+    wanted = Ranges("--ranks", text)
+    wanted.check(set(everyone), "rank")
+    return [rank for rank in everyone if rank in wanted]
+
+
+def _ask_in_turn(folder: Path, request: "Request", patience_s: float) -> "Slot":
+    """Ask for a capture, after the one that is in progress."""
+    from perfkit.capture.on_demand.requester import ask
+
+    waited_for, since = "", time.monotonic()
+    while True:
+        try:
+            return ask(folder, request)
+        except CaptureBusyError as error:
+            if str(error) != waited_for:
+                waited_for, since = str(error), time.monotonic()
+                _say(f"{error}: waiting for it")
+            if time.monotonic() - since > patience_s:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _announce(plan: "Plan", chosen: list[int], in_s: float | None) -> None:
+    last = plan.first_step + plan.steps - 1
+    when = "" if in_s is None else f", in about {max(in_s, 1):.0f} s"
+    silent = sorted(set(chosen) - set(plan.ranks))
+    without = f"; no answer from rank{'s'[: len(silent) > 1]} {', '.join(map(str, silent[:8]))}" if silent else ""
+    _say(f"recording steps {plan.first_step} to {last} of {_count(len(plan.ranks), 'rank')}{when}{without}")
+
+
+def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
+    """Print what there is and what to type next.
+
+    Raises:
+        CaptureError: Some ranks have not recorded all steps.
+    """
+    record = manifest.capture
+    if record is None:
+        raise CaptureError(f"{target}: its manifest does not describe a capture")
+    traces = [file for file in manifest.files if file.kind == "trace"]
+    size = sum(file.bytes for file in traces) / 1e6
+    last = record.first_step + record.steps - 1
+    typer.echo(
+        escape_unprintable(
+            f"{target}: steps {record.first_step} to {last}, {_count(len(traces), 'rank')}, {size:.1f} MB; "
+            f"to see where the time went: perfkit analyze {target}"
+        )
+    )
+    silent = {rank: "did not answer" for rank in chosen if rank not in record.ranks}
+    missing = {**record.problems, **silent}
+    if missing:
+        rank, why = next(iter(missing.items()))
+        others = f"; so are {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise CaptureError(f"{target} is incomplete: rank {rank}: {why}{others}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s'[: number != 1]}"
+
+
+def _say(text: str) -> None:
+    typer.echo(f"perfkit: {escape_unprintable(text)}", err=True)

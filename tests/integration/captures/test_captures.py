@@ -1,0 +1,147 @@
+"""Captures of runs of two ranks, under each launcher."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.schema.manifest import CaptureRecord
+from perfkit.storage.run_folder import read_manifest
+from tests.support.processes.command import run_command
+from tests.support.processes.launching import (
+    LIMIT_S,
+    MPIEXEC,
+    PYTHON,
+    ROOT,
+    TINY,
+    TORCHRUN,
+    environment,
+    execute,
+    needs_mpiexec,
+    start,
+)
+
+pytestmark = pytest.mark.slow
+
+UNTIL_TOLD = "tests/integration/scripts/until_told.py"
+
+
+def record_of(folder: Path) -> CaptureRecord:
+    record = read_manifest(folder).capture
+    assert record is not None
+    return record
+
+
+def recorded_steps(folder: Path) -> dict[int | None, list[int | None]]:
+    (run,) = perfkit.analyze(folder, cache=False).runs
+    assert "incomplete_capture" not in {finding.code for finding in run.findings}
+    return {rank.rank: [step.step for step in rank.steps] for rank in run.ranks}
+
+
+def wait_until_it_takes_requests(run: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not (run / ".captures" / "open.json").exists():
+        assert time.monotonic() < deadline, "no step has ended"
+        time.sleep(0.1)
+    while run_command("capture", run, "--steps", "1", "--ranks", "0").returncode:  # its schedule is not over yet
+        assert time.monotonic() < deadline, "the schedule is not over"
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param([*PYTHON, "run", UNTIL_TOLD, "-n", "2"], id="n"),
+        pytest.param([*MPIEXEC, *PYTHON, "run", UNTIL_TOLD], id="mpiexec", marks=needs_mpiexec),
+        pytest.param([*TORCHRUN, "-m", "perfkit", "run", UNTIL_TOLD], id="torchrun"),
+    ],
+)
+def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    options = ["--trace-dir", str(tmp_path), "--name", "mine", "--no-report", "--", "--until", str(stop)]
+    run = start([*launcher, *options])
+    folder = tmp_path / "mine"
+    try:
+        wait_until_it_takes_requests(folder)
+        done = run_command("capture", folder, "--steps", "2")
+        second = run_command("capture", folder, "--ranks", "1")
+    finally:
+        stop.touch()
+        _, errors = run.communicate(timeout=LIMIT_S)
+    assert (run.returncode, done.returncode, second.returncode) == (0, 0, 0), errors + done.stderr + second.stderr
+    first = record_of(folder / "capture-2").first_step
+    assert recorded_steps(folder / "capture-2") == {0: [first, first + 1], 1: [first, first + 1]}
+    only = record_of(folder / "capture-3")
+    assert recorded_steps(folder / "capture-3") == {1: [*range(only.first_step, only.first_step + 3)]}
+    assert only.first_step > first + 1
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+    assert read_manifest(folder).state == "completed"
+    assert "warning" not in errors
+
+
+def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) -> None:
+    options = ["-n", "2", "--steps", "700", "--capture-when", "every=100", "--captures", "2", "--batch-size", "4"]
+    place = ["--trace-dir", str(tmp_path), "--name", "mine"]
+    done = execute([*PYTHON, "run", *TINY["transformer"], *options, *place])
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "mine"
+    assert sorted(path.name for path in folder.glob("*capture*")) == ["capture-1", "capture-2"]
+    for capture in folder.glob("capture-*"):
+        record = record_of(capture)
+        assert record.condition == "every=100"
+        assert record.reason is not None
+        expected = [*range(record.first_step, record.first_step + 3)]
+        assert recorded_steps(capture) == {0: expected, 1: expected}
+        assert f"{capture}: steps {expected[0]} to {expected[-1]}, because {record.reason}" in done.stderr
+    kinds = read_manifest(folder).step_kinds
+    assert kinds.count("warmup") == 1 + 2 * 4  # the schedule's own, and four steps of each capture
+
+
+def test_captures_change_nothing(tmp_path: Path) -> None:
+    arguments = ["--steps", "900", "--exit-code", "3"]
+    plain = execute([sys.executable, UNTIL_TOLD, *arguments])
+    rules = ["--capture-when", "every=100", "--captures", "3", "--trace-dir", str(tmp_path), "--name", "mine"]
+    captured = execute([*PYTHON, "run", UNTIL_TOLD, *rules, "--no-report", "--", *arguments])
+    assert len(list((tmp_path / "mine").glob("capture-*"))) > 0, captured.stderr
+    assert (captured.returncode, captured.stdout) == (plain.returncode, plain.stdout)
+    assert plain.returncode == 3
+
+
+OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
+ON_A_FULL_DISK = """
+mount -t tmpfs -o size=8m tmpfs "$0" && cd "$1" || exit 99
+"$2" -m perfkit run {script} --no-report --trace-dir "$0" --name mine -- --steps 1500 & run=$!
+until "$2" -m perfkit capture "$0/mine" --steps 1 >/dev/null 2>&1; do sleep 0.5; kill -0 $run || exit 98; done
+dd if=/dev/zero of="$0/fill" bs=4096 2>/dev/null
+"$2" -m perfkit capture "$0/mine" --timeout 20s; echo "capture $?" >&2
+rm "$0/fill"
+"$2" -m perfkit capture "$0/mine" --timeout 20s; echo "after $?" >&2
+wait $run; echo "run $?" >&2
+ls -A "$0/mine" >&2
+"""
+
+
+def test_a_full_disk_fails_a_capture_and_not_the_run(tmp_path: Path) -> None:
+    if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system does not allow mounting a file system")
+    assert shutil.which("dd")
+    script = ON_A_FULL_DISK.format(script=UNTIL_TOLD)
+    done = subprocess.run(
+        [*OWN_DISK, "bash", "-c", script, str(tmp_path), str(ROOT), sys.executable],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    lines = done.stderr.splitlines()
+    assert "capture 1" in lines, done.stderr
+    assert "after 0" in lines, done.stderr
+    assert "run 0" in lines, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "capture-2" in lines
+    assert ".captures" not in lines

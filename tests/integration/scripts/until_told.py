@@ -1,0 +1,42 @@
+"""Trains with DDP until a file exists, and prints what chance and training have made of it."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--until", type=Path)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--exit-code", type=int, default=0)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model: nn.Module = nn.Linear(64, 64)
+    if args.until is not None:
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(args.steps):
+        optimizer.zero_grad()
+        model(torch.randn(32, 64)).square().mean().backward()
+        optimizer.step()
+        time.sleep(0.005)
+        told = torch.tensor(float(args.until is not None and args.until.exists()))
+        if args.until is not None:
+            dist.all_reduce(told)
+        if told:
+            break
+    print(sum(parameter.sum().item() for parameter in model.parameters()), torch.rand(1).item())
+    if args.until is not None:
+        dist.destroy_process_group()
+    return int(args.exit_code)
+
+
+sys.exit(main())

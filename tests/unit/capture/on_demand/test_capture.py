@@ -1,0 +1,335 @@
+"""Captures of a loop in this process, asked for by another thread."""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import profiler
+
+import perfkit
+from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.on_demand import agent
+from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
+from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
+from perfkit.capture.recording.session import Session
+from perfkit.errors import CaptureBusyError, CaptureError
+from perfkit.schema.earlier_steps import EarlierSteps
+from perfkit.schema.manifest import CaptureRecord, RunManifest
+from perfkit.storage.run_folder import read_manifest
+from tests.support.processes.command import run_command
+
+SHORT = "wait=0,warmup=1,active=1"
+LIMIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for requests three times per second, so that a capture begins half a second after the ranks' answers."""
+    monkeypatch.setattr(agent, "_POLL_S", 0.3)
+
+
+@contextmanager
+def asking() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+def a_step(prof: Session, sleep_s: float = 0.002) -> None:
+    with prof.phase("forward"):
+        torch.ones(8) @ torch.ones(8)
+    time.sleep(sleep_s)
+    prof.step()
+
+
+def capture(folder: Path, request: Request, silence_s: float = LIMIT_S) -> tuple[Plan, RunManifest]:
+    slot = ask(folder, request)
+    plan, _ = agree(slot, request.ranks or [0])
+    return plan, await_end(slot, plan, silence_s)[1]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_coming_steps_are_recorded(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(30):
+            a_step(prof)
+        result = threads.submit(run_command, "capture", prof.folder, "--steps", "2")
+        while not result.done():
+            a_step(prof)
+        a_step(prof)
+        a_step(prof)
+    done = result.result()
+    assert done.returncode == 0, done.stderr
+    folder = prof.folder / "capture-1"
+    manifest = read_manifest(folder)
+    record = manifest.capture
+    assert record is not None
+    assert (record.condition, record.steps, record.ranks, record.problems) == (None, 2, [0], {})
+    assert f"recording steps {record.first_step} to {record.first_step + 1} of 1 rank" in done.stderr
+    assert done.stdout.startswith(f"{folder}: steps {record.first_step} to {record.first_step + 1}, 1 rank")
+    (run,) = perfkit.analyze(folder).runs
+    assert [step.step for step in run.ranks[0].steps] == [record.first_step, record.first_step + 1]
+    assert run.run == "capture-1"
+    assert manifest.step_kinds == ["warmup", "active", "active"]
+    assert names(folder) == ["rank0.earlier_steps.json", "rank0.json.gz", "rank0.key_averages.txt", "run.json"]
+    earlier = msgspec.json.decode((folder / "rank0.earlier_steps.json").read_bytes(), type=EarlierSteps)
+    assert earlier.step[-1] == record.first_step - 2  # the step before the warm-up
+    assert earlier.step == sorted(earlier.step)
+    assert min(earlier.step_ns) >= 2_000_000
+    assert names(prof.folder) == ["capture-1", "rank0.json.gz", "rank0.key_averages.txt", "run.json"]
+    first = record.first_step
+    assert prof.kinds[first - 2 : first + 3] == ["plain", "warmup", "warmup", "warmup", "cold"]
+    assert set(prof.kinds[first + 3 :]) == {"plain"}
+    (own,) = perfkit.analyze(prof.folder).runs  # without the captures in it
+    assert [step.step for step in own.ranks[0].steps] == [1]
+
+
+def test_the_schedule_goes_first(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule="wait=400,warmup=1,active=400") as prof:
+        for _ in range(10):
+            a_step(prof)
+        early = threads.submit(capture, prof.folder, Request(steps=300))
+        while not early.done():
+            a_step(prof)
+        while not prof.recording:
+            a_step(prof)
+        during = threads.submit(run_command, "capture", prof.folder)
+        while not during.done():
+            assert prof.recording
+            a_step(prof)
+    with pytest.raises(CaptureError, match="too close to those that the run's schedule records from step 400"):
+        early.result()
+    assert during.result().returncode == 1
+    assert "rank 0 records the steps of its schedule until step 800" in during.result().stderr
+    assert not list(prof.folder.glob("*capture*"))
+
+
+def test_two_at_once_come_one_after_the_other(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        results = [threads.submit(run_command, "capture", prof.folder) for _ in range(2)]
+        while not any(result.done() for result in results):
+            a_step(prof)
+        while not all(result.done() for result in results):
+            a_step(prof)
+    assert [result.result().returncode for result in results] == [0, 0]
+    assert "waiting for it" in "".join(result.result().stderr for result in results)
+    records = [read_manifest(prof.folder / f"capture-{number}").capture for number in (1, 2)]
+    assert records[0] is not None
+    assert records[1] is not None
+    assert records[1].first_step >= records[0].first_step + 3
+
+
+def test_a_request_while_another_is_in_progress_is_refused(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        slot = ask(prof.folder, Request(steps=3))
+        with pytest.raises(CaptureBusyError, match="capture-1 is in progress"):
+            ask(prof.folder, Request(steps=3))
+        withdraw(slot)
+        again = ask(prof.folder, Request(steps=3))
+        assert again.number == 1
+        withdraw(again)
+    assert not list(prof.folder.glob("*capture*"))
+
+
+def test_a_run_that_ends_within_a_capture_leaves_the_steps_that_ended(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        slot = ask(prof.folder, Request(steps=50))
+        planned = threads.submit(agree, slot, [0])
+        while not planned.done():
+            a_step(prof)
+        plan, _ = planned.result()
+        while prof.steps < plan.first_step + 2:
+            a_step(prof)
+    manifest = await_end(slot, plan, LIMIT_S)[1]
+    assert manifest.capture is not None
+    assert manifest.capture.problems == {0: "the run ended after 2 of 50 steps"}
+    (run,) = perfkit.analyze(slot.target).runs
+    assert [step.step for step in run.ranks[0].steps] == [plan.first_step, plan.first_step + 1]
+    assert "incomplete_capture" in {finding.code for finding in run.findings}
+    assert not (prof.folder / ".captures").exists()
+
+
+def test_a_run_that_ends_before_the_steps_says_so(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        result = threads.submit(capture, prof.folder, Request(steps=3, first_step=10**6))
+        slot = Slot(prof.folder, 1)
+        while slot.plan() is None:
+            a_step(prof)
+    with pytest.raises(CaptureError, match="nothing was recorded: the run ended after step"):
+        result.result()
+    assert not list(prof.folder.glob("*capture*"))
+    with pytest.raises(CaptureError, match="the run has completed"):
+        ask(prof.folder, Request(steps=3))
+
+
+def test_a_withdrawn_capture_leaves_nothing(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        slot = ask(prof.folder, Request(steps=50))
+        planned = threads.submit(agree, slot, [0])
+        while not planned.done():
+            a_step(prof)
+        while prof.kinds[-1] != "warmup":
+            a_step(prof)
+        withdraw(slot)
+        a_step(prof)
+        a_step(prof)
+        assert not prof.recording
+        with profiler.profile() as own:  # perfkit's is not in the way any more
+            torch.ones(8) @ torch.ones(8)
+    assert len(own.events()) > 0
+    assert not list(prof.folder.glob("*capture*"))
+
+
+def test_a_rank_that_learns_of_the_steps_too_late_says_so(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(20):
+            a_step(prof)
+        slot = ask(prof.folder, Request(steps=3))
+        while not slot.ranks_with("at"):
+            a_step(prof)
+        plan = Plan(first_step=7, steps=3, ranks=[0])
+        slot.write(".plan.json", plan)
+        while not slot.ranks_with("done"):
+            a_step(prof)
+        with pytest.raises(CaptureError, match="when it learned that step 7 is to be the first"):
+            await_end(slot, plan, LIMIT_S)
+        a_step(prof)
+
+
+def test_a_profiler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        with profiler.profile() as own:
+            result = threads.submit(capture, prof.folder, Request(steps=3))
+            while not result.done():
+                a_step(prof)
+        a_step(prof)
+    with pytest.raises(CaptureError, match="a profiler of its own"):
+        result.result()
+    assert len(own.events()) > 0
+
+
+def test_a_loop_that_fails_within_a_capture(tmp_path: Path) -> None:
+    def train(threads: ThreadPoolExecutor) -> None:
+        with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+            for _ in range(5):
+                a_step(prof)
+            slot = ask(prof.folder, Request(steps=50))
+            planned = threads.submit(agree, slot, [0])
+            while not planned.done() or prof.steps < planned.result()[0].first_step + 3:
+                a_step(prof)
+            raise ValueError("mine")
+
+    with asking() as threads, pytest.raises(ValueError, match="mine"):
+        train(threads)
+    manifest = read_manifest(tmp_path / "mine" / "capture-1")
+    assert manifest.capture is not None
+    assert manifest.capture.problems == {0: "the run ended after 3 of 50 steps"}
+    assert read_manifest(tmp_path / "mine").state == "failed"
+    assert not (tmp_path / "mine" / ".captures").exists()
+
+
+def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
+    place, _ = process_identity()
+    if not place:
+        pytest.skip("this system has no pidfds")
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+        ended = os.fork()
+        if not ended:
+            os._exit(0)
+        os.waitpid(ended, 0)
+        Mailbox(prof.folder).open(OpenMark(place=place, pid=ended, poll_s=1))
+        done = run_command("capture", prof.folder)
+    assert done.returncode == 1
+    assert f"the run was killed: its rank 0, process {ended} of this host, is gone" in done.stderr
+
+
+def test_folders_that_are_no_run(tmp_path: Path) -> None:
+    done = run_command("capture", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot read" in done.stderr
+    assert run_command("capture", tmp_path, "--steps", "0").returncode == 2
+
+
+def test_ranks_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+        done = run_command("capture", prof.folder, "--ranks", "0,7")
+    assert (done.returncode, "--ranks 7: no such rank" in done.stderr) == (2, True)
+
+
+def test_a_folder_that_is_gone_does_not_stop_the_loop(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        slot = ask(prof.folder, Request(steps=3))
+        planned = threads.submit(agree, slot, [0])
+        while not planned.done():
+            a_step(prof)
+        (prof.folder / ".captures").rename(tmp_path / "elsewhere")
+        for _ in range(100):
+            a_step(prof)
+    assert prof.steps > 100
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_the_plan_is_ahead_of_all_ranks_and_after_what_is_due(tmp_path: Path) -> None:
+    slot = Slot(tmp_path, 1)
+    slot.folder.mkdir(parents=True)
+    answers = {
+        0: Answer(rank=0, step=100, step_ns=100_000_000),
+        1: Answer(rank=1, step=103, step_ns=110_000_000),
+    }
+
+    def first(request: Request) -> int:
+        slot.write(".request.json", request)
+        return make_plan(slot, answers)[0].first_step
+
+    assert first(Request(steps=3)) == 103 + 2 + 15
+    assert first(Request(steps=3, first_step=499, period=500)) == 499
+    assert first(Request(steps=3, first_step=99, period=50)) == 149
+    assert first(Request(steps=3, first_step=99)) == 120
+    answers[1] = msgspec.structs.replace(answers[1], free_until=121)
+    with pytest.raises(CaptureError, match="steps 120 to 122 are too close"):
+        first(Request(steps=3))
+    assert first(Request(steps=2)) == 120
+
+
+def test_a_periodic_stall_is_caught(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def caught(folder: Path) -> list[Path]:
+        return [path for path in folder.glob("capture-*") if "like steps" in str(record_of(path).reason)]
+
+    rules = {"capture_when": ["step > 15x median"], "captures": 30}  # a busy machine may have long steps of its own
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT, **rules) as prof:  # type: ignore[arg-type]
+        while prof.steps < 4000 and not (prof.steps % 150 == 10 and caught(prof.folder)):
+            a_step(prof, 0.1 if prof.steps % 150 == 149 else 0.003)
+    (folder,) = caught(prof.folder)
+    record = record_of(folder)
+    (stall,) = [step for step in range(record.first_step, record.first_step + 3) if step % 150 == 149]
+    (run,) = perfkit.analyze(folder).runs
+    assert [step.wall_ns >= 100_000_000 for step in run.ranks[0].steps if step.step == stall] == [True]
+    assert f"{folder}: steps {record.first_step} to {record.first_step + 2}, because " in capfd.readouterr().err
+
+
+def record_of(folder: Path) -> CaptureRecord:
+    record = read_manifest(folder).capture
+    assert record is not None
+    return record
