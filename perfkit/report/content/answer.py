@@ -8,13 +8,13 @@ from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
-from perfkit.report.content.monitor import MONITOR_CODES, whole_run
 from perfkit.report.content.report import TONES, advice
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.run_tables import SHORT, step_label
 from perfkit.report.content.several_runs.run_overview import steps_table
 from perfkit.report.content.several_runs.scaling import main_tables
 from perfkit.report.content.several_runs.strategies import strategies
+from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
 from perfkit.schema.report import Report

@@ -3,25 +3,26 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from perfkit.report.content import critical_path, idle, memory_use, monitor
+from perfkit.report.content import critical_path, idle, memory_use
 from perfkit.report.content import run_tables as tables
+from perfkit.report.content.comm_logs.nccl import nccl_tables
+from perfkit.report.content.comm_logs.one_ccl import one_ccl_tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
 from perfkit.report.content.device_use import roofline
 from perfkit.report.content.device_use.launches import launches
 from perfkit.report.content.document import Document, InsightItem, Section, Table, Tone
 from perfkit.report.content.memory_snapshot import snapshot_tables
-from perfkit.report.content.nccl_logs import nccl_tables
 from perfkit.report.content.not_recorded import not_recorded
-from perfkit.report.content.one_ccl_logs import one_ccl_tables
 from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
 from perfkit.report.content.parallelism.divided_work import divided_work
 from perfkit.report.content.parallelism.pipelines import pipelines
-from perfkit.report.content.pauses import pauses
-from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.several_runs.run_overview import comparison
+from perfkit.report.content.steps import monitor
+from perfkit.report.content.steps.pauses import pauses
+from perfkit.report.content.steps.phases import phases
 from perfkit.report.content.work import work_tables
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import Bound, RunReport

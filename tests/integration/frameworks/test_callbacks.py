@@ -14,7 +14,7 @@ from tests.support.processes.launching import PYTHON, ROOT, TORCHRUN, execute
 
 pytestmark = pytest.mark.slow  # the libraries take seconds to import, on each of two ranks
 
-SCRIPTS = ROOT / "tests" / "integration" / "scripts"
+SCRIPTS = ROOT / "tests" / "integration" / "scripts" / "frameworks"
 KINDS = ["cold", "warmup", "active", "active", "active", "cold", "plain", "plain"]
 STEP = ["forward", "backward", "forward", "backward", "optimizer"]
 

@@ -143,7 +143,7 @@ def test_a_script_with_hugging_faces_trainer(tmp_path: Path) -> None:
     auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     file = write(tmp_path / "ds.json", zero_allow_untested_optimizer=True, **DIVIDED, **dict.fromkeys(auto, "auto"))
     options = ["--trace-dir", str(tmp_path), "--name", "trainer", "-n", "2", "--timeout", "2m"]
-    script = str(ROOT / "tests" / "integration" / "scripts" / "with_trainer.py")
+    script = str(ROOT / "tests" / "integration" / "scripts" / "frameworks" / "with_trainer.py")
     done = execute([*PYTHON, "run", script, *options, "--", "--deepspeed", file, "--out", str(tmp_path / "out")])
     assert done.returncode == 0, done.stderr
     assert "trained 9\n" in done.stdout

@@ -19,8 +19,8 @@ from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, R
 from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
 from perfkit.capture.recording.session import Session
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.schema.earlier_steps import EarlierSteps
 from perfkit.schema.manifest import CaptureRecord, RunManifest
+from perfkit.schema.monitor.earlier_steps import EarlierSteps
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 

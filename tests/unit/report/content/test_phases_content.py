@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines
+from perfkit.report.content.steps.phases import phases
 from perfkit.schema.common import Finding
 from perfkit.schema.rank import PhaseStat
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step

@@ -1,0 +1,1 @@
+"""Tables of what ranks did step by step, and beside their steps."""
