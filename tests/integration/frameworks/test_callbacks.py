@@ -14,7 +14,7 @@ from tests.support.processes.launching import PYTHON, ROOT, TORCHRUN, execute
 
 pytestmark = pytest.mark.slow  # the libraries take seconds to import, on each of two ranks
 
-SCRIPTS = ROOT / "tests" / "integration" / "scripts" / "frameworks"
+SCRIPTS = ROOT / "tests" / "integration" / "scripts"
 KINDS = ["cold", "warmup", "active", "active", "active", "cold", "plain", "plain"]
 STEP = ["forward", "backward", "forward", "backward", "optimizer"]
 
@@ -56,7 +56,7 @@ def check_run(folder: Path, first_pauses: list[str]) -> RunManifest:
 @needs("accelerate")
 def test_hugging_faces_trainer(tmp_path: Path) -> None:
     given: list[str | Path] = ["--traces", tmp_path / "run", "--out", tmp_path / "out"]
-    done = execute([*TORCHRUN, *script("callback_trainer.py", *given)])
+    done = execute([*TORCHRUN, *script("frameworks/callback_trainer.py", *given)])
     assert done.returncode == 0, done.stderr
     assert "trained 8\n" in done.stdout
     manifest = check_run(tmp_path / "run", ["logging", "evaluation", "checkpoint"])
@@ -74,7 +74,7 @@ def test_a_loop_with_accelerate(tmp_path: Path) -> None:
 
 @needs("lightning")
 def test_lightning_that_starts_its_ranks_itself(tmp_path: Path) -> None:
-    done = execute([PYTHON[0], *script("callback_lightning.py", "--traces", tmp_path / "run")])
+    done = execute([PYTHON[0], *script("frameworks/callback_lightning.py", "--traces", tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     assert "trained 8\n" in done.stdout
     assert check_run(tmp_path / "run", ["evaluation"]).workload == "Digits"
@@ -83,7 +83,7 @@ def test_lightning_that_starts_its_ranks_itself(tmp_path: Path) -> None:
 @needs("lightning")
 def test_an_error_in_lightnings_loop_marks_the_run_as_failed(tmp_path: Path) -> None:
     given: list[str | Path] = ["--traces", tmp_path / "run", "--devices", "1", "--fail-in", "5"]
-    done = execute([PYTHON[0], *script("callback_lightning.py", *given)])
+    done = execute([PYTHON[0], *script("frameworks/callback_lightning.py", *given)])
     assert done.returncode == 1
     manifest = read_manifest(tmp_path / "run")
     assert manifest.state == "failed"
@@ -95,7 +95,7 @@ def test_an_error_in_lightnings_loop_marks_the_run_as_failed(tmp_path: Path) -> 
 def test_under_perfkit_run_the_callback_only_marks_steps(tmp_path: Path) -> None:
     options = ["--trace-dir", str(tmp_path), "--name", "recorded", "--no-report"]
     given: list[str | Path] = ["--", "--traces", tmp_path / "own", "--devices", "1"]
-    done = execute([*PYTHON, "run", script("callback_lightning.py")[0], *options, *map(str, given)])
+    done = execute([*PYTHON, "run", script("frameworks/callback_lightning.py")[0], *options, *map(str, given)])
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(tmp_path / "recorded")
     assert (manifest.state, len(manifest.step_kinds)) == ("completed", 8)

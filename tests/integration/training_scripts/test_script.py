@@ -512,7 +512,7 @@ def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profil
 @pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
 def test_a_script_with_a_trainer_library(launcher: str, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    script = str(SCRIPTS / "frameworks" / "with_accelerate.py")
+    script = str(SCRIPTS / "with_accelerate.py")
     done = execute(launched_by(launcher, script, tmp_path, "library", "--steps", "9", "--accumulate", "2"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained on 2\n"
