@@ -133,7 +133,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["schema", "nothing"],
             "'report', 'comparison', 'history', 'collectives', 'input', 'hta', 'plan', 'whatif', 'doctor', "
-            "'diagnosis', 'hang', 'sweep', 'run'",
+            "'diagnosis', 'hang', 'sweep', 'sweep-answer', 'run'",
         ),
     ],
 )

@@ -42,6 +42,6 @@ def test_codes_that_decide_something_are_in_the_catalogue() -> None:
 def test_descriptions_are_one_sentence() -> None:
     for code, description in FINDING_CODES.items():
         assert code == code.lower()
-        assert description[0].isupper() or description.startswith(("run.json", "sweep.json", "torch")), code
+        assert description[0].isupper() or description.startswith(("run.json", "sweep.json", "torch", "oneCCL")), code
         assert description.endswith("."), code
         assert "\n" not in description
