@@ -21,7 +21,13 @@ def whole_run_chart(run: RunReport) -> Chart | None:
     low, median, high, longest = (
         [in_ms(ns) for ns in values] for values in (curve.low_ns, curve.median_ns, curve.high_ns, curve.longest_ns)
     )
-    hidden = {"type": "scatter", "mode": "lines", "x": curve.steps, "line": {"width": 0}, "hoverinfo": "skip"}
+    hidden = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": curve.steps,
+        "line": {"width": 0, "color": HUES[0]},
+        "hoverinfo": "skip",
+    }
     shown = {"type": "scatter", "x": curve.steps}
     hover = "from step %{x}: %{y:.6~g} ms<extra>"
     data = [

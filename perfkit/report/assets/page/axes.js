@@ -9,6 +9,16 @@ function roundTicks(low, high, count) {
   return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-9) - first + 1) }, (_, place) => (first + place) * step);
 }
 
+// Powers of ten; beside them 2 and 5 times each where there are few, and round steps where there would be hardly any.
+function logTicks(low, high, count) {
+  const powers = powersOfTen(low, high);
+  if (powers.length > 2) return powers;
+  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+  const finer = Array.from({ length: to - from + 1 }, (_, place) => [1, 2, 5].map(factor => factor * 10 ** (from + place))).flat();
+  const within = finer.filter(value => value >= low && value <= high);
+  return within.length > 2 ? within : roundTicks(low, high, count);
+}
+
 function powersOfTen(low, high) {
   const from = Math.ceil(Math.log10(low) - 1e-9), to = Math.floor(Math.log10(high) + 1e-9);
   const every = Math.max(1, Math.ceil((to - from) / 6));
@@ -31,7 +41,7 @@ function numberScale(axis, values, from, to, most) {
   if (high === low) high = log ? low * 10 : low + 1;
   const at = value => from + (f(value) - f(low)) / (f(high) - f(low)) * (to - from);
   const given = axis.tickvals?.map((value, place) => [value, axis.ticktext?.[place] ?? value]);
-  const found = log ? powersOfTen(low, high) : roundTicks(low, high, most);
+  const found = log ? logTicks(low, high, most) : roundTicks(low, high, most);
   const ticks = given ? thinned(given, most) : found.map(value => [value, tickLabel(value, axis)]);
   return { at, band: 0, ticks: ticks.map(([value, label]) => [at(value), String(label)]), grid: true };
 }

@@ -91,6 +91,23 @@ function linePath(points, steps) {
   }).join("");
 }
 
+// Between a line and the one before it.
+function drawBand(canvas, one, under, { x, y }) {
+  const edge = line => line.x.map((at, place) => [x.at(at), y.at(line.y[place])]).filter(point => point.every(Number.isFinite));
+  const back = edge(under).reverse().map(([px, py]) => `L${px.toFixed(1)} ${py.toFixed(1)}`);
+  canvas.append(svg("path", { d: `${linePath(edge(one))}${back.join("")}z`, fill: one.fillcolor }));
+}
+
+function drawMarkers(canvas, { marker = {} }, points, colour) {
+  const own = (values, usual) => place => Array.isArray(values) ? values[place] : values ?? usual;
+  const size = own(marker.size, 7), symbol = own(marker.symbol, "circle");
+  for (const open of [false, true]) {
+    const drawn = points.filter(([place]) => size(place) && String(symbol(place)).endsWith("-open") === open);
+    const path = drawn.map(([place, [x, y]]) => symbolPath(symbol(place), x, y, size(place) / 2));
+    if (path.length) canvas.append(svg("path", { d: path.join(""), fill: open ? "none" : colour, stroke: colour, "fill-opacity": marker.opacity ?? 1 }));
+  }
+}
+
 function drawScatter(canvas, one, { x, y }, marks, below) {
   const kept = one.x.map((_, place) => place).filter(place => Number.isFinite(one.y[place]));
   const heights = kept.map(place => one.y[place] + (below?.get(one.x[place]) ?? 0));
@@ -105,12 +122,7 @@ function drawScatter(canvas, one, { x, y }, marks, below) {
     canvas.append(svg("path", { d: linePath(points, steps), fill: "none", stroke: colour, "stroke-width": one.line.width ?? 1.5,
       "stroke-dasharray": DASHES[one.line.dash] ?? "none" }));
   }
-  const size = place => (Array.isArray(one.marker?.size) ? one.marker.size[place] : one.marker?.size ?? 7) / 2;
-  if (one.mode.includes("markers")) {
-    const path = kept.map((place, nth) => size(place) ? symbolPath(one.marker?.symbol, ...points[nth], size(place)) : "");
-    const open = String(one.marker?.symbol).endsWith("-open");
-    canvas.append(svg("path", { d: path.join(""), fill: open ? "none" : colour, stroke: colour, "fill-opacity": one.marker?.opacity ?? 1 }));
-  }
+  if (one.mode.includes("markers")) drawMarkers(canvas, one, kept.map((place, nth) => [place, points[nth]]), colour);
   if (one.error_y) canvas.append(errorBars(one, kept, x, y, colour));
   if (one.hoverinfo === "skip" || !one.hovertemplate) return;
   kept.forEach((place, nth) => marks.push({
@@ -210,7 +222,10 @@ function drawChart(plot, spec, layer) {
   drawAxes(canvas, spec, scale, frame);
   const bars = shown.filter(one => one.type === "bar"), sums = new Map();
   if (bars.length) (bars[0].orientation === "h" ? drawSpans(canvas, bars, scale, marks) : drawBars(canvas, bars, scale, layout, marks));
-  shown.filter(one => one.type === "scatter").forEach(one => drawScatter(canvas, one, scale, marks, one.stackgroup ? sums : null));
+  shown.filter(one => one.type === "scatter").forEach((one, place, all) => {
+    if (one.fill === "tonexty") drawBand(canvas, one, all[place - 1], scale);
+    drawScatter(canvas, one, scale, marks, one.stackgroup ? sums : null);
+  });
   const range = shown.filter(one => one.type === "heatmap").map(one => drawHeat(canvas, one, scale, marks))[0];
   drawShapes(canvas, layout, scale, frame);
   plot.replaceChildren(canvas);
@@ -222,11 +237,11 @@ function drawChart(plot, spec, layer) {
 function swatch(one) {
   const canvas = svg("svg", { width: 18, height: 12, "aria-hidden": "true" });
   if (one.type === "bar") filled(canvas, box(1, 1, 16, 10), one.marker);
-  else if (one.stackgroup) canvas.append(svg("rect", { width: 18, height: 12, fill: one.line.color }));
+  else if (one.stackgroup || one.fill) canvas.append(svg("rect", { width: 18, height: 12, fill: one.fillcolor ?? one.line.color }));
   else {
     const colour = one.line?.color ?? one.marker?.color;
     if (one.mode.includes("lines")) canvas.append(svg("path", { d: "M0 6H18", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[one.line.dash] ?? "none" }));
-    if (one.mode.includes("markers")) canvas.append(svg("path", { d: symbolPath(one.marker?.symbol, 9, 6, 4), fill: colour }));
+    if (one.mode.includes("markers")) canvas.append(svg("path", { d: symbolPath([one.marker?.symbol].flat()[0], 9, 6, 4), fill: colour }));
   }
   return canvas;
 }

@@ -19,6 +19,8 @@ from perfkit.util.formatting import (
 
 MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
 """Findings that the answer about the whole run consists of, in this order."""
+_MOST_TOLD: Final = 4
+"""In the answer; the table has all."""
 _PARTS: Final[dict[StepPart, str]] = {
     "data_loading": "data",
     "forward": "forward",
@@ -34,7 +36,8 @@ def whole_run(run: RunReport) -> str:
     if run.monitor is None:
         return ""
     told = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
-    return "; ".join(map(escape_unprintable, told)) or _quiet(run.monitor)
+    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more or _quiet(run.monitor)
 
 
 def _quiet(summary: MonitorSummary) -> str:
