@@ -24,6 +24,14 @@ _RESCAN_S: Final = 5.0
 """How often the folder is searched for logs of further ranks, and its manifest read if it has changed."""
 
 
+def latest_run(folder: Path) -> Path:
+    """Return `folder`, or if it is a folder of runs, the run in it whose logs were written to last."""
+    if (folder / MANIFEST_NAME).exists() or find_step_logs(folder):
+        return folder
+    runs = {log.parent for log in folder.glob("*/rank*.steps")}
+    return max(runs, key=lambda run: max(log.stat().st_mtime_ns for log in run.glob("rank*.steps")), default=folder)
+
+
 class RankLog:
     """The newest steps of one rank.
 

@@ -22,7 +22,9 @@ def _known_order(name: str) -> str:
 
 @app.command()
 def watch(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of runs with `--monitor`.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="Runs with `--monitor`, or a folder of them: the latest.")
+    ],
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     sort: Annotated[
         str,
@@ -39,6 +41,7 @@ def watch(
     Keys: q quit, p pause, s sort, c take a trace of the next steps (`perfkit capture`; of one run).
 
     \b
+    perfkit watch traces/                   the run that was written to last
     perfkit watch traces/my-run
     perfkit watch traces/my-run traces/other-run
     perfkit watch --once traces/my-run      one frame, for scripts
@@ -50,10 +53,11 @@ def watch(
         raise UsageError("the live view needs a terminal: --once prints one frame")
     from rich.console import Console
 
+    from perfkit.watch.follow import latest_run
     from perfkit.watch.loop import Watch
 
     console = Console(highlight=False, markup=False, emoji=False)
-    view = Watch(folders, sort)
+    view = Watch([latest_run(folder) for folder in folders], sort)
     if once:
         view.show(console)
     else:

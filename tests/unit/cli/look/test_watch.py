@@ -23,6 +23,14 @@ def test_one_frame_of_several_runs(tmp_path: Path) -> None:
     assert "\x1b" not in shown.stdout
 
 
+def test_of_a_folder_of_runs_the_latest_is_shown(tmp_path: Path) -> None:
+    older, newer = (write_run(tmp_path / name, own_times(1, 60)) for name in ("b", "a"))
+    os.utime(older / "rank0.steps", (1, 1))
+    assert run_command("watch", "--once", tmp_path).stdout.startswith("a  ")
+    os.utime(newer / "rank0.steps", (0, 0))
+    assert run_command("watch", "--once", tmp_path).stdout.startswith("b  ")
+
+
 def test_a_live_view_needs_a_terminal(tmp_path: Path) -> None:
     shown = run_command("watch", tmp_path)
     assert shown.returncode != 0
