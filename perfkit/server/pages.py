@@ -11,7 +11,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,14 +21,15 @@ from perfkit._version import __version__
 from perfkit.errors import PerfkitError
 from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.schema.report import Report
-from perfkit.server.runs import RunList, key_of, signature_of, trace_of_rank
+from perfkit.server.runs import RunList, find_trace, has_data, key_of, links, signature_of
 from perfkit.storage.discovery import RunLocation
-from perfkit.storage.filenames import rank_in_name
+from perfkit.storage.run_folder import read_manifest
+from perfkit.util.formatting import escape_unprintable
 
 _KEPT: Final = 32
 """Reports that are kept; each is some megabytes."""
 _MOST_LINKS: Final = 64
-"""Ranks with a link of their own; of more, the number is typed."""
+"""Traces with a link of their own."""
 _MOST_DIGITS: Final = 9
 
 
@@ -66,7 +67,7 @@ class Pages:
         """Return the page at a path, such as `run/KEY` or `compare?before=KEY&after=KEY`."""
         parts = urlsplit(path)
         name, _, rest = parts.path.partition("/")
-        given = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        given = {key: values[0] for key, values in parse_qs(parts.query, errors="surrogateescape").items()}
         answers: dict[str, Callable[[], Page]] = {
             "": self._list,
             "runs.json": self._runs_json,
@@ -80,6 +81,8 @@ class Pages:
             return answers.get(name, _not_found)()
         except PerfkitError as error:
             return self._message(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001  the outermost boundary of a request
+            return self._message(f"perfkit failed: {error!r}", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _list(self) -> Page:
         return self._render("runs.html.j2", folders=[str(folder) for folder in self._folders])
@@ -91,25 +94,26 @@ class Pages:
         location = self._runs.find(key)
         if location is None:
             return _not_found()
-        ranks = sorted({rank for trace in location.traces if (rank := rank_in_name(trace.name)) is not None})
+        traces = links(location)
         return self._render(
             "frame.html.j2",
             frames=True,
-            title=location.name,
+            title=escape_unprintable(location.name),
             source=f"../report/{key}",
-            key=key,
-            ranks=ranks[:_MOST_LINKS],
-            more=len(ranks) - _MOST_LINKS,
-            has_traces=bool(location.traces),
             home="..",
+            traces=[
+                (label, f"../perfetto/{key}?{urlencode({'trace': file}, errors='surrogateescape')}")
+                for label, file in traces[:_MOST_LINKS]
+            ],
+            more=max(0, len(traces) - _MOST_LINKS),
         )
 
     def _report(self, key: str) -> Page:
         location = self._runs.find(key)
         if location is None:
             return _not_found()
-        if not location.traces:
-            return self._message("This run has written no trace yet. Reload once it has.", HTTPStatus.OK)
+        if not has_data(location) and _is_running(location):
+            return self._message("This run has written nothing to analyse yet. Reload once it has.", HTTPStatus.OK)
         return self._kept((key, signature_of(location)), lambda: _analyse(location))
 
     def _compare(self, given: dict[str, str]) -> Page:
@@ -120,13 +124,11 @@ class Pages:
         return self._render(
             "frame.html.j2",
             frames=True,
-            title=f"{before.name} → {after.name}",
+            title=escape_unprintable(f"{before.name} → {after.name}"),
             source=f"comparison?{query}",
-            key="",
-            ranks=[],
-            more=0,
-            has_traces=False,
             home=".",
+            traces=[],
+            more=0,
         )
 
     def _comparison(self, given: dict[str, str]) -> Page:
@@ -140,27 +142,27 @@ class Pages:
 
     def _perfetto(self, key: str, given: dict[str, str]) -> Page:
         location = self._runs.find(key)
-        try:
-            rank, step = (_number(given.get(name)) for name in ("rank", "step"))
-        except ValueError:
+        trace = find_trace(location, given.get("trace", "")) if location else None
+        step = given.get("step", "")
+        if trace is None or not ((step.isascii() and step.isdecimal() and len(step) <= _MOST_DIGITS) or not step):
             return _not_found()
-        if location is None:
-            return _not_found()
-        address = self._open_trace(trace_of_rank(location, rank), step)
+        address = self._open_trace(trace, int(step) if step else None)
         return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
 
     def _kept(self, key: Hashable, analyse: Callable[[], Any]) -> Page:
         """Return the report kept under a key, or analyse; one at a time, for it takes all cores."""
-        with self._analysing:
-            if key not in self._reports:
-                record = analyse()
-                text = io.StringIO()
-                reporter(type(record), "html").write(record, text, top=DEFAULT_TOP)
-                self._reports[key] = text.getvalue().encode("utf-8", "replace")
-            self._reports.move_to_end(key)
-            while len(self._reports) > _KEPT:
-                self._reports.popitem(last=False)
-            return Page(self._reports[key])
+        if key not in self._reports:
+            with self._analysing:
+                if key not in self._reports:
+                    self._keep(key, analyse())
+        return Page(self._reports[key])
+
+    def _keep(self, key: Hashable, record: Any) -> None:
+        text = io.StringIO()
+        reporter(type(record), "html").write(record, text, top=DEFAULT_TOP)
+        self._reports[key] = text.getvalue().encode("utf-8", "replace")
+        while len(self._reports) > _KEPT:
+            self._reports.popitem(last=False)
 
     def _message(self, text: str, status: HTTPStatus) -> Page:
         return self._render("message.html.j2", status=status, message=text)
@@ -176,16 +178,13 @@ def _analyse(location: RunLocation) -> Report:
     from perfkit.pipeline.analyze import analyze
     from perfkit.timeline.step_timelines import with_step_timelines
 
-    report = analyze(*([location.path] if location.has_manifest else location.traces))
+    by_folder = location.has_manifest or not location.traces
+    report = analyze(*([location.path] if by_folder else location.traces))
     return with_step_timelines(report)
 
 
-def _number(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise ValueError(text)
-    return int(text)
+def _is_running(location: RunLocation) -> bool:
+    return location.has_manifest and read_manifest(location.path).state == "running"
 
 
 def _not_found() -> Page:

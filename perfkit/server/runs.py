@@ -3,20 +3,25 @@
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from perfkit.errors import StoreError, TraceError, ViewError
+from perfkit.errors import StoreError, TraceError
 from perfkit.schema.aggregate import clock_step_times
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.filenames import rank_in_name
-from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, read_manifest
+from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
+from perfkit.util.formatting import escape_unprintable
 
 _KEY_LENGTH: Final = 16
+_NEWEST: Final = 32
+"""Steps of a log that the time per step is the median of."""
 
 Signature = tuple[tuple[str, int, int], ...]
 """Names, times of the last change in ns, and sizes in bytes of a run's files."""
@@ -104,13 +109,22 @@ def key_of(folder: Path) -> str:
 def signature_of(location: RunLocation) -> Signature:
     """Return what tells whether a run's files have changed."""
     rows = []
-    for path in [location.path / MANIFEST_NAME, location.path / "failure.json", *location.traces]:
+    for path in [location.path / MANIFEST_NAME, location.path / FAILURE_NAME, *location.traces, *_logs(location)]:
         try:
             status = path.stat()
         except OSError:
             continue
         rows.append((path.name, status.st_mtime_ns, status.st_size))
     return tuple(rows)
+
+
+def has_data(location: RunLocation) -> bool:
+    """Return whether there is anything to analyse yet: a trace, or a log of the monitor."""
+    return bool(location.traces or _logs(location))
+
+
+def _logs(location: RunLocation) -> list[Path]:
+    return list(find_step_logs(location.path).values()) if location.path.is_dir() else []
 
 
 def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:
@@ -121,18 +135,32 @@ def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:
         except StoreError as error:
             problem = str(error)
     numbers = {rank_in_name(trace.name) for trace in location.traces}
+    steps, step_ns = _progress(location, manifest)
     return ListedRun(
         key=key,
-        name=location.name,
+        name=escape_unprintable(location.name),
         state=manifest.state if manifest else "",
-        what=problem or (_what(manifest) if manifest else "traces of another program"),
-        ranks=manifest.world.world_size if manifest else len(numbers),
-        steps=max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0) if manifest else 0,
-        step_ns=_step_ns(manifest) if manifest else None,
+        what=escape_unprintable(problem or (_what(manifest) if manifest else "recorded by another program")),
+        ranks=manifest.world.world_size if manifest else len(numbers) or len(_logs(location)),
+        steps=steps,
+        step_ns=step_ns,
         started=manifest.started_at if manifest else "",
         changed_s=max((changed for _, changed, _ in signature), default=0) / 1e9,
         traces=len(location.traces),
     )
+
+
+def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int, int | None]:
+    """Return the number of steps and the time per step: while a run trains, of the last ones in the monitor's log."""
+    if manifest is None or manifest.state == "running":
+        with suppress(StoreError):
+            for log in _logs(location)[:1]:
+                newest = StepLogReader(log).read_new(newest=_NEWEST).records
+                if len(newest):
+                    return int(newest["step"][-1] + newest["steps"][-1]), int(median(newest["step_ns"].tolist()))
+    if manifest is None:
+        return 0, None
+    return max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0), _step_ns(manifest)
 
 
 def _step_ns(manifest: RunManifest) -> int | None:
@@ -146,14 +174,15 @@ def _what(manifest: RunManifest) -> str:
     return f"{manifest.workload}, {manifest.device}{failure}"
 
 
-def trace_of_rank(location: RunLocation, rank: int | None) -> Path:
-    """Return a run's first trace of a rank, or of the lowest one.
+def links(location: RunLocation) -> list[tuple[str, str]]:
+    """Return a label and the file name of each trace: its rank, unless several would have the same or it has none."""
+    ranks = [rank_in_name(trace.name) for trace in location.traces]
+    rows = sorted(zip(ranks, location.traces, strict=True), key=lambda row: (row[0] is None, row[0] or 0, row[1].name))
+    return [
+        (trace.name if rank is None or ranks.count(rank) > 1 else f"rank {rank}", trace.name) for rank, trace in rows
+    ]
 
-    Raises:
-        ViewError: There is none.
-    """
-    numbered = sorted((rank_in_name(trace.name) or 0, trace.name, trace) for trace in location.traces)
-    for number, _, trace in numbered:
-        if rank is None or number == rank:
-            return trace
-    raise ViewError(f"{location.name}: no trace of rank {rank}" if numbered else f"{location.name}: no trace yet")
+
+def find_trace(location: RunLocation, name: str) -> Path | None:
+    """Return a run's trace by its file name; None if it has none of that name."""
+    return next((trace for trace in location.traces if trace.name == name), None)

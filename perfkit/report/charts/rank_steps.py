@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from perfkit.report.content.run_tables import LONG, rank_label, step_label
+from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.run import RunReport
@@ -38,10 +38,9 @@ class RankSteps:
 
 def rank_steps(run: RunReport) -> RankSteps | None:
     """Return the steps of a run by rank; None without steps."""
-    known = [rank for rank in run.ranks if rank.steps]
-    if not known:
+    ranks, known = shown_ranks(run), sum(1 for rank in run.ranks if rank.steps)
+    if not ranks:
         return None
-    ranks = _kept(known, _late(run))
     numbers = sorted({step.step for rank in ranks for step in rank.steps}, key=lambda n: (n is None, n or 0))
     kept = _kept_steps(ranks, numbers)
     unit_ns = _unit_ns(ranks)
@@ -50,11 +49,18 @@ def rank_steps(run: RunReport) -> RankSteps | None:
         unit_ns=unit_ns,
         categories=[(name, LONG[name]) for name in CATEGORIES],
         steps=[step_label(number) for number in kept],
-        ranks=[(rank_label(rank.rank), escape_unprintable(rank.host or "")) for rank in ranks],
+        ranks=[
+            (label, escape_unprintable(rank.host or "")) for label, rank in zip(rank_labels(ranks), ranks, strict=True)
+        ],
         times=[[_times(table.get(number), unit_ns) for number in kept] for table in tables],
         stragglers=_stragglers(run),
-        note=_note(len(ranks), len(known), len(kept), len(numbers)),
+        note=_note(len(ranks), known, len(kept), len(numbers)),
     )
+
+
+def shown_ranks(run: RunReport) -> list[RankReport]:
+    """Return the ranks of `rank_steps`, in its order; none without steps."""
+    return _kept([rank for rank in run.ranks if rank.steps], _late(run))
 
 
 def _late(run: RunReport) -> set[int | None]:

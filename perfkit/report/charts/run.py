@@ -21,7 +21,7 @@ from perfkit.report.charts.specs import (
 from perfkit.report.charts.whole_run import whole_run_chart
 from perfkit.report.content import aggregates
 from perfkit.report.content.memory_use import highest_use
-from perfkit.report.content.run_tables import LONG, rank_label, step_label
+from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS
@@ -90,7 +90,7 @@ def _by_rank(ranks: list[RankReport]) -> Chart | None:
     shown, note = _longest(ranks, _MOST_BARS)
     means = [[ns / len(rank.steps) for ns in aggregates.exposed_sums(rank.steps)] for rank in shown]
     series = [Bars(name, LONG[name], [in_ms(mean[i]) for mean in means]) for i, name in enumerate(CATEGORIES)]
-    labels = [rank_label(rank.rank) for rank in shown]
+    labels = rank_labels(shown)
     return stacked_bars("Mean profiled step per rank", labels, series, label="rank", note=note)
 
 
@@ -136,7 +136,7 @@ def _heat_map(ranks: list[RankReport]) -> Chart | None:
         ]
 
     layers = [("whole step", cells(None)), *((LONG[category], cells(category)) for category in CATEGORIES)]
-    steps, names = [step_label(number) for number in numbers], [rank_label(rank.rank) for rank in shown]
+    steps, names = [step_label(number) for number in numbers], rank_labels(shown)
     return heat_map("Every profiled step of every rank", steps, names, layers, note=note)
 
 

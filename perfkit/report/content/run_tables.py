@@ -1,5 +1,6 @@
 """The tables of one run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -49,6 +50,16 @@ def step_label(step: int | None) -> str:
 def rank_label(rank: int | None) -> str:
     """Return a rank's number, or a dash if it is unknown."""
     return MISSING if rank is None else str(rank)
+
+
+def rank_labels(ranks: Sequence[RankReport]) -> list[str]:
+    """Return a label for each of several ranks; where several would have the same, with the name of the first trace."""
+    labels = [rank_label(rank.rank) for rank in ranks]
+    counts = Counter(labels)
+    return [
+        f"{label} {escape_unprintable(rank.traces[0])}" if counts[label] > 1 and rank.traces else label
+        for label, rank in zip(labels, ranks, strict=True)
+    ]
 
 
 def _bar(fraction: float) -> str:

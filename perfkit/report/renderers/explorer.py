@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perfkit.report.charts.rank_steps import RankSteps, rank_steps
+from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
 from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import shell_path
-from perfkit.report.content.run_tables import LONG, rank_label, step_label
+from perfkit.report.content.run_tables import LONG, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
+from perfkit.schema.rank import RankReport
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
 
@@ -23,8 +24,8 @@ _DIGITS: Final = 7
 class Explorer(RankSteps):
     """What the page's scripts are given."""
 
-    traces: Sequence[str]
-    """Path of each rank's first trace, quoted for a shell."""
+    traces: Sequence[tuple[str, str]]
+    """Of each rank's trace, the path, quoted for a shell, and the file name; empty if it has several."""
     timelines: Sequence[dict[str, Any]]
     no_timelines: str = NO_TIMELINES
 
@@ -34,26 +35,32 @@ def explorer(run: RunReport) -> Explorer | None:
     steps = rank_steps(run)
     if steps is None:
         return None
-    traces = {rank_label(rank.rank): shell_path(run, rank.traces[0]) if rank.traces else "" for rank in run.ranks}
+    ranks = shown_ranks(run)
     fields = {name: getattr(steps, name) for name in RankSteps.__slots__}
     return Explorer(
         **fields,
-        traces=[traces[label] for label, _ in steps.ranks],
-        timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, one))],
+        traces=[_trace(run, rank.traces[0]) if len(rank.traces) == 1 else ("", "") for rank in ranks],
+        timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one))],
     )
 
 
-def _timeline(run: RunReport, steps: RankSteps, one: StepTimeline) -> dict[str, Any] | None:
+def _trace(run: RunReport, name: str) -> tuple[str, str]:
+    return shell_path(run, name), escape_unprintable(name)
+
+
+def _timeline(
+    run: RunReport, steps: RankSteps, ranks: Sequence[RankReport], one: StepTimeline
+) -> dict[str, Any] | None:
     """Return a timeline for the page; None if its rank or step is not on it."""
-    labels = [label for label, _ in steps.ranks]
-    rank, step = rank_label(one.rank), step_label(one.step)
-    if rank not in labels or step not in steps.steps:
+    places = [place for place, rank in enumerate(ranks) if one.trace in rank.traces]
+    step = step_label(one.step)
+    if not places or step not in steps.steps:
         return None
     unit_ns = int(10 ** max(0, len(str(one.window_ns)) - _DIGITS))
     return {
-        "rank": labels.index(rank),
+        "rank": places[0],
         "step": steps.steps.index(step),
-        "trace": shell_path(run, one.trace),
+        "trace": _trace(run, one.trace),
         "unit_ns": unit_ns,
         "length": -(-one.window_ns // unit_ns),
         "names": [escape_unprintable(name) for name in one.names],

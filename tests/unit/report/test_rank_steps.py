@@ -1,9 +1,11 @@
 """Every step of every rank, as the page has them."""
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.report.charts import rank_steps as module
 from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
+from perfkit.report.renderers.explorer import explorer
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
@@ -52,6 +54,23 @@ def test_of_too_many_steps_the_longest_are_kept(monkeypatch: pytest.MonkeyPatch)
     assert len(found.steps) == 20
     assert {"3", "30"} <= set(found.steps)
     assert found.note == "Shown are the 20 longest of 50 steps."
+
+
+def test_ranks_without_a_number_are_told_apart() -> None:
+    ranks = [replace(make_rank(0, [make_step(5)]), rank=None, traces=[name]) for name in ("a.json", "b<.json")]
+    run = make_run(ranks=ranks)
+    found, shown = rank_steps(run), explorer(run)
+    assert found is not None
+    assert shown is not None
+    assert [label for label, _ in found.ranks] == ["– a.json", "– b<.json"]
+    assert [name for _, name in shown.traces] == ["a.json", "b<.json"]
+    assert [path.rsplit("/", 1)[-1].strip("'") for path, _ in shown.traces] == ["a.json", "b<.json"]
+
+
+def test_no_trace_is_named_for_a_rank_with_several() -> None:
+    shown = explorer(make_run(ranks=[replace(make_rank(0, [make_step(5)]), traces=["a.json", "b.json"])]))
+    assert shown is not None
+    assert list(shown.traces) == [("", "")]
 
 
 def test_nothing_without_steps() -> None:

@@ -17,6 +17,7 @@ from perfkit.pipeline.analyze import analyze
 from perfkit.schema.report import Report
 from perfkit.server.site import RunServer
 from perfkit.storage.run_folder import read_manifest, write_manifest
+from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.processes.launching import ROOT
 
 SAMPLE = ROOT / "traces" / "sample-hdf5"
@@ -128,7 +129,7 @@ def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, monkey
 
 def test_a_run_without_traces_yet_and_a_damaged_one_are_sentences(runs: Path) -> None:
     with serving(runs) as server:
-        assert "no trace yet" in page(server, f"report/{listed(server)['two']['key']}")
+        assert "nothing to analyse yet" in page(server, f"report/{listed(server)['two']['key']}")
         for trace in (runs / "one").glob("*.json.gz"):
             trace.write_text("<script>")
         status, _, text = ask(server, f"/{server.secret}/report/{listed(server)['one']['key']}")
@@ -164,12 +165,56 @@ def test_what_does_not_exist_is_not_found(runs: Path) -> None:
 def test_the_perfetto_ui_gets_the_trace_of_the_rank(runs: Path) -> None:
     with serving(runs) as server:
         key = listed(server)["one"]["key"]
-        status, headers, text = ask(server, f"/{server.secret}/perfetto/{key}?rank=1&step=3")
+        status, headers, text = ask(server, f"/{server.secret}/perfetto/{key}?trace=rank1.json.gz&step=3")
         if status == 500:
             assert "port 9001" in text
             pytest.skip("port 9001 is in use")
         assert status == 303
         assert headers["Location"].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/")
         assert re.search(r"/rank1\.json\.gz&visStart=\d+&visEnd=\d+$", headers["Location"])
-        again = ask(server, f"/{server.secret}/perfetto/{key}?rank=0")[1]["Location"]
+        again = ask(server, f"/{server.secret}/perfetto/{key}?trace=rank0.json.gz")[1]["Location"]
         assert again.endswith("/rank0.json.gz")
+
+
+def test_traces_without_a_rank_in_their_name_are_told_apart(tmp_path: Path) -> None:
+    for name, rank in (("hostb_17.pt.trace.json.gz", 0), ("hosta_18.pt.trace.json.gz", 1)):
+        shutil.copy(SAMPLE / f"rank{rank}.json.gz", tmp_path / name)
+    with serving(tmp_path) as server:
+        (run,) = listed(server).values()
+        text = page(server, f"run/{run['key']}")
+        assert [line.split(">")[1].split("<")[0] for line in text.splitlines() if "?trace=" in line] == [
+            "hosta_18.pt.trace.json.gz",
+            "hostb_17.pt.trace.json.gz",
+        ]
+        data = page(server, f"report/{run['key']}")
+        assert data.index("hostb_17.pt.trace.json.gz") < data.index("hosta_18.pt.trace.json.gz")  # by rank
+
+
+def test_a_run_with_only_the_monitors_logs_has_a_report_and_its_progress(tmp_path: Path) -> None:
+    write_run(tmp_path / "logs", own_times(2, 60))
+    with serving(tmp_path) as server:
+        (run,) = listed(server).values()
+        assert (run["ranks"], run["steps"]) == (2, 60)
+        assert run["step_ns"]
+        assert "Whole run" in page(server, f"report/{run['key']}")
+
+
+def test_a_folder_whose_name_is_not_text_harms_no_other(runs: Path) -> None:
+    shutil.copytree(SAMPLE, os.fsdecode(os.fsencode(runs) + b"/bad\xff"))
+    with serving(runs) as server:
+        names = set(listed(server))
+        assert {"one", "two"} < names
+        (bad,) = names - {"one", "two"}
+        assert "sample" not in bad
+        assert "compute" in page(server, f"report/{listed(server)[bad]['key']}")
+
+
+def test_an_unexpected_error_is_an_answer(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Report:
+        raise RuntimeError("<b>broken</b>")
+
+    monkeypatch.setattr("perfkit.pipeline.analyze.analyze", broken)
+    with serving(runs) as server:
+        status, _, text = ask(server, f"/{server.secret}/report/{listed(server)['one']['key']}")
+        assert status == 500
+        assert "&lt;b&gt;broken" in text

@@ -195,23 +195,24 @@ class Explorer {
   }
 
   command(timeline) {
-    const step = this.data.steps[this.step], at = /^\d+$/.test(step) ? ` --step ${step}` : "";
-    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}${at}`;
+    const step = this.data.steps[this.step], known = /^\d+$/.test(step);
+    const [path, file] = timeline?.trace ?? this.data.traces[this.rank];
+    if (!path) return made("p", { className: "faint", textContent: "This rank has several traces: perfkit view opens one of them." });
+    const text = `perfkit view ${path}${known ? ` --step ${step}` : ""}`;
     const copy = made("button", { type: "button", textContent: "Copy" });
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     });
-    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto", ...this.served(step));
+    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto", ...this.served(file, known ? step : ""));
   }
 
   // In a page of `perfkit serve`: a link that opens the trace.
-  served(step) {
+  served(file, step) {
     const key = location.protocol === "http:" && location.pathname.match(/\/report\/(\w+)$/)?.[1];
     if (!key || document.querySelectorAll(".explorer").length > 1) return [];
-    const at = /^\d+$/.test(step) ? `&step=${step}` : "";
-    const link = made("a", { href: `../perfetto/${key}?rank=${this.data.ranks[this.rank][0]}${at}`, target: "_blank", rel: "noopener", textContent: "Open it" });
-    return [". ", link];
+    const asked = new URLSearchParams({ trace: file, ...(step && { step }) });
+    return [". ", made("a", { href: `../perfetto/${key}?${asked}`, target: "_blank", rel: "noopener", textContent: "Open it" })];
   }
 
   otherTimelines() {
