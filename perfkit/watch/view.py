@@ -10,6 +10,7 @@ from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.findings import monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
+from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats
@@ -120,7 +121,9 @@ def find_events(run: RunFollower) -> list[str]:
     table = align(logs)
     if table is None:
         return []
-    return [one.message for one in monitor_findings(summarize(table, LogFacts(0, 0, None, None, None, None)))]
+    summary = summarize(table, LogFacts(0, 0, None, None, None, None))
+    found = [one.message for one in monitor_findings(summary)]
+    return found or list(filter(None, [uneven_sentence(summary)]))
 
 
 def _ranks(

@@ -125,6 +125,12 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     """At most the 100 that took longest, in order of the steps."""
     slow_step_count: int
     """Slow steps, without those of the stalls."""
+    single_steps: int = 0
+    """Compared steps that were not rolled up."""
+    long_step_count: int = 0
+    """Of these, steps that take more than 1.5 times the usual one, recurring or not."""
+    long_step_times: float | None = None
+    """Median of how many times the usual step they take; None without any."""
     late_ranks: list[LateRank]
     """At most the 64 that were late for longest, by time."""
     late_rank_count: int

@@ -1,6 +1,7 @@
 """Step logs in run folders: as a DataFrame, and in reports."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import StoreError, TraceError
+from perfkit.report.content.steps.monitor import whole_run
 from perfkit.storage.step_log.roll_up import roll_up
 from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
 from tests.support.processes.command import run_command
@@ -88,3 +90,24 @@ def test_a_quiet_run_says_so(tmp_path: Path) -> None:
     text = " ".join(answer.stdout.split())
     assert "Whole run: over 500 steps the step time does not change for good, and none stalls; no rank is late" in text
     assert "warning" not in text
+
+
+def _quietly(folder: Path) -> str:
+    (run,) = perfkit.analyze(folder).runs
+    return whole_run(run)
+
+
+@pytest.mark.parametrize("slow", ["every fourth", "one in eight"])
+def test_frequent_long_steps_are_told(tmp_path: Path, slow: str) -> None:
+    own = own_times(2, 1_000)
+    at = np.arange(1_000) % 4 == 3 if slow == "every fourth" else np.random.default_rng(4).random(1_000) < 0.125
+    own[:, at] *= 5
+    text = _quietly(write_run(tmp_path, own))
+    assert re.search(r"for good; (25.0|1\d\.\d) % of the steps take more than 1.5x the usual time \(4\.\dx in", text)
+    assert "stalls" not in text
+
+
+def test_few_long_steps_are_no_matter_of_all(tmp_path: Path) -> None:
+    own = own_times(2, 1_000)
+    own[:, np.random.default_rng(4).random(1_000) < 0.03] *= 1.7
+    assert "1.5x" not in _quietly(write_run(tmp_path, own))

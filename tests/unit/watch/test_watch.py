@@ -54,6 +54,14 @@ def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
     assert "!" not in text
 
 
+def test_frequent_long_steps_are_unusual(tmp_path: Path) -> None:
+    own = own_times(2, 300)
+    own[:, ::4] *= 5
+    text = "\n".join(_drawn(RunFollower(write_run(tmp_path, own))))
+    assert re.search(r"! 2\d\.\d % of the steps take more than 1.5x the usual time", text)
+    assert "nothing unusual" not in text
+
+
 @pytest.mark.slow
 def test_many_ranks_are_grouped_and_the_latest_shows(tmp_path: Path) -> None:
     own = own_times(1024, 40)

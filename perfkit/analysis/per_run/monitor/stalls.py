@@ -22,6 +22,9 @@ _STALL_TAIL: Final = 0.02
 _SLOW_TAIL: Final = 0.001
 """Number of steps of the run that may exceed the limit of slow steps, in the same way."""
 _QUANTILE: Final = 90
+_LOW_QUANTILE: Final = 25
+_LONG: Final = 1.5
+"""Steps that take so many times the usual one are told as a share of the run if they are frequent."""
 _SPARSE: Final = 4
 """A run whose step numbers span more than so many times its steps is not searched for periods."""
 
@@ -33,6 +36,17 @@ class Stalls(NamedTuple):
     slow: list[SlowStep]
     """In order of the steps; the longest `MOST_SLOW`."""
     slow_count: int
+
+
+class LongSteps(NamedTuple):
+    """How uneven the steps are that were not rolled up."""
+
+    single: int
+    """Number of these steps."""
+    longer: int
+    """Those of them that take more than 1.5 times the usual step."""
+    times: float | None
+    """Median of how many times it they take; None without any."""
 
 
 class _Steps(NamedTuple):
@@ -51,8 +65,9 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
         excess_ns: excess of each rank's own time over the median of the others, shape (ranks, steps); None if unknown.
     """
     steps = _longest_steps(course)
-    scale = _scale(course.longest_ns - course.usual_ns)
-    limit = np.maximum(_LEAST_STALL * course.usual_ns, scale * math.log(1 / _STALL_TAIL))
+    excess = course.longest_ns - course.usual_ns
+    scale = _scale(excess)
+    limit = np.maximum(_LEAST_STALL * course.usual_ns, min(scale, _scale_below(excess)) * math.log(1 / _STALL_TAIL))
     events = steps.extra_ns > limit
     is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(course.table.counts.sum())
     periods = _periods(steps.number, events) if is_dense else []
@@ -72,6 +87,14 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
     )
 
 
+def long_steps(course: Course) -> LongSteps:
+    """Return how many steps take more than 1.5 times the usual one, of those that were not rolled up."""
+    single = course.table.counts == 1
+    times = course.longest_ns[single] / np.maximum(course.usual_ns[single], 1.0)
+    longer = times[times > _LONG]
+    return LongSteps(len(times), len(longer), float(np.median(longer)) if len(longer) else None)
+
+
 def _longest_steps(course: Course) -> _Steps:
     """Return number and excess of the longest step of each column; of a rolled-up one, without pauses."""
     table, single = course.table, course.table.counts == 1
@@ -88,6 +111,12 @@ def _scale(excess: Floats) -> float:
     """Return the decay constant of an exponential tail through the median and the 90 % quantile of the excess."""
     middle, high = np.percentile(excess, [50, _QUANTILE])
     return float(high - middle) / math.log(0.5 / (1 - _QUANTILE / 100))
+
+
+def _scale_below(excess: Floats) -> float:
+    """Return the decay constant of the same tail by the quarter below the median, which no stalls reach."""
+    low, middle = np.percentile(excess, [_LOW_QUANTILE, 50])
+    return float(middle - low) / math.log((1 - _LOW_QUANTILE / 100) / 0.5)
 
 
 def _periods(numbers: Ints, events: Bools) -> list[Period]:

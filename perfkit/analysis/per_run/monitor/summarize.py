@@ -7,7 +7,7 @@ import numpy as np
 from perfkit.analysis.per_run.monitor.changes import find_changes
 from perfkit.analysis.per_run.monitor.course import Course, plain_steps, settled_course, warmup_length
 from perfkit.analysis.per_run.monitor.late import Lateness, find_late_ranks, rank_levels
-from perfkit.analysis.per_run.monitor.stalls import Stalls, find_stalls
+from perfkit.analysis.per_run.monitor.stalls import LongSteps, Stalls, find_stalls, long_steps
 from perfkit.analysis.per_run.monitor.table import StepTable, Values, excess_ns, over_ranks, own_ns
 from perfkit.schema.per_run.monitor import MonitorSummary, StepTimeChange, StepTimeCurve
 
@@ -43,6 +43,7 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     settled = plain.between(slice(warmup, None))
     course = settled_course(settled)
     found = _find(course) if course else _Found([], Stalls([], [], 0), Lateness([], 0), lateness_known=False)
+    uneven = long_steps(course) if course else LongSteps(0, 0, None)
     return MonitorSummary(
         ranks=len(table.ranks),
         world_size=max(facts.world_size, table.ranks[-1] + 1),
@@ -65,6 +66,9 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
         stalls=found.stalls.periodic,
         slow_steps=found.stalls.slow,
         slow_step_count=found.stalls.slow_count,
+        single_steps=uneven.single,
+        long_step_count=uneven.longer,
+        long_step_times=uneven.times,
         late_ranks=found.lateness.late,
         late_rank_count=found.lateness.late_count,
         compared=course is not None,

@@ -21,6 +21,8 @@ MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "r
 """Findings that the answer about the whole run consists of, in this order."""
 _MOST_TOLD: Final = 4
 """In the answer; the table has all."""
+_OFTEN: Final = 0.05
+"""Share of steps beyond which longer ones are told although neither their period nor single ones were found."""
 _PARTS: Final[dict[StepPart, str]] = {
     "data_loading": "data",
     "forward": "forward",
@@ -44,7 +46,17 @@ def _quiet(summary: MonitorSummary) -> str:
     if summary.changes or summary.stalls or summary.slow_steps or summary.late_ranks or not summary.compared:
         return ""
     ranks = "; no rank is late beyond chance" if summary.lateness_known else ""
-    return f"over {_compared(summary):,} steps the step time does not change for good, and none stalls{ranks}"
+    uneven = uneven_sentence(summary)
+    stalls = f"; {uneven}" if uneven else ", and none stalls"
+    return f"over {_compared(summary):,} steps the step time does not change for good{stalls}{ranks}"
+
+
+def uneven_sentence(summary: MonitorSummary) -> str:
+    """Return how frequent steps are that take more than 1.5 times the usual one; empty if at most one in 20 is."""
+    if summary.long_step_times is None or summary.long_step_count <= _OFTEN * summary.single_steps:
+        return ""
+    share = format_percent(summary.long_step_count / summary.single_steps)
+    return f"{share} of the steps take more than 1.5x the usual time ({summary.long_step_times:.1f}x in the median)"
 
 
 def _compared(summary: MonitorSummary) -> int:

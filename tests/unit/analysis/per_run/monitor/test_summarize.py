@@ -135,6 +135,23 @@ def test_a_stall_of_one_rank_names_it() -> None:
     assert not found.slow_steps
 
 
+def test_a_stall_of_every_eighth_step_is_found() -> None:
+    own = own_times(2, 1_000)
+    own[:, ::8] += 300e6
+    (stall,) = summary_of(own).stalls
+    assert (stall.period, stall.count) == (8, stall.expected)
+    assert stall.extra_ns == pytest.approx(300e6, rel=0.02)
+
+
+@pytest.mark.parametrize("period", [4, 6, 7])
+def test_long_steps_that_recur_too_often_for_a_stall_are_counted(period: int) -> None:
+    own = own_times(1, 1_000)
+    own[:, ::period] += 300e6
+    found = summary_of(own)
+    assert found.long_step_count == pytest.approx(found.single_steps / period, abs=1)
+    assert found.long_step_times == pytest.approx(6.8, abs=0.2)
+
+
 def test_a_stall_is_in_the_part_that_grows() -> None:
     own = own_times(2, 2_000)
     data = np.full(own.shape, 1e6)
