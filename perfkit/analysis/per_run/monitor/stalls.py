@@ -27,6 +27,8 @@ _LONG: Final = 1.5
 """Steps that take so many times the usual one are told as a share of the run if they are frequent."""
 _SPARSE: Final = 4
 """A run whose step numbers span more than so many times its steps is not searched for periods."""
+_MOST_SEARCHED: Final = 4_000_000
+"""Nor is one whose step numbers span more than so many: memory for each of them is needed, about 100 bytes."""
 
 
 class Stalls(NamedTuple):
@@ -69,7 +71,8 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
     scale = _scale(excess)
     limit = np.maximum(_LEAST_STALL * course.usual_ns, min(scale, _scale_below(excess)) * math.log(1 / _STALL_TAIL))
     events = steps.extra_ns > limit
-    is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(course.table.counts.sum())
+    span = int(steps.number[-1] - steps.number[0])
+    is_dense = span < min(_SPARSE * int(course.table.counts.sum()), _MOST_SEARCHED)
     periods = _periods(steps.number, events) if is_dense else []
     stalled = np.zeros(len(steps.number), bool)
     for period in periods:

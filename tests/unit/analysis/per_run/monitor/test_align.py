@@ -69,6 +69,17 @@ def test_a_run_that_began_anew_counts_its_last_steps() -> None:
     assert table.columns["step_ns"].min() > 1
 
 
+def test_numbers_in_a_log_do_not_decide_how_much_memory_is_taken() -> None:
+    made = records(own_times(1, 64), 0)
+    made["steps"] = 1 << 31
+    made["step"] = made["longest_step"] = np.arange(64, dtype=np.int64) << 31
+    made["step_ns"][::8] = made["longest_ns"][::8] = 900_000_000
+    table = align({0: rank_steps(made, "cpu")})
+    assert table is not None
+    found = summarize(table, FACTS)
+    assert (found.steps, found.stalls) == (64 << 31, [])
+
+
 def test_many_cells_are_joined() -> None:
     own = own_times(4, 1_000)
     table = align({rank: rank_steps(records(own, rank), "cpu") for rank in range(4)}, most_cells=500)
