@@ -24,6 +24,9 @@ _SILENT_STEPS: Final = 10
 _SILENT_S: Final = 10.0
 """A run is silent after so many times its step time, and so long."""
 
+_MOST: Final = 1 << 53
+"""A manifest's numbers of steps and samples are below, or not believed."""
+
 
 class RankNow(NamedTuple):
     """The state of a rank. Times are medians of the recent steps; NaN: unknown."""
@@ -187,12 +190,14 @@ def _spell(seconds: float) -> str:
 
 def _total_steps(manifest: RunManifest | None) -> int | None:
     steps = manifest.config.get("steps") if manifest else None
-    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps < _MOST else None
 
 
 def _rate(manifest: RunManifest | None, world_size: int, step_ns: float) -> float | None:
     """Return samples per second of all ranks; None if the batch is unknown, or not all ranks have data of their own."""
     if manifest is None or manifest.batch_size is None or not step_ns > 0 or len(manifest.mesh) > 1:
+        return None
+    if not 0 < manifest.batch_size < _MOST:
         return None
     return manifest.batch_size * world_size / (step_ns / 1e9)
 

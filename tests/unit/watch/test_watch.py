@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from perfkit.schema.manifest import MANIFEST_VERSION
 from perfkit.storage.step_log.roll_up import roll_up
 from perfkit.watch.follow import RunFollower
 from perfkit.watch.frame import SORTS, draw, sparkline
@@ -45,6 +46,22 @@ def test_what_is_shown_of_a_run(tmp_path: Path) -> None:
     assert "! from step 6,000 on a step takes 62.0 ms instead of 53.0 ms" in text
     assert "! every 500th step takes 300 ms longer" in text
     assert lines[-1].startswith("q quit   p pause   s sort")
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, str(2**53), "-4"])
+@pytest.mark.parametrize("field", ["steps", "batch_size"])
+def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, field: str, number: str) -> None:
+    numbers = {"steps": "500", "batch_size": "8"} | {field: number}
+    text = (
+        '{"schema_version": %d, "run": "r", "state": "running", "workload": "w", "source": "s", "started_at": "t", '
+        '"config": {"steps": %s}, "versions": {}, "backend": null, "device": "cpu", "batch_size": %s, '
+        '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
+    )
+    (tmp_path / "run.json").write_text(text % (MANIFEST_VERSION, numbers["steps"], numbers["batch_size"]))
+    run = RunFollower(write_run(tmp_path, own_times(1, 80)))
+    lines = _drawn(run)
+    assert ("step 79 of 500 " in lines[0]) == (field == "batch_size")
+    assert ("samples/s" in lines[1]) == (field == "steps")
 
 
 def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
