@@ -1,6 +1,6 @@
 """Reads the monitor's step logs in run folders: as a table for users, and summed up for reports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -44,6 +44,16 @@ class _Log(NamedTuple):
     losses: tuple[float, float] | None
     """The first and the last."""
     is_cut: bool
+    damaged: int
+    """Records that were left out."""
+
+
+class _Content(NamedTuple):
+    """What is in a log."""
+
+    records: Records
+    header: StepLogHeader | None
+    damaged: int
 
 
 def steps(run: str | Path) -> "DataFrame":
@@ -65,7 +75,7 @@ def steps(run: str | Path) -> "DataFrame":
     logs = find_step_logs(Path(run))
     if not logs:
         raise TraceError(f"{run}: no log of the monitor here (rank<R>.steps); record one with `perfkit run --monitor`")
-    records = {rank: _read(path)[0] for rank, path in logs.items()}
+    records = {rank: _read(path).records for rank, path in logs.items()}
     merged = np.concatenate(list(records.values()))
     ranks = np.repeat(list(records), [len(one) for one in records.values()])
     columns = {column.name: _known(merged[column.name], column.unknown == "-1") for column in COLUMNS}
@@ -109,26 +119,34 @@ def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
 def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding]]:
     read: dict[int, _Log] = {}
     errors: list[str] = []
+    damaged: dict[str, int] = {}
     for rank, path in logs.items():
         try:
-            log = _load(path)
+            content = _read(path)
         except StoreError as error:
             errors.append(str(error))
             continue
-        if log is not None:
+        if content.damaged:
+            damaged[path.name] = content.damaged
+        if (log := _log(content)) is not None:
             read[rank] = log
-    findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut]))
+    findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut], damaged))
     table = align({rank: log.steps for rank, log in read.items()})
     return (None if table is None else summarize(table, _facts(list(read.values())))), findings
 
 
-def _unread(errors: Sequence[str], cut: Sequence[str]) -> Iterator[Finding]:
+def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int]) -> Iterator[Finding]:
     if errors:
         more = f" (and {len(errors) - 1} more logs)" if len(errors) > 1 else ""
         yield Finding(code="monitor_log_unread", severity="warning", message=errors[0] + more)
     if cut:
         more = f" (and {len(cut) - 1} more)" if len(cut) > 1 else ""
         message = f"{cut[0]}{more}: only the first {MOST_RECORDS:,} records were read"
+        yield Finding(code="monitor_log_unread", severity="warning", message=message)
+    if damaged:
+        count, more = sum(damaged.values()), f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        what = "1 damaged record was" if count == 1 else f"{count:,} damaged records were"
+        message = f"{next(iter(damaged))}{more}: {what} left out"
         yield Finding(code="monitor_log_unread", severity="warning", message=message)
 
 
@@ -145,9 +163,9 @@ def _facts(logs: Sequence[_Log]) -> LogFacts:
     )
 
 
-def _load(path: Path) -> _Log | None:
+def _log(content: _Content) -> _Log | None:
     """Return what is needed of a log; None if it has no record yet."""
-    records, header = _read(path)
+    records, header, damaged = content
     if header is None or not len(records):
         return None
     begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
@@ -161,20 +179,23 @@ def _load(path: Path) -> _Log | None:
         int(records["peak_rss_bytes"].max()),
         (float(finite[0]), float(finite[-1])) if len(finite) else None,
         len(records) >= MOST_RECORDS,
+        damaged,
     )
 
 
-def _read(path: Path) -> tuple[Records, StepLogHeader | None]:
-    """Return the records of a log, at most `MOST_RECORDS`, and its header."""
+def _read(path: Path) -> _Content:
+    """Return what is in a log, of its records at most `MOST_RECORDS`."""
     for _ in range(_TRIES):
         reader = StepLogReader(path)
-        parts, total = [reader.read_new().records], 0
+        found = reader.read_new()
+        parts, total, damaged = [found.records], 0, found.damaged
         while True:
             found = reader.read_new()
             if found.restarted or not (len(found.records) or found.damaged):
                 break
             parts.append(found.records)
             total += len(found.records)
+            damaged += found.damaged
             if total >= MOST_RECORDS:
                 break
         if not found.restarted:
@@ -182,7 +203,7 @@ def _read(path: Path) -> tuple[Records, StepLogHeader | None]:
     if found.restarted:
         raise StoreError(f"{path} was rolled up while it was read: read it again")
     records = np.concatenate(parts) if parts else np.zeros(0, STEP_DTYPE)
-    return records[:MOST_RECORDS], reader.header
+    return _Content(records[:MOST_RECORDS], reader.header, damaged)
 
 
 def _known(values: NDArray[np.generic], has_unknown: bool) -> NDArray[np.generic]:

@@ -71,7 +71,7 @@ class RunView:
     device_busy: float = float("nan")
     lag_known: bool = False
     events: list[str] = field(default_factory=list)
-    """What happened in the steps that are kept."""
+    """What could not be read, and what happened in the steps that are kept."""
     kept_steps: int = 0
 
     @property
@@ -113,7 +113,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         host_busy=_newest(logs, "host_busy"),
         device_busy=_newest(logs, "device_busy"),
         lag_known=own is not None,
-        events=events,
+        events=[*run.unread(), *events],
         kept_steps=max(int(records["steps"].sum()) for records in logs.values()),
     )
 

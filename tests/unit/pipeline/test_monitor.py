@@ -10,6 +10,8 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError, TraceError
 from perfkit.report.content.steps.monitor import whole_run
+from perfkit.schema.monitor.columns import STEP_DTYPE
+from perfkit.schema.monitor.header import HEADER_BYTES
 from perfkit.storage.step_log.roll_up import roll_up
 from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
 from tests.support.processes.command import run_command
@@ -111,3 +113,24 @@ def test_few_long_steps_are_no_matter_of_all(tmp_path: Path) -> None:
     own = own_times(2, 1_000)
     own[:, np.random.default_rng(4).random(1_000) < 0.03] *= 1.7
     assert "1.5x" not in _quietly(write_run(tmp_path, own))
+
+
+def _damage(path: Path, *records: int) -> None:
+    data = bytearray(path.read_bytes())
+    for number in records:
+        data[HEADER_BYTES + number * STEP_DTYPE.itemsize + 20] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_records_are_told(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", own_times(2, 500))
+    assert "damaged" not in _quietly(folder)
+    _damage(folder / "rank1.steps", 100, 200, 201)
+    (run,) = perfkit.analyze(folder).runs
+    assert [(one.code, one.message) for one in run.findings] == [
+        ("monitor_log_unread", "rank1.steps: 3 damaged records were left out")
+    ]
+    assert whole_run(run).endswith("no rank is late beyond chance; rank1.steps: 3 damaged records were left out")
+    _damage(folder / "rank0.steps", *range(500))
+    (run,) = perfkit.analyze(folder).runs
+    assert "rank0.steps (and 1 more): 503 damaged records were left out" in whole_run(run)

@@ -150,6 +150,21 @@ def test_a_foreign_log_does_not_end_the_view(tmp_path: Path) -> None:
     assert "\x1b[2J" not in text
 
 
+def test_damaged_records_are_counted(tmp_path: Path) -> None:
+    path = write_run(tmp_path, own_times(2, 100)) / "rank1.steps"
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    run = RunFollower(tmp_path)
+    for _ in range(2):
+        assert "! 1 damaged record was left out" in "\n".join(_drawn(run))
+    with path.open("ab") as stream:
+        stream.write(bytes(data[-400:]) * 3)
+    text = "\n".join(_drawn(run))
+    assert "damaged records were left out" in text
+    assert "nothing unusual" not in text
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_orders_of_the_table(tmp_path: Path, sort: str) -> None:
     own = own_times(3, 60)

@@ -39,7 +39,10 @@ def whole_run(run: RunReport) -> str:
         return ""
     told = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
     more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more or _quiet(run.monitor)
+    if told:
+        return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more
+    unread = [one.message for one in run.findings if one.code == "monitor_log_unread"]
+    return "; ".join(filter(None, [_quiet(run.monitor), *map(escape_unprintable, unread)]))
 
 
 def _quiet(summary: MonitorSummary) -> str:
