@@ -1,6 +1,6 @@
 """Reads the monitor's step logs in run folders: as a table for users, and summed up for reports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,10 +13,11 @@ from perfkit.analysis.per_run.monitor.findings import monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.common import Finding
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN, STEP_DTYPE
+from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN
 from perfkit.schema.monitor.header import StepLogHeader
 from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.run import RunReport
+from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 from perfkit.util.formatting import duration
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Records = NDArray[np.void]
 
 MOST_RECORDS: Final = 2_000_000
-"""Records of a log that are read: a log of the monitor's has fewer, a file from elsewhere may have any number."""
+"""Records of a log that are read, damaged ones included: a log of the monitor's has fewer, a file from elsewhere may have any number."""
 _TRIES: Final = 3
 """Times that a log is read which is rolled up meanwhile."""
 
@@ -43,6 +44,17 @@ class _Log(NamedTuple):
     """-1 if unknown."""
     losses: tuple[float, float] | None
     """The first and the last."""
+    is_cut: bool
+    damaged: int
+    """Records that were left out."""
+
+
+class _Content(NamedTuple):
+    """What is in a log."""
+
+    records: Records
+    header: StepLogHeader | None
+    damaged: int
     is_cut: bool
 
 
@@ -65,7 +77,7 @@ def steps(run: str | Path) -> "DataFrame":
     logs = find_step_logs(Path(run))
     if not logs:
         raise TraceError(f"{run}: no log of the monitor here (rank<R>.steps); record one with `perfkit run --monitor`")
-    records = {rank: _read(path)[0] for rank, path in logs.items()}
+    records = {rank: _read(path).records for rank, path in logs.items()}
     merged = np.concatenate(list(records.values()))
     ranks = np.repeat(list(records), [len(one) for one in records.values()])
     columns = {column.name: _known(merged[column.name], column.unknown == "-1") for column in COLUMNS}
@@ -109,26 +121,34 @@ def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
 def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding]]:
     read: dict[int, _Log] = {}
     errors: list[str] = []
+    damaged: dict[str, int] = {}
     for rank, path in logs.items():
         try:
-            log = _load(path)
+            content = _read(path)
         except StoreError as error:
             errors.append(str(error))
             continue
-        if log is not None:
+        if content.damaged:
+            damaged[path.name] = content.damaged
+        if (log := _log(content)) is not None:
             read[rank] = log
-    findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut]))
+    findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut], damaged))
     table = align({rank: log.steps for rank, log in read.items()})
     return (None if table is None else summarize(table, _facts(list(read.values())))), findings
 
 
-def _unread(errors: Sequence[str], cut: Sequence[str]) -> Iterator[Finding]:
+def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int]) -> Iterator[Finding]:
     if errors:
         more = f" (and {len(errors) - 1} more logs)" if len(errors) > 1 else ""
         yield Finding(code="monitor_log_unread", severity="warning", message=errors[0] + more)
     if cut:
         more = f" (and {len(cut) - 1} more)" if len(cut) > 1 else ""
         message = f"{cut[0]}{more}: only the first {MOST_RECORDS:,} records were read"
+        yield Finding(code="monitor_log_unread", severity="warning", message=message)
+    if damaged:
+        count, more = sum(damaged.values()), f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        what = "1 damaged record was" if count == 1 else f"{count:,} damaged records were"
+        message = f"{next(iter(damaged))}{more}: {what} left out"
         yield Finding(code="monitor_log_unread", severity="warning", message=message)
 
 
@@ -145,9 +165,9 @@ def _facts(logs: Sequence[_Log]) -> LogFacts:
     )
 
 
-def _load(path: Path) -> _Log | None:
+def _log(content: _Content) -> _Log | None:
     """Return what is needed of a log; None if it has no record yet."""
-    records, header = _read(path)
+    records, header, damaged, is_cut = content
     if header is None or not len(records):
         return None
     begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
@@ -160,29 +180,34 @@ def _load(path: Path) -> _Log | None:
         int(records["peak_allocated_bytes"].max()),
         int(records["peak_rss_bytes"].max()),
         (float(finite[0]), float(finite[-1])) if len(finite) else None,
-        len(records) >= MOST_RECORDS,
+        is_cut,
+        damaged,
     )
 
 
-def _read(path: Path) -> tuple[Records, StepLogHeader | None]:
-    """Return the records of a log, at most `MOST_RECORDS`, and its header."""
+def _read(path: Path) -> _Content:
+    """Return what is in a log, of its records at most `MOST_RECORDS`, damaged ones included."""
     for _ in range(_TRIES):
-        reader = StepLogReader(path)
-        parts, total = [reader.read_new().records], 0
-        while True:
-            found = reader.read_new()
-            if found.restarted or not (len(found.records) or found.damaged):
-                break
-            parts.append(found.records)
-            total += len(found.records)
-            if total >= MOST_RECORDS:
-                break
-        if not found.restarted:
+        content = _read_once(StepLogReader(path))
+        if content is not None:
+            return content
+    raise StoreError(f"{path} was rolled up while it was read: read it again")
+
+
+def _read_once(reader: StepLogReader) -> _Content | None:
+    """Return what is in a log; None if it was rolled up meanwhile."""
+    parts: list[Records] = []
+    total = damaged = 0
+    while total < MOST_RECORDS:
+        found = reader.read_new(min(READ_RECORDS, MOST_RECORDS - total))
+        if found.restarted and parts:
+            return None
+        parts.append(found.records)
+        damaged += found.damaged
+        total += len(found.records) + found.damaged
+        if not (len(found.records) or found.damaged):
             break
-    if found.restarted:
-        raise StoreError(f"{path} was rolled up while it was read: read it again")
-    records = np.concatenate(parts) if parts else np.zeros(0, STEP_DTYPE)
-    return records[:MOST_RECORDS], reader.header
+    return _Content(np.concatenate(parts), reader.header, damaged, is_cut=total >= MOST_RECORDS)
 
 
 def _known(values: NDArray[np.generic], has_unknown: bool) -> NDArray[np.generic]:

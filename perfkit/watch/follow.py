@@ -46,6 +46,8 @@ class RankLog:
         self.device = "cpu"
         self.problem: str | None = None
         """Why the log cannot be read; None if it can."""
+        self.damaged = 0
+        """Records that were left out."""
         self._path, self._kept = path, kept
         self._reader = StepLogReader(path)
         self._seen = (-1, -1)
@@ -64,6 +66,7 @@ class RankLog:
         self._seen, self.problem = seen, None
         if self._reader.header is not None:
             self.world_size, self.device = self._reader.header.world_size, self._reader.header.device
+        self.damaged = found.damaged + (0 if found.restarted else self.damaged)
         # By their bytes: numpy takes long to join records of many columns.
         before = b"" if found.restarted else self.records.tobytes()
         self.records = np.frombuffer(before + found.records.tobytes(), STEP_DTYPE)[-self._kept :]
@@ -100,6 +103,17 @@ class RunFollower:
     def silent_s(self) -> float | None:
         """Return for how long no log has grown; None without any step."""
         return None if self._last_growth is None else max(0.0, time.monotonic() - self._last_growth)
+
+    def unread(self) -> list[str]:
+        """Return what of the logs could not be read, in sentences: the first problem, and damaged records."""
+        problems = [log.problem for log in self.logs.values() if log.problem]
+        said = (
+            [problems[0] + (f" (and {len(problems) - 1} more logs)" if len(problems) > 1 else "")] if problems else []
+        )
+        count = sum(log.damaged for log in self.logs.values())
+        if count:
+            said.append(f"{count:,} damaged record{'s were' if count > 1 else ' was'} left out")
+        return [one.replace(f"{self.folder}/", "") for one in said]
 
     def read(self) -> bool:
         """Read what is new, and return whether any log has grown."""

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.findings import monitor_findings
+from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
+from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats
@@ -22,6 +23,9 @@ HISTORY: Final = 512
 _SILENT_STEPS: Final = 10
 _SILENT_S: Final = 10.0
 """A run is silent after so many times its step time, and so long."""
+
+_MOST: Final = 1 << 53
+"""A manifest's numbers of steps and samples are below, or not believed."""
 
 
 class RankNow(NamedTuple):
@@ -67,7 +71,7 @@ class RunView:
     device_busy: float = float("nan")
     lag_known: bool = False
     events: list[str] = field(default_factory=list)
-    """What happened in the steps that are kept."""
+    """What could not be read, and what happened in the steps that are kept."""
     kept_steps: int = 0
 
     @property
@@ -82,7 +86,8 @@ def view(run: RunFollower, events: list[str]) -> RunView:
     """Return what is to be shown of a run; `events` is what `find_events` last returned."""
     logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
     if not logs:
-        return RunView(run.name, run.problem or "waiting for logs of the monitor (rank<R>.steps)", is_fault=True)
+        problem = run.problem or next(iter(run.unread()), "waiting for logs of the monitor (rank<R>.steps)")
+        return RunView(run.name, problem, is_fault=True)
     table = align({rank: rank_steps(records[-HISTORY:], run.logs[rank].device) for rank, records in logs.items()})
     assert table is not None  # noqa: S101  there are records
     recent = table.between(slice(-RECENT, None))
@@ -109,7 +114,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         host_busy=_newest(logs, "host_busy"),
         device_busy=_newest(logs, "device_busy"),
         lag_known=own is not None,
-        events=events,
+        events=[*run.unread(), *events],
         kept_steps=max(int(records["steps"].sum()) for records in logs.values()),
     )
 
@@ -120,7 +125,9 @@ def find_events(run: RunFollower) -> list[str]:
     table = align(logs)
     if table is None:
         return []
-    return [one.message for one in monitor_findings(summarize(table, LogFacts(0, 0, None, None, None, None)))]
+    summary = summarize(table, LogFacts(0, 0, None, None, None, None))
+    found = [one.message for one in monitor_findings(summary) if one.code != EARLY_END]  # these ranks are silent
+    return found or list(filter(None, [uneven_sentence(summary)]))
 
 
 def _ranks(
@@ -184,12 +191,14 @@ def _spell(seconds: float) -> str:
 
 def _total_steps(manifest: RunManifest | None) -> int | None:
     steps = manifest.config.get("steps") if manifest else None
-    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps < _MOST else None
 
 
 def _rate(manifest: RunManifest | None, world_size: int, step_ns: float) -> float | None:
     """Return samples per second of all ranks; None if the batch is unknown, or not all ranks have data of their own."""
     if manifest is None or manifest.batch_size is None or not step_ns > 0 or len(manifest.mesh) > 1:
+        return None
+    if not 0 < manifest.batch_size < _MOST:
         return None
     return manifest.batch_size * world_size / (step_ns / 1e9)
 

@@ -10,7 +10,7 @@ waits for collectives."""
 
 
 class StepTimeChange(Struct, frozen=True, kw_only=True):
-    """The step time has moved for good, at a step or along a line."""
+    """The step time has moved, at a step or along a line: until the next change, or for good if there is none."""
 
     step: int
     """First step of the new level."""
@@ -64,9 +64,9 @@ class LateRank(Struct, frozen=True, kw_only=True):
 
     rank: int
     late_steps: int
-    """Steps in which its own time exceeds the median of the others by at least 3 % of the median step."""
+    """Of `steps`, those in which its own time exceeds the median of the others by at least 3 % of the median step."""
     steps: int
-    """Steps that could be compared."""
+    """Steps that it has logged and that could be compared, from `first_step` to `last_step`."""
     lag_ns: int
     """Median of the excess, in those steps."""
     first_step: int | None = None
@@ -74,6 +74,14 @@ class LateRank(Struct, frozen=True, kw_only=True):
     last_step: int | None = None
     """Last step of the last such stretch; None if to the end, or now and then."""
     part: StepPart | None = None
+
+
+class EarlyEnd(Struct, frozen=True, kw_only=True):
+    """A rank whose log ends before those of others."""
+
+    rank: int
+    last_step: int
+    """The last that it has logged."""
 
 
 class StepTimeCurve(Struct, frozen=True, kw_only=True):
@@ -99,7 +107,8 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     last_step: int
     steps: int
     rolled_up_steps: int
-    """Of these steps, those that are logged together with others; slow steps and stalls among them are not found."""
+    """Of these steps, those that are logged together with others; of slow steps and stalls among them, few
+    are found."""
     left_out_steps: int
     """Cold steps, and steps around and under the profiler, which are not compared."""
     warmup_steps: int
@@ -125,6 +134,12 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     """At most the 100 that took longest, in order of the steps."""
     slow_step_count: int
     """Slow steps, without those of the stalls."""
+    single_steps: int = 0
+    """Compared steps that were not rolled up."""
+    long_step_count: int = 0
+    """Of these, steps that take more than 1.5 times the usual one, recurring or not."""
+    long_step_times: float | None = None
+    """Median of how many times the usual step they take; None without any."""
     late_ranks: list[LateRank]
     """At most the 64 that were late for longest, by time."""
     late_rank_count: int
@@ -132,4 +147,7 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     """Whether there were enough steps to find any of these."""
     lateness_known: bool
     """Whether time in collectives is known on several ranks, so that ranks can be compared."""
+    early_ends: list[EarlyEnd] = []
+    """Ranks whose logs lack ten or more of the run's last steps, at most the first 64 to end, in this order."""
+    early_end_count: int = 0
     curve: StepTimeCurve

@@ -32,6 +32,8 @@ LOG_NAME: Final = "rank{}.steps"
 _LOG: Final = re.compile(r"rank(0|[1-9]\d{0,8})\.steps")
 MOST_RECORDS: Final = 65_536
 """Default of how many records are read at a time: about 13 MB."""
+_MOST_STEPS: Final = 1 << 53
+"""Step numbers are below: beyond, a float is not exact."""
 _FORMATS: Final = {column.name: column.dtype for column in COLUMNS}
 
 
@@ -157,7 +159,9 @@ def _as_known(raw: Records) -> Records:
 
 def _plausible(records: Records) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Return which records can be of steps: a check is no proof of that."""
-    found = (records["steps"] > 0) & (records["step"] >= 0) & (records["begin_ns"] >= 0)
+    first, steps, longest = records["step"], records["steps"].astype(np.int64), records["longest_step"]
+    found = (steps > 0) & (records["begin_ns"] >= 0) & (first >= 0) & (first < _MOST_STEPS - steps)
+    found &= (longest >= first) & (longest - steps < first)
     for column in COLUMNS:
         if column.unit in ("ns", "bytes"):
             found &= records[column.name] >= UNKNOWN

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from perfkit.schema.manifest import MANIFEST_VERSION
 from perfkit.storage.step_log.roll_up import roll_up
 from perfkit.watch.follow import RunFollower
 from perfkit.watch.frame import SORTS, draw, sparkline
@@ -47,11 +48,35 @@ def test_what_is_shown_of_a_run(tmp_path: Path) -> None:
     assert lines[-1].startswith("q quit   p pause   s sort")
 
 
+@pytest.mark.parametrize("number", ["1" + "0" * 400, str(2**53), "-4"])
+@pytest.mark.parametrize("field", ["steps", "batch_size"])
+def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, field: str, number: str) -> None:
+    numbers = {"steps": "500", "batch_size": "8"} | {field: number}
+    text = (
+        '{"schema_version": %d, "run": "r", "state": "running", "workload": "w", "source": "s", "started_at": "t", '
+        '"config": {"steps": %s}, "versions": {}, "backend": null, "device": "cpu", "batch_size": %s, '
+        '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
+    )
+    (tmp_path / "run.json").write_text(text % (MANIFEST_VERSION, numbers["steps"], numbers["batch_size"]))
+    run = RunFollower(write_run(tmp_path, own_times(1, 80)))
+    lines = _drawn(run)
+    assert ("step 79 of 500 " in lines[0]) == (field == "batch_size")
+    assert ("samples/s" in lines[1]) == (field == "steps")
+
+
 def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
     text = "\n".join(_drawn(RunFollower(write_run(tmp_path, own_times(4, 300)))))
     assert "ranks ····\n" in text
     assert "nothing unusual in the last 300 steps" in text
     assert "!" not in text
+
+
+def test_frequent_long_steps_are_unusual(tmp_path: Path) -> None:
+    own = own_times(2, 300)
+    own[:, ::4] *= 5
+    text = "\n".join(_drawn(RunFollower(write_run(tmp_path, own))))
+    assert re.search(r"! 2\d\.\d % of the steps take more than 1.5x the usual time", text)
+    assert "nothing unusual" not in text
 
 
 @pytest.mark.slow
@@ -122,7 +147,40 @@ def test_a_foreign_log_does_not_end_the_view(tmp_path: Path) -> None:
     (tmp_path / "rank2.steps").write_bytes(b"\x1b[2Jsomething")
     text = "\n".join(_drawn(RunFollower(tmp_path)))
     assert "2 ranks" in text
+    assert "! rank2.steps is not a step log" in text
+    assert "nothing unusual" not in text
     assert "\x1b[2J" not in text
+
+
+def test_logs_none_of_which_can_be_read(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.steps").write_bytes(b"\x1b[2Jsomething")
+    (line,) = [line for line in _drawn(RunFollower(tmp_path), width=200) if "rank0" in line]
+    assert "rank0.steps is not a step log" in line
+    assert "(and 2 more logs)" in line
+
+
+def test_a_log_that_becomes_readable_is_no_problem_any_more(tmp_path: Path) -> None:
+    (tmp_path / "rank0.steps").write_bytes(b"")
+    run = RunFollower(tmp_path)
+    assert "rank0.steps is not a step log" in _drawn(run)[0]
+    write_run(tmp_path, own_times(1, 60))
+    assert "step log" not in "\n".join(_drawn(run))
+
+
+def test_damaged_records_are_counted(tmp_path: Path) -> None:
+    path = write_run(tmp_path, own_times(2, 100)) / "rank1.steps"
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    run = RunFollower(tmp_path)
+    for _ in range(2):
+        assert "! 1 damaged record was left out" in "\n".join(_drawn(run))
+    with path.open("ab") as stream:
+        stream.write(bytes(data[-400:]) * 3)
+    text = "\n".join(_drawn(run))
+    assert "damaged records were left out" in text
+    assert "nothing unusual" not in text
 
 
 @pytest.mark.parametrize("sort", SORTS)

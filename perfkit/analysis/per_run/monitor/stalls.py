@@ -22,8 +22,17 @@ _STALL_TAIL: Final = 0.02
 _SLOW_TAIL: Final = 0.001
 """Number of steps of the run that may exceed the limit of slow steps, in the same way."""
 _QUANTILE: Final = 90
+_LOW_QUANTILE: Final = 25
+_LONG: Final = 1.5
+"""Steps that take so many times the usual one are told as a share of the run if they are frequent."""
 _SPARSE: Final = 4
 """A run whose step numbers span more than so many times its steps is not searched for periods."""
+_MOST_SEARCHED: Final = 4_000_000
+"""Only the newest so many step numbers are searched: memory for each of them is needed, about 100 bytes."""
+_RARE: Final = 0.25
+"""Largest share of records of several steps that may stall: each logs one of them, and in more, stalls hide others."""
+_COARSEST: Final = 0.25
+"""Most steps of a record, relative to the period that is found among such records."""
 
 
 class Stalls(NamedTuple):
@@ -33,6 +42,17 @@ class Stalls(NamedTuple):
     slow: list[SlowStep]
     """In order of the steps; the longest `MOST_SLOW`."""
     slow_count: int
+
+
+class LongSteps(NamedTuple):
+    """How uneven the steps are that were not rolled up."""
+
+    single: int
+    """Number of these steps."""
+    longer: int
+    """Those of them that take more than 1.5 times the usual step."""
+    times: float | None
+    """Median of how many times it they take; None without any."""
 
 
 class _Steps(NamedTuple):
@@ -51,17 +71,20 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
         excess_ns: excess of each rank's own time over the median of the others, shape (ranks, steps); None if unknown.
     """
     steps = _longest_steps(course)
-    scale = _scale(course.longest_ns - course.usual_ns)
-    limit = np.maximum(_LEAST_STALL * course.usual_ns, scale * math.log(1 / _STALL_TAIL))
-    events = steps.extra_ns > limit
-    is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(course.table.counts.sum())
+    excess = course.longest_ns - course.usual_ns
+    scale = _scale(excess)
+    limit = np.maximum(_LEAST_STALL * course.usual_ns, min(scale, _scale_below(excess)) * math.log(1 / _STALL_TAIL))
+    counts = course.table.counts
+    events = _rare(steps.extra_ns > limit, counts)
+    is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(counts.sum())
     periods = _periods(steps.number, events) if is_dense else []
+    periods = [period for period in periods if int(counts[period.places].max()) <= _COARSEST * period.period]
     stalled = np.zeros(len(steps.number), bool)
     for period in periods:
         stalled[period.places] = True
     periodic = [_stall(course, excess_ns, steps, period) for period in _without_echoes(periods)]
     high = scale * math.log(len(steps.number) / _SLOW_TAIL)
-    slow = ~stalled & (steps.extra_ns > np.maximum(_LEAST_SLOW * course.usual_ns, high))
+    slow = ~stalled & _rare(steps.extra_ns > np.maximum(_LEAST_SLOW * course.usual_ns, high), counts)
     groups = _groups(steps, slow)
     longest = sorted(groups, key=lambda group: -float(steps.extra_ns[group].max()))[:MOST_SLOW]
     singles = [_slow(course, excess_ns, steps, group) for group in longest]
@@ -70,6 +93,14 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
         sorted(singles, key=lambda one: one.first_step),
         len(groups),
     )
+
+
+def long_steps(course: Course) -> LongSteps:
+    """Return how many steps take more than 1.5 times the usual one, of those that were not rolled up."""
+    single = course.table.counts == 1
+    times = course.longest_ns[single] / np.maximum(course.usual_ns[single], 1.0)
+    longer = times[times > _LONG]
+    return LongSteps(len(times), len(longer), float(np.median(longer)) if len(longer) else None)
 
 
 def _longest_steps(course: Course) -> _Steps:
@@ -90,12 +121,31 @@ def _scale(excess: Floats) -> float:
     return float(high - middle) / math.log(0.5 / (1 - _QUANTILE / 100))
 
 
+def _scale_below(excess: Floats) -> float:
+    """Return the decay constant of the same tail by the quarter below the median, which no stalls reach."""
+    low, middle = np.percentile(excess, [_LOW_QUANTILE, 50])
+    return float(middle - low) / math.log((1 - _LOW_QUANTILE / 100) / 0.5)
+
+
+def _rare(events: Bools, counts: Ints) -> Bools:
+    """Return events without those among equally many steps that were rolled up, of which many records have one."""
+    kept = events.copy()
+    for count in np.unique(counts[events & (counts > 1)]):
+        same = counts == count
+        if events[same].mean() > _RARE:
+            kept[same] = False
+    return kept
+
+
 def _periods(numbers: Ints, events: Bools) -> list[Period]:
     """Return the periods of events among numbered steps, with their places among the columns."""
-    offsets = numbers - numbers[0]
-    by_number = np.zeros(int(offsets[-1]) + 1, bool)
-    by_number[offsets[events]] = True
-    return [period._replace(places=np.searchsorted(offsets, period.places)) for period in find_periods(by_number)]
+    first = int(np.searchsorted(numbers, numbers[-1] - _MOST_SEARCHED, side="right"))
+    offsets = numbers[first:] - numbers[first]
+    by_number = np.zeros(int(offsets.max()) + 1, bool)
+    by_number[offsets[events[first:]]] = True
+    return [
+        period._replace(places=first + np.searchsorted(offsets, period.places)) for period in find_periods(by_number)
+    ]
 
 
 def _without_echoes(periods: list[Period]) -> list[Period]:

@@ -1,6 +1,7 @@
 """The tables of a monitored run: what its steps were like, and what happened when."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
@@ -19,8 +20,12 @@ from perfkit.util.formatting import (
 
 MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
 """Findings that the answer about the whole run consists of, in this order."""
+_INCOMPLETE_CODES: Final = ("monitor_log_ends_early", "monitor_log_unread")
+"""Findings that limit an answer that nothing happened."""
 _MOST_TOLD: Final = 4
 """In the answer; the table has all."""
+_OFTEN: Final = 0.05
+"""Share of steps beyond which longer ones are told although neither their period nor single ones were found."""
 _PARTS: Final[dict[StepPart, str]] = {
     "data_loading": "data",
     "forward": "forward",
@@ -37,14 +42,37 @@ def whole_run(run: RunReport) -> str:
         return ""
     told = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
     more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more or _quiet(run.monitor)
+    if told:
+        return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more
+    unread = [one.message for one in run.findings if one.code in _INCOMPLETE_CODES]
+    return "; ".join(filter(None, [_quiet(run.monitor), *map(escape_unprintable, unread)]))
 
 
 def _quiet(summary: MonitorSummary) -> str:
     if summary.changes or summary.stalls or summary.slow_steps or summary.late_ranks or not summary.compared:
         return ""
     ranks = "; no rank is late beyond chance" if summary.lateness_known else ""
-    return f"over {_compared(summary):,} steps the step time does not change for good, and none stalls{ranks}"
+    ranks += " in the steps that it has logged" if ranks and summary.early_ends else ""
+    return f"over {_compared(summary):,} steps the step time does not change for good{_no_stalls(summary)}{ranks}"
+
+
+def _no_stalls(summary: MonitorSummary) -> str:
+    """Return that no step stalls, as far as steps are known one by one; or that many are long."""
+    uneven = uneven_sentence(summary)
+    if uneven or not summary.single_steps:
+        return f"; {uneven}" if uneven else ""
+    if summary.single_steps == _compared(summary):
+        return ", and none stalls"
+    return f", and none of the {summary.single_steps:,} that were not rolled up stalls"
+
+
+def uneven_sentence(summary: MonitorSummary) -> str:
+    """Return how frequent steps are that take more than 1.5 times the usual one; empty if at most one in 20 is."""
+    if summary.long_step_times is None or summary.long_step_count <= _OFTEN * summary.single_steps:
+        return ""
+    share = format_percent(summary.long_step_count / summary.single_steps)
+    which = f"{summary.single_steps:,} steps that were not rolled up" if summary.rolled_up_steps else "steps"
+    return f"{share} of the {which} take more than 1.5x the usual time ({summary.long_step_times:.1f}x in the median)"
 
 
 def _compared(summary: MonitorSummary) -> int:
@@ -105,9 +133,11 @@ _Row = tuple[int, tuple[str, str, str, str]]
 
 
 def _changes(seen: MonitorSummary) -> Iterator[_Row]:
-    for change in seen.changes:
+    for change, following in zip_longest(seen.changes, seen.changes[1:]):
         percent = percent_change(change.after_ns / change.before_ns) if change.before_ns else MISSING
-        how = f"gradually to step {change.until_step:,}" if change.until_step is not None else "for good"
+        how = "for good" if following is None else f"to step {max(change.step, following.step - 1):,}"
+        if change.until_step is not None:
+            how = f"gradually to step {change.until_step:,}"
         ranks = ranges(change.ranks) or ("" if change.rank_count == 0 else MISSING)
         verb = "slower" if change.after_ns > change.before_ns else "faster"
         moved = f"{difference(change.after_ns - change.before_ns)} ({percent})"

@@ -92,8 +92,13 @@ def test_a_record_with_a_valid_check_and_impossible_values_is_left_out(tmp_path:
     writer = write_log(tmp_path, 1)
     for fields in ({"steps": 0}, {"step": -5}, {"begin_ns": -1}, {"step_ns": -2}, {"rss_bytes": -7}):
         writer.append(make_record(1)._replace(**fields))
+    for first, steps, longest in ((1, 1, 0), (1, 1, 2), (1, 4, 5), (1, 4, -1), (2**53 - 2, 4, 2**53 - 2)):
+        writer.append(make_record(first)._replace(steps=steps, longest_step=longest))
+    for step in (2**53, 2**63 - 1):
+        writer.append(make_record(1)._replace(step=step, longest_step=step))
+    writer.append(make_record(1)._replace(step=4, steps=4, longest_step=7))
     found = StepLogReader(writer.path).read_new()
-    assert (len(found.records), found.damaged) == (1, 5)
+    assert (found.records["step"].tolist(), found.damaged) == ([0, 4], 12)
 
 
 def test_a_roll_up_keeps_sums_and_the_longest_step() -> None:

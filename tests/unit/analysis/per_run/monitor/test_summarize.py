@@ -135,6 +135,23 @@ def test_a_stall_of_one_rank_names_it() -> None:
     assert not found.slow_steps
 
 
+def test_a_stall_of_every_eighth_step_is_found() -> None:
+    own = own_times(2, 1_000)
+    own[:, ::8] += 300e6
+    (stall,) = summary_of(own).stalls
+    assert (stall.period, stall.count) == (8, stall.expected)
+    assert stall.extra_ns == pytest.approx(300e6, rel=0.02)
+
+
+@pytest.mark.parametrize("period", [4, 6, 7])
+def test_long_steps_that_recur_too_often_for_a_stall_are_counted(period: int) -> None:
+    own = own_times(1, 1_000)
+    own[:, ::period] += 300e6
+    found = summary_of(own)
+    assert found.long_step_count == pytest.approx(found.single_steps / period, abs=1)
+    assert found.long_step_times == pytest.approx(6.8, abs=0.2)
+
+
 def test_a_stall_is_in_the_part_that_grows() -> None:
     own = own_times(2, 2_000)
     data = np.full(own.shape, 1e6)
@@ -162,7 +179,16 @@ def test_a_rank_that_is_late_for_a_while() -> None:
     own[3, 1_000:2_000] *= 1.3
     (late,) = summary_of(own).late_ranks
     assert (late.rank, late.first_step, late.last_step) == (3, 1_000, 1_999)
-    assert late.late_steps >= 1_000
+    assert (late.late_steps, late.steps) == (1_000, 1_000)
+
+
+def test_late_steps_are_counted_where_the_rank_is_called_late() -> None:
+    own = own_times(2, 1_000, noise=0.03)
+    own[1, 300:600] *= 1.3
+    (late,) = summary_of(own).late_ranks
+    assert (late.first_step, late.last_step, late.steps) == (300, 599, 300)
+    assert late.late_steps == pytest.approx(300, abs=3)
+    assert late.lag_ns == pytest.approx(15e6, rel=0.05)
 
 
 def test_a_rank_that_is_late_now_and_then() -> None:
@@ -172,6 +198,21 @@ def test_a_rank_that_is_late_now_and_then() -> None:
     own[5, when] *= 1.6
     (late,) = summary_of(own).late_ranks
     assert (late.rank, late.late_steps, late.first_step) == (5, int(when.sum()), None)
+
+
+def test_a_rank_whose_log_ends_early_is_judged_by_the_steps_it_has() -> None:
+    own = own_times(4, 1_000)
+    when = np.arange(1_000) % 9 == 5
+    when[:10] = False
+    for is_late in (False, True):
+        own[2, when] *= 1.6 if is_late else 1.0
+        logs = {rank: rank_steps(records(own, rank)[: 400 if rank == 2 else None], "cpu") for rank in range(4)}
+        table = align(logs)
+        assert table is not None
+        found = summarize(table, FACTS)
+        assert [(end.rank, end.last_step) for end in found.early_ends] == [(2, 399)]
+        expected = [(2, int(when[:400].sum()), 400)] if is_late else []
+        assert [(late.rank, late.late_steps, late.steps) for late in found.late_ranks] == expected
 
 
 def test_without_time_in_collectives_no_rank_is_accused() -> None:
