@@ -129,7 +129,7 @@ class CaptureAgent:
             with contextlib.suppress(Exception):  # what is broken stays broken
                 capture.discard()
             with contextlib.suppress(Exception):  # beyond this is the program
-                self._leave(capture.slot, Done(problem=reason))
+                self._leave(capture.slot, problem=reason)
 
     def close(self, *, failed: bool = False) -> None:
         """Take no more requests: the run ends. The steps of a capture that have ended are written.
@@ -189,12 +189,10 @@ class CaptureAgent:
 
     def _begin(self, slot: Slot, plan: Plan, steps: int) -> None:
         if steps >= plan.first_step:
-            self._leave(
-                slot,
-                Done(problem=f"was at step {steps} when it learned that step {plan.first_step} is to be the first"),
-            )
+            problem = f"was at step {steps} when it learned that step {plan.first_step} is to be the first"
+            self._leave(slot, problem=problem)
         elif autograd_profiler._is_profiler_enabled:
-            self._leave(slot, Done(problem=_OTHER_PROFILER))
+            self._leave(slot, problem=_OTHER_PROFILER)
         else:
             self._capture = RankCapture(self._session, self._topology, slot, plan, self._ring.last())
 
@@ -214,9 +212,9 @@ class CaptureAgent:
         capture, slot = self._capture, self._slot
         if capture is None:
             if slot is not None:
-                self._leave(slot, Done(problem=f"the run ended after step {self._steps - 1}"))
+                self._leave(slot, problem=f"the run ended after step {self._steps - 1}")
         elif failed and self._session.world_size > 1 and not self._session.on_host:
-            self._leave(capture.slot, Done(problem="the run failed"))
+            self._leave(capture.slot, problem="the run failed")
         else:
             capture.finish()
             self._leave(capture.slot, capture.leave())
@@ -233,18 +231,19 @@ class CaptureAgent:
         if slot is not None and slot.exists():
             self._warn(error)
             with contextlib.suppress(Exception):  # on a full disk the requester hears nothing, and says so
-                self._leave(slot, Done(problem=one_line(error)))
+                self._leave(slot, problem=one_line(error))
 
-    def _leave(self, slot: Slot, done: Done) -> None:
-        """Leave what this rank has recorded; the last rank to do so finishes the capture."""
+    def _leave(self, slot: Slot, done: Done | None = None, *, problem: str | None = None) -> None:
+        """Leave what this rank has recorded, or why nothing; the last rank to do so finishes the capture."""
         self._capture = None
         self._forget()
         plan, request = slot.plan(), slot.request()
-        if not slot.exists():  # withdrawn
+        if request is None or request.identifier != slot.identifier:  # withdrawn
             return
+        done = done or Done(identifier=request.identifier, problem=problem)
         slot.write(f".rank{self._rank}.done.json", done)
         finished = complete(slot)
-        if finished is not None and plan is not None and request is not None and request.condition is not None:
+        if finished is not None and plan is not None and request.condition is not None:
             last = plan.first_step + plan.steps - 1
             print_status(f"{finished}: steps {plan.first_step} to {last}, because {request.reason}")
 
@@ -284,6 +283,7 @@ class CaptureAgent:
             self._requesting.note(request)
         if request.ranks is not None and self._rank not in request.ranks:
             return
+        slot = slot.of(request)
         with self._lock:
             self._slot = slot
         try:
@@ -306,7 +306,7 @@ class CaptureAgent:
         if self._capture is not None:
             return
         names = slot.names()
-        if not names:  # withdrawn
+        if not slot.exists():  # withdrawn
             self._forget()
         elif self._plan is None and ".plan.json" in names:
             plan = slot.plan()
