@@ -274,8 +274,8 @@ class CaptureAgent:
     def _look_at(self, slot: Slot) -> None:
         """Answer a request, unless this rank has; as rank 0, remove what nobody waits for any more."""
         request = slot.request()
-        if self._rank == 0:
-            _remove_forgotten(slot)
+        if _is_forgotten(slot, slot.names()):
+            self._remove_if_first(slot)
         if request is None or request.identifier == self._handled:
             return
         self._handled = request.identifier
@@ -308,13 +308,21 @@ class CaptureAgent:
         names = slot.names()
         if not slot.exists():  # withdrawn
             self._forget()
-        elif self._plan is None and ".plan.json" in names:
+        elif self._plan is None and ".plan.json" not in names:
+            if _is_forgotten(slot, names):  # it is looked at seldom from now on; another request may follow it
+                self._remove_if_first(slot)
+                self._forget()
+        elif self._plan is None:
             plan = slot.plan()
             if plan is None or self._rank not in plan.ranks:
                 self._forget()  # it has answered too late
                 return
             with self._lock:
                 self._plan = plan
+
+    def _remove_if_first(self, slot: Slot) -> None:
+        if self._rank == 0:
+            slot.remove()
 
     def _warn(self, error: Exception) -> None:
         with contextlib.suppress(Exception):
@@ -330,10 +338,10 @@ def _free_until(schedule: Schedule, steps: int) -> int | None:
     return begins + schedule.wait - 1
 
 
-def _remove_forgotten(slot: Slot) -> None:
-    """Remove a capture that its sender has left."""
-    names = slot.names()
-    with contextlib.suppress(OSError):
+def _is_forgotten(slot: Slot, names: set[str]) -> bool:
+    """Return whether the sender of a request has left before there was a plan, or before it read why there is none."""
+    try:
         age_s = time.time() - slot.folder.stat().st_mtime
-        if age_s > _FORGOTTEN_S and (".plan.json" not in names or ".nothing.json" in names):
-            slot.remove()
+    except OSError:
+        return False
+    return age_s > _FORGOTTEN_S and (".plan.json" not in names or ".nothing.json" in names)

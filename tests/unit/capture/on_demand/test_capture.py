@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -307,6 +307,43 @@ def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
         done = run_command("capture", prof.folder)
     assert done.returncode == 1
     assert f"the run was killed: its rank 0, process {ended} of this host, is gone" in done.stderr
+
+
+def test_a_request_whose_sender_was_killed_is_removed(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof, asking() as threads:
+        slot = _leave_answered(prof)
+        _wait(prof, lambda: not slot.exists())
+        result = threads.submit(capture, prof.folder, Request(steps=1))
+        _wait(prof, result.done)
+    assert result.result()[1].capture is not None
+
+
+def test_a_request_that_cannot_be_removed_keeps_no_rank_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slot, "remove", lambda _: None)  # as if rank 0 was stuck
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        _leave_answered(prof)
+        other = Slot(prof.folder, 2)
+        other.folder.mkdir()
+        other.write(".request.json", Request(steps=1))
+        _wait(prof, lambda: other.ranks_with("at") == {0})
+        monkeypatch.undo()
+
+
+def _leave_answered(prof: Session) -> Slot:
+    """Ask for a capture as one who was killed long ago, once the rank had answered."""
+    slot = ask(prof.folder, Request(steps=3))
+    _wait(prof, lambda: slot.ranks_with("at") == {0})
+    os.utime(slot.folder, (0, 0))
+    return slot
+
+
+def _wait(prof: Session, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S / 4
+    while not condition():
+        assert time.monotonic() < deadline
+        a_step(prof)
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
