@@ -6,6 +6,7 @@ Nothing that goes wrong here reaches the program: the capture fails, in one line
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,14 +45,22 @@ class CaptureAgent:
         topology: Where the rank runs.
         schedule: Which steps the run records anyway.
         rules: When the run records by itself.
+        paused_ns: Returns how long training has paused so far; None: what the session knows.
     """
 
-    def __init__(self, session: Session, topology: Topology, schedule: Schedule | None, rules: CaptureRules) -> None:
+    def __init__(
+        self,
+        session: Session,
+        topology: Topology,
+        schedule: Schedule | None,
+        rules: CaptureRules,
+        paused_ns: Callable[[], int] | None = None,
+    ) -> None:
         self._session = session
         self._rank = session.rank
         self._topology = topology
         self._schedule = schedule
-        self._pauses = session.pauses
+        self._total_paused_ns = paused_ns or (lambda: session.pauses.total_ns)
         self._mailbox = Mailbox(session.folder)
         self._requesting = (
             RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
@@ -102,7 +111,7 @@ class CaptureAgent:
             What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
             been written; None without one.
         """
-        now_ns, paused_ns = time.perf_counter_ns(), self._pauses.total_ns
+        now_ns, paused_ns = time.perf_counter_ns(), self._total_paused_ns()
         if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
             step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
             # By position, and with one reading of the clock: this is done in every step.
@@ -163,7 +172,7 @@ class CaptureAgent:
         return "cold" if was_recording else None
 
     def _begin_step(self) -> None:
-        self._paused_ns = self._pauses.total_ns
+        self._paused_ns = self._total_paused_ns()
         self._begin_ns = time.perf_counter_ns()
 
     def _is_plain(self, step: int) -> bool:
