@@ -58,6 +58,14 @@ class RequestingRank:
         """Note what any rank asks for."""
         if request.condition is not None:
             self._left -= 1
+            self._note_asked(request)
+            if self._due is not None and self._due.period is not None and self._due.period == request.period:
+                self._due = None
+
+    def _note_asked(self, request: Request) -> None:
+        for trigger in self._triggers:
+            if trigger.condition.text == request.condition:
+                trigger.asked(request.first_step, request.period)
 
     def _ask(self, firing: Firing) -> None:
         try:
@@ -70,7 +78,9 @@ class RequestingRank:
                 first_step=firing.first_step,
                 period=firing.period,
             )
-            agree(ask(self._folder, request), self._ranks)
+            slot = ask(self._folder, request)
+            self._note_asked(request)
+            agree(slot, self._ranks)
         except (PerfkitError, OSError) as error:  # another rank has asked for the same, or the run ends
             _LOG.info("no capture for %s: %s", firing.condition.text, one_line(error))
 
