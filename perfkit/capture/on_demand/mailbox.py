@@ -65,6 +65,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The condition that asks, None for a person."""
     reason: str | None = None
     """What the condition saw."""
+    at_step: int | None = None
+    """The step at which it held."""
     first_step: int | None = None
     """Record from this step, or as many periods later as it takes; None: as early as possible."""
     period: int | None = None

@@ -78,3 +78,30 @@ def test_what_another_rank_asks_for_is_not_asked_for_again(folder: Path, asked: 
     rank.note(Request(steps=3, condition="step > 1.5x median", first_step=298, period=100))
     take(rank, range(250, 1000), lambda step: 100 if step % 100 == 99 else 20)
     assert periods(asked) == []
+
+
+def test_ranks_do_not_ask_soon_after_each_other(folder: Path, asked: list[Request]) -> None:
+    rank = a_rank(folder, "step > 1.5x median")
+    take(rank, range(110), lambda _: 20)
+    rank.note(Request(steps=3, condition="loader wait > 30 %", at_step=100))
+    take(rank, range(110, 300), lambda step: 100 if step in (115, 199, 212) else 20)
+    assert [request.at_step for request in asked] == [212]
+
+
+def test_what_a_person_asks_for_keeps_no_condition_quiet(folder: Path, asked: list[Request]) -> None:
+    rank = a_rank(folder, "step > 1.5x median")
+    take(rank, range(110), lambda _: 20)
+    rank.note(Request(steps=3))
+    take(rank, range(110, 120), lambda step: 100 if step == 115 else 20)
+    assert [request.at_step for request in asked] == [115]
+
+
+def test_ranks_that_ask_in_turn_ask_every_time(folder: Path, asked: list[Request]) -> None:
+    ranks = [a_rank(folder, "every=100"), a_rank(folder, "every=100")]
+    for step in range(450):
+        for rank in ranks if step % 200 < 150 else reversed(ranks):
+            take(rank, range(step, step + 1), lambda _: 20)
+        if asked and asked[-1].at_step == step - 30:  # each rank looks for requests once a second
+            for rank in ranks:
+                rank.note(asked[-1])
+    assert sorted({request.at_step or 0 for request in asked}) == [100, 200, 300, 400]
