@@ -19,7 +19,7 @@ _FORMS: Final[dict[ConditionKind, re.Pattern[str]]] = {
 }
 _RANK_LATE: Final = re.compile(r"rank\s+late\b.*")
 SHORTEST_PERIOD: Final = 100
-"""Steps between two captures that a condition asks for, at least."""
+"""Steps between two requests of conditions, at least."""
 
 
 DEFAULT_CAPTURES: Final = 5

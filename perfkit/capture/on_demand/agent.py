@@ -6,6 +6,7 @@ Nothing that goes wrong here reaches the program: the capture fails, in one line
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,14 +45,22 @@ class CaptureAgent:
         topology: Where the rank runs.
         schedule: Which steps the run records anyway.
         rules: When the run records by itself.
+        paused_ns: Returns how long training has paused so far; None: what the session knows.
     """
 
-    def __init__(self, session: Session, topology: Topology, schedule: Schedule | None, rules: CaptureRules) -> None:
+    def __init__(
+        self,
+        session: Session,
+        topology: Topology,
+        schedule: Schedule | None,
+        rules: CaptureRules,
+        paused_ns: Callable[[], int] | None = None,
+    ) -> None:
         self._session = session
         self._rank = session.rank
         self._topology = topology
         self._schedule = schedule
-        self._pauses = session.pauses
+        self._total_paused_ns = paused_ns or (lambda: session.pauses.total_ns)
         self._mailbox = Mailbox(session.folder)
         self._requesting = (
             RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
@@ -102,7 +111,7 @@ class CaptureAgent:
             What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
             been written; None without one.
         """
-        now_ns, paused_ns = time.perf_counter_ns(), self._pauses.total_ns
+        now_ns, paused_ns = time.perf_counter_ns(), self._total_paused_ns()
         if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
             step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
             # By position, and with one reading of the clock: this is done in every step.
@@ -129,7 +138,7 @@ class CaptureAgent:
             with contextlib.suppress(Exception):  # what is broken stays broken
                 capture.discard()
             with contextlib.suppress(Exception):  # beyond this is the program
-                self._leave(capture.slot, Done(problem=reason))
+                self._leave(capture.slot, problem=reason)
 
     def close(self, *, failed: bool = False) -> None:
         """Take no more requests: the run ends. The steps of a capture that have ended are written.
@@ -163,7 +172,7 @@ class CaptureAgent:
         return "cold" if was_recording else None
 
     def _begin_step(self) -> None:
-        self._paused_ns = self._pauses.total_ns
+        self._paused_ns = self._total_paused_ns()
         self._begin_ns = time.perf_counter_ns()
 
     def _is_plain(self, step: int) -> bool:
@@ -189,12 +198,10 @@ class CaptureAgent:
 
     def _begin(self, slot: Slot, plan: Plan, steps: int) -> None:
         if steps >= plan.first_step:
-            self._leave(
-                slot,
-                Done(problem=f"was at step {steps} when it learned that step {plan.first_step} is to be the first"),
-            )
+            problem = f"was at step {steps} when it learned that step {plan.first_step} is to be the first"
+            self._leave(slot, problem=problem)
         elif autograd_profiler._is_profiler_enabled:
-            self._leave(slot, Done(problem=_OTHER_PROFILER))
+            self._leave(slot, problem=_OTHER_PROFILER)
         else:
             self._capture = RankCapture(self._session, self._topology, slot, plan, self._ring.last())
 
@@ -214,9 +221,9 @@ class CaptureAgent:
         capture, slot = self._capture, self._slot
         if capture is None:
             if slot is not None:
-                self._leave(slot, Done(problem=f"the run ended after step {self._steps - 1}"))
+                self._leave(slot, problem=f"the run ended after step {self._steps - 1}")
         elif failed and self._session.world_size > 1 and not self._session.on_host:
-            self._leave(capture.slot, Done(problem="the run failed"))
+            self._leave(capture.slot, problem="the run failed")
         else:
             capture.finish()
             self._leave(capture.slot, capture.leave())
@@ -233,18 +240,19 @@ class CaptureAgent:
         if slot is not None and slot.exists():
             self._warn(error)
             with contextlib.suppress(Exception):  # on a full disk the requester hears nothing, and says so
-                self._leave(slot, Done(problem=one_line(error)))
+                self._leave(slot, problem=one_line(error))
 
-    def _leave(self, slot: Slot, done: Done) -> None:
-        """Leave what this rank has recorded; the last rank to do so finishes the capture."""
+    def _leave(self, slot: Slot, done: Done | None = None, *, problem: str | None = None) -> None:
+        """Leave what this rank has recorded, or why nothing; the last rank to do so finishes the capture."""
         self._capture = None
         self._forget()
         plan, request = slot.plan(), slot.request()
-        if not slot.exists():  # withdrawn
+        if request is None or request.identifier != slot.identifier:  # withdrawn
             return
+        done = done or Done(identifier=request.identifier, problem=problem)
         slot.write(f".rank{self._rank}.done.json", done)
         finished = complete(slot)
-        if finished is not None and plan is not None and request is not None and request.condition is not None:
+        if finished is not None and plan is not None and request.condition is not None:
             last = plan.first_step + plan.steps - 1
             print_status(f"{finished}: steps {plan.first_step} to {last}, because {request.reason}")
 
@@ -275,8 +283,8 @@ class CaptureAgent:
     def _look_at(self, slot: Slot) -> None:
         """Answer a request, unless this rank has; as rank 0, remove what nobody waits for any more."""
         request = slot.request()
-        if self._rank == 0:
-            _remove_forgotten(slot)
+        if _is_forgotten(slot, slot.names()):
+            self._remove_if_first(slot)
         if request is None or request.identifier == self._handled:
             return
         self._handled = request.identifier
@@ -284,6 +292,7 @@ class CaptureAgent:
             self._requesting.note(request)
         if request.ranks is not None and self._rank not in request.ranks:
             return
+        slot = slot.of(request)
         with self._lock:
             self._slot = slot
         try:
@@ -306,15 +315,23 @@ class CaptureAgent:
         if self._capture is not None:
             return
         names = slot.names()
-        if not names:  # withdrawn
+        if not slot.exists():  # withdrawn
             self._forget()
-        elif self._plan is None and ".plan.json" in names:
+        elif self._plan is None and ".plan.json" not in names:
+            if _is_forgotten(slot, names):  # it is looked at seldom from now on; another request may follow it
+                self._remove_if_first(slot)
+                self._forget()
+        elif self._plan is None:
             plan = slot.plan()
             if plan is None or self._rank not in plan.ranks:
                 self._forget()  # it has answered too late
                 return
             with self._lock:
                 self._plan = plan
+
+    def _remove_if_first(self, slot: Slot) -> None:
+        if self._rank == 0:
+            slot.remove()
 
     def _warn(self, error: Exception) -> None:
         with contextlib.suppress(Exception):
@@ -330,10 +347,10 @@ def _free_until(schedule: Schedule, steps: int) -> int | None:
     return begins + schedule.wait - 1
 
 
-def _remove_forgotten(slot: Slot) -> None:
-    """Remove a capture that its sender has left."""
-    names = slot.names()
-    with contextlib.suppress(OSError):
+def _is_forgotten(slot: Slot, names: set[str]) -> bool:
+    """Return whether the sender of a request has left before there was a plan, or before it read why there is none."""
+    try:
         age_s = time.time() - slot.folder.stat().st_mtime
-        if age_s > _FORGOTTEN_S and (".plan.json" not in names or ".nothing.json" in names):
-            slot.remove()
+    except OSError:
+        return False
+    return age_s > _FORGOTTEN_S and (".plan.json" not in names or ".nothing.json" in names)

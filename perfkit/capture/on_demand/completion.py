@@ -1,6 +1,7 @@
 """Finishes a capture: its manifest, and the name under which it is found. Any rank does so that is the last."""
 
 import contextlib
+import re
 import shutil
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
         return None
     if absent is None and not slot.ranks_with("done") >= set(plan.ranks):
         return None
-    done = slot.done(set(plan.ranks))
+    done = slot.done(plan)
     missing = dict.fromkeys(set(plan.ranks) - done.keys(), absent or "what it has recorded cannot be read")
     if missing and absent is None:  # another process is finishing it
         return None
@@ -37,6 +38,7 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
         _give_up(slot, {str(rank): problem for rank, problem in sorted(problems.items())})
         return None
     if not (slot.folder / MANIFEST_NAME).exists():
+        _remove_of_others(slot, plan)
         write_manifest(slot.folder, _manifest(slot, plan, done, problems))
     return _publish(slot)
 
@@ -77,6 +79,15 @@ def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int,
             problems=dict(sorted(problems.items())),
         ),
     )
+
+
+def _remove_of_others(slot: Slot, plan: Plan) -> None:
+    """Remove what other ranks have left: they were writing a trace while the capture that had the number ended."""
+    for path in slot.folder.glob("rank*"):
+        rank = re.match(r"rank(\d{1,9})\.", path.name)
+        if rank is not None and int(rank[1]) not in plan.ranks:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _give_up(slot: Slot, reasons: dict[str, str]) -> None:

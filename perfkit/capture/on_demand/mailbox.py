@@ -11,7 +11,8 @@
                                      rank<R>.json.gz      traces, as in a run's folder
 
 A capture is finished by renaming its folder to `traces/<run>/capture-3`, and withdrawn by removing it. So it works on
-any file system that the ranks share, whoever started them. Each file is written atomically, by one process.
+any file system that the ranks share, whoever started them. Each file is written atomically, by one process. The number
+of a withdrawn capture is free again: who takes part in one recognises it by its request's identifier.
 """
 
 import contextlib
@@ -64,6 +65,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """The condition that asks, None for a person."""
     reason: str | None = None
     """What the condition saw."""
+    at_step: int | None = None
+    """The step at which it held."""
     first_step: int | None = None
     """Record from this step, or as many periods later as it takes; None: as early as possible."""
     period: int | None = None
@@ -86,6 +89,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What all ranks record."""
 
+    identifier: str
+    """That of the request."""
     first_step: int
     steps: int
     ranks: list[int]
@@ -94,6 +99,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Done(Struct, frozen=True, kw_only=True):
     """What a rank has recorded."""
 
+    identifier: str
+    """That of the request."""
     record: RankRecord | None = None
     kinds: list[StepKind] = []
     steps: int = 0
@@ -103,17 +110,32 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 class Slot:
-    """The files of one capture that is in progress."""
+    """The files of one capture that is in progress.
 
-    def __init__(self, run_folder: Path, number: int) -> None:
+    Args:
+        run_folder: The run's folder.
+        number: The capture's number.
+        identifier: That of its request: if it is withdrawn, another one of the same number is not taken for it. None:
+            whichever capture has the number.
+    """
+
+    def __init__(self, run_folder: Path, number: int, identifier: str | None = None) -> None:
         self.run_folder = run_folder
         self.number = number
+        self.identifier = identifier
         self.folder = run_folder / MAILBOX_NAME / f"capture-{number}"
         self.target = run_folder / f"capture-{number}"
 
     def exists(self) -> bool:
         """Whether the capture is in progress: neither finished nor withdrawn."""
-        return self.folder.is_dir()
+        if self.identifier is None:
+            return self.folder.is_dir()
+        request = self.request()
+        return request is not None and request.identifier == self.identifier
+
+    def of(self, request: Request) -> "Slot":
+        """Return the same files, as far as they belong to a request."""
+        return Slot(self.run_folder, self.number, request.identifier)
 
     def write(self, name: str, message: Struct) -> None:
         """Write a message.
@@ -137,7 +159,8 @@ class Slot:
 
     def plan(self) -> Plan | None:
         """Return the plan; None before it is written."""
-        return self.read(".plan.json", Plan)
+        plan = self.read(".plan.json", Plan)
+        return None if plan is None or self.identifier not in (None, plan.identifier) else plan
 
     def names(self) -> set[str]:
         """Return the names of all messages: listing a folder shows new files on a network file system too."""
@@ -150,9 +173,10 @@ class Slot:
         """Return the answers of those ranks that have answered."""
         return self._by_rank("at", Answer, ranks)
 
-    def done(self, ranks: set[int]) -> dict[int, Done]:
-        """Return what those ranks have recorded that are done."""
-        return self._by_rank("done", Done, ranks)
+    def done(self, plan: Plan) -> dict[int, Done]:
+        """Return what those of the plan's ranks have recorded that are done."""
+        done = self._by_rank("done", Done, set(plan.ranks))
+        return {rank: one for rank, one in done.items() if one.identifier == plan.identifier}
 
     def ranks_with(self, what: str) -> set[int]:
         """Return the ranks that have left a message: `at` or `done`."""
@@ -170,9 +194,12 @@ class Slot:
 
     def remove(self) -> None:
         """Withdraw the capture; ranks notice that its folder is gone."""
+        request = self.request()
+        if self.identifier is not None and request is not None and request.identifier != self.identifier:
+            return  # it has been withdrawn, and its number is another's
         for _ in range(3):  # a rank may be writing into it
             shutil.rmtree(self.folder, ignore_errors=True)
-            if not self.exists():
+            if not self.folder.is_dir():
                 return
             time.sleep(0.05)
 

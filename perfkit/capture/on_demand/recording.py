@@ -83,6 +83,7 @@ class RankCapture:
         recorded = max(0, min(self._session.steps - self._plan.first_step, self._plan.steps))
         write_earlier_steps(self.slot.folder / f"rank{rank}.earlier_steps.json", rank, self._earlier)
         return Done(
+            identifier=self._plan.identifier,
             record=rank_record(rank, self._topology, measured),
             kinds=measured.kinds,
             steps=recorded,

@@ -16,7 +16,7 @@ from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
-from perfkit.storage.run_folder import read_manifest
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 
 ANSWER_S: Final = 60.0
 """How long to wait for the first rank's answer: network file systems may show a new file late."""
@@ -61,7 +61,7 @@ def ask(folder: Path, request: Request) -> Slot:
     except BaseException:
         slot.remove()
         raise
-    return slot
+    return slot.of(request)
 
 
 def agree(slot: Slot, ranks: Iterable[int], wait: Callable[[float], object] = time.sleep) -> tuple[Plan, float | None]:
@@ -115,7 +115,8 @@ def make_plan(slot: Slot, answers: dict[int, Answer]) -> tuple[Plan, float | Non
                 f"run's schedule records from step {answer.free_until + 1}: ask again after that"
             )
     in_s = None if fastest_s is None else (first - step) * fastest_s
-    return Plan(first_step=first, steps=request.steps, ranks=sorted(answers)), in_s
+    plan = Plan(identifier=request.identifier, first_step=first, steps=request.steps, ranks=sorted(answers))
+    return plan, in_s
 
 
 def _first_step(request: Request, earliest: int) -> int:
@@ -146,7 +147,7 @@ def await_end(
         if names != seen:
             seen, since = names, time.monotonic()
             complete(slot)
-        if not slot.exists() and not slot.target.is_dir():
+        if not slot.exists() and not _is_finishing(slot) and not slot.target.is_dir():
             raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
         has_died = _has_died(slot.run_folder)
         if has_died or time.monotonic() - since > silence_s:
@@ -164,7 +165,15 @@ def await_end(
             f"{slot.run_folder}: no rank has recorded step {plan.first_step} within {silence_s:g}s: "
             "if the steps take longer, ask with a longer --timeout"
         )
-    return slot.target, read_manifest(slot.target)
+    manifest = read_manifest(slot.target)
+    if manifest.capture is None or manifest.capture.first_step != plan.first_step:
+        raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, and another was asked for: no trace")
+    return slot.target, manifest
+
+
+def _is_finishing(slot: Slot) -> bool:
+    """Return whether the capture is about to get its name: its messages are removed before."""
+    return (slot.folder / MANIFEST_NAME).exists()
 
 
 def withdraw(slot: Slot) -> None:

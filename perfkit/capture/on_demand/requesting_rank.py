@@ -51,15 +51,27 @@ class RequestingRank:
         self._due = None
         if step.step >= self._quiet_until and self._left > 0 and not (self._asking and self._asking.is_alive()):
             self._quiet_until = step.step + SHORTEST_PERIOD
-            self._asking = threading.Thread(target=self._ask, args=(due,), name="perfkit-asks", daemon=True)
+            self._asking = threading.Thread(target=self._ask, args=(due, step.step), name="perfkit-asks", daemon=True)
             self._asking.start()
 
     def note(self, request: Request) -> None:
         """Note what any rank asks for."""
         if request.condition is not None:
             self._left -= 1
+            self._note_asked(request)
+            if self._due is not None and self._due.period is not None and self._due.period == request.period:
+                self._due = None
 
-    def _ask(self, firing: Firing) -> None:
+    def _note_asked(self, request: Request) -> None:
+        """Note what this rank or another has asked for: the next request is made long enough after it."""
+        begins = request.first_step if request.first_step is not None else request.at_step
+        if begins is not None:
+            self._quiet_until = max(self._quiet_until, begins + SHORTEST_PERIOD)
+        for trigger in self._triggers:
+            if trigger.condition.text == request.condition:
+                trigger.asked(request.first_step, request.period)
+
+    def _ask(self, firing: Firing, step: int) -> None:
         try:
             if self._exceeds_bytes():
                 return
@@ -67,10 +79,13 @@ class RequestingRank:
                 steps=STEPS,
                 condition=firing.condition.text,
                 reason=firing.reason,
+                at_step=step,
                 first_step=firing.first_step,
                 period=firing.period,
             )
-            agree(ask(self._folder, request), self._ranks)
+            slot = ask(self._folder, request)
+            self._note_asked(request)
+            agree(slot, self._ranks)
         except (PerfkitError, OSError) as error:  # another rank has asked for the same, or the run ends
             _LOG.info("no capture for %s: %s", firing.condition.text, one_line(error))
 

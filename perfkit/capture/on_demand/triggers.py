@@ -2,7 +2,7 @@
 
 A condition fires when it begins to hold, and again only after it has not held for `_CALM_STEPS` steps. What it asks for
 are coming steps, not the one that fired it. A stall that comes every N steps is caught nevertheless: three stalls at
-equal distances tell when the next one is due.
+equal distances tell when the next one is due. It fires at each of them until it has been asked for.
 """
 
 import statistics
@@ -63,11 +63,11 @@ class Periods:
         return None
 
     def expect(self, step: int, period: int) -> None:
-        """Remember that a stall at `step` and every `period` steps is being recorded."""
+        """Remember that a stall at `step` and every `period` steps has been asked for."""
         self._known.append((step % period, period))
 
     def is_known(self, step: int) -> bool:
-        """Return whether what happens at `step` belongs to what has been recorded before."""
+        """Return whether what happens at `step` belongs to what has been asked for before."""
         return any(step % period == phase for phase, period in self._known)
 
 
@@ -100,13 +100,17 @@ class Trigger:
             return Firing(self.condition, reason) if began else None
         return self._fire(step, step_ns, reason, began=began)
 
+    def asked(self, first_step: int | None, period: int | None) -> None:
+        """Note that this rank or another has asked for the stall that follows `first_step`; it does not fire again."""
+        if first_step is not None and period:
+            self._periods.expect(first_step + 1, period)
+
     def _fire(self, step: int, step_ns: int, reason: str, *, began: bool) -> Firing | None:
         period = self._periods.find(step, step_ns)
         if self._periods.is_known(step):
             return None
         if period is None:
             return Firing(self.condition, reason) if began else None
-        self._periods.expect(step, period)
         reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
         return Firing(self.condition, reason, step + period - 1, period)
 

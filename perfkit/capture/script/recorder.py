@@ -175,8 +175,9 @@ class ScriptRecorder:
         return self._busy or self._pauses.in_progress
 
     def _pause_keeper(self) -> PauseKeeper | None:
-        recorded = self._recording is not None and not (self._over or self._busy)
-        return self._recording.session if self._recording is not None and recorded else self._monitor.keeper
+        if self._recording is None:
+            return self._monitor.keeper
+        return self._monitor if self._over or self._busy else self._recording.session
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
@@ -307,8 +308,9 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
-        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules)
         self._monitor.open(session, folder, ranks.world_size, device)
+        paused_ns = self._monitor.paused_ns
+        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules, paused_ns)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         self._recording = _Recording(session, ranks, topology, hangs, captures)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))

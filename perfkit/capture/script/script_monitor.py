@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ScriptMonitor:
-    """Follows all steps of a script, if that is wanted; otherwise it does nothing.
+    """Follows all steps of a script, if that is wanted; otherwise it only keeps pauses.
 
     Args:
         config: Options of the recording.
@@ -38,7 +38,7 @@ class ScriptMonitor:
         if config.monitor_limit is not None:
             from perfkit.capture.monitor import step_monitor  # needs more of torch than the recording
 
-            self.monitor = step_monitor.StepMonitor(config.monitor_limit, is_paused, self._paused_ns)
+            self.monitor = step_monitor.StepMonitor(config.monitor_limit, is_paused, self.paused_ns)
             self.monitor.losses.wanted = True
             self.monitor.begin_step(begin_ns)
 
@@ -77,7 +77,7 @@ class ScriptMonitor:
 
     @property
     def keeper(self) -> "ScriptMonitor | None":
-        """What keeps pauses while nothing is recorded; None if the monitor is off."""
+        """What keeps the pauses before the first step has ended; None if the monitor is off."""
         return None if self.monitor is None else self
 
     @contextmanager
@@ -86,5 +86,6 @@ class ScriptMonitor:
         with self.pauses.pause(phase, self.steps) as pause:
             yield pause
 
-    def _paused_ns(self) -> int:
+    def paused_ns(self) -> int:
+        """Return how long the script has paused so far."""
         return self.pauses.total_ns + (0 if self._session is None else self._session.pauses.total_ns)

@@ -6,10 +6,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import perfkit
 from perfkit.schema.manifest import CaptureRecord
+from perfkit.schema.monitor.earlier_steps import EarlierSteps
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (
@@ -27,6 +29,7 @@ from tests.support.processes.launching import (
 
 pytestmark = pytest.mark.slow
 
+SHORT = "wait=0,warmup=1,active=1"
 UNTIL_TOLD = "tests/integration/scripts/until_told.py"
 
 
@@ -109,6 +112,42 @@ def test_captures_change_nothing(tmp_path: Path) -> None:
     assert len(list((tmp_path / "mine").glob("capture-*"))) > 0, captured.stderr
     assert (captured.returncode, captured.stdout) == (plain.returncode, plain.stdout)
     assert plain.returncode == 3
+
+
+PAUSING = """
+import time, torch
+class Slow:
+    def __reduce__(self):
+        time.sleep(1)
+        return int, ()
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(1, 401):
+    if step == 120:
+        model.eval()
+        time.sleep(1)
+        model.train()
+    if step == 130:
+        torch.save(Slow(), "saved.pt")
+    if step == 140:
+        time.sleep(1)
+    model(torch.ones(4)).sum().backward()
+    time.sleep(0.01)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("monitor", [[], ["--monitor"]], ids=["alone", "monitor"])
+def test_pauses_after_the_schedule_are_no_part_of_steps(monitor: list[str], tmp_path: Path) -> None:
+    (tmp_path / "pausing.py").write_text(PAUSING)
+    rules = ["--schedule", SHORT, "--capture-when", "every=145", "--name", "mine", "--no-report", *monitor]
+    done = execute([*PYTHON, "run", "pausing.py", *rules], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "traces" / "mine" / "capture-1" / "rank0.earlier_steps.json").read_bytes()
+    earlier = msgspec.json.decode(written, type=EarlierSteps)
+    took_ms = dict(zip(earlier.step, (ns / 1e6 for ns in earlier.step_ns), strict=True))
+    assert max(took_ms[step] for step in range(118, 132)) < 500
+    assert max(took_ms[step] for step in range(138, 142)) > 900  # sleeps for no known reason
 
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,8 @@ from torch import profiler
 import perfkit
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.on_demand import agent
-from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
+from perfkit.capture.on_demand.completion import complete
+from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
 from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
 from perfkit.capture.recording.session import Session
 from perfkit.errors import CaptureBusyError, CaptureError
@@ -198,6 +199,50 @@ def test_a_withdrawn_capture_leaves_nothing(tmp_path: Path) -> None:
     assert not list(prof.folder.glob("*capture*"))
 
 
+def test_a_capture_has_none_of_a_withdrawn_ones_steps(tmp_path: Path) -> None:
+    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        first = ask(prof.folder, Request(steps=3))
+        planned = threads.submit(agree, first, [0])
+        while not planned.done() or prof.steps < planned.result()[0].first_step + 1:
+            a_step(prof)
+        withdraw(first)  # while a step is recorded
+        again = ask(prof.folder, Request(steps=2))
+        assert (again.number, first.exists(), again.exists()) == (1, False, True)
+        withdraw(first)  # it is not there any more
+        result = threads.submit(lambda: await_end(again, agree(again, [0])[0], LIMIT_S))
+        for _ in range(8):
+            a_step(prof)
+        assert "cold" in prof.kinds[planned.result()[0].first_step :][:3]  # the first has stopped at once
+        while not result.done():
+            a_step(prof)
+    record = result.result()[1].capture
+    assert record is not None
+    assert (record.steps, record.problems) == (2, {})
+    (run,) = perfkit.analyze(again.target).runs
+    assert [step.step for step in run.ranks[0].steps] == [record.first_step, record.first_step + 1]
+    assert record.first_step > planned.result()[0].first_step + 3
+
+
+def test_what_another_capture_of_the_number_left_does_not_count(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+        folder = prof.folder
+    slot = Slot(folder, 1, "second")
+    slot.folder.mkdir(parents=True)
+    slot.write(".request.json", Request(steps=2, identifier="second"))
+    slot.write(".plan.json", Plan(identifier="second", first_step=9, steps=2, ranks=[0, 1]))
+    slot.write(".rank0.done.json", Done(identifier="second", steps=2))
+    slot.write(".rank1.done.json", Done(identifier="first", steps=2))
+    (slot.folder / "rank7.json.gz").touch()  # was being written when the first was withdrawn
+    assert complete(slot) is None
+    slot.write(".rank1.done.json", Done(identifier="second", steps=2))
+    assert complete(Slot(folder, 1, "first")) is None
+    assert complete(slot) == slot.target
+    assert names(slot.target) == ["run.json"]
+
+
 def test_a_rank_that_learns_of_the_steps_too_late_says_so(tmp_path: Path) -> None:
     with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
         for _ in range(20):
@@ -205,7 +250,7 @@ def test_a_rank_that_learns_of_the_steps_too_late_says_so(tmp_path: Path) -> Non
         slot = ask(prof.folder, Request(steps=3))
         while not slot.ranks_with("at"):
             a_step(prof)
-        plan = Plan(first_step=7, steps=3, ranks=[0])
+        plan = Plan(identifier=slot.identifier or "", first_step=7, steps=3, ranks=[0])
         slot.write(".plan.json", plan)
         while not slot.ranks_with("done"):
             a_step(prof)
@@ -262,6 +307,43 @@ def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
         done = run_command("capture", prof.folder)
     assert done.returncode == 1
     assert f"the run was killed: its rank 0, process {ended} of this host, is gone" in done.stderr
+
+
+def test_a_request_whose_sender_was_killed_is_removed(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof, asking() as threads:
+        slot = _leave_answered(prof)
+        _wait(prof, lambda: not slot.exists())
+        result = threads.submit(capture, prof.folder, Request(steps=1))
+        _wait(prof, result.done)
+    assert result.result()[1].capture is not None
+
+
+def test_a_request_that_cannot_be_removed_keeps_no_rank_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slot, "remove", lambda _: None)  # as if rank 0 was stuck
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        _leave_answered(prof)
+        other = Slot(prof.folder, 2)
+        other.folder.mkdir()
+        other.write(".request.json", Request(steps=1))
+        _wait(prof, lambda: other.ranks_with("at") == {0})
+        monkeypatch.undo()
+
+
+def _leave_answered(prof: Session) -> Slot:
+    """Ask for a capture as one who was killed long ago, once the rank had answered."""
+    slot = ask(prof.folder, Request(steps=3))
+    _wait(prof, lambda: slot.ranks_with("at") == {0})
+    os.utime(slot.folder, (0, 0))
+    return slot
+
+
+def _wait(prof: Session, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S / 4
+    while not condition():
+        assert time.monotonic() < deadline
+        a_step(prof)
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def firings(condition: str, durations_ms: list[float], loads_ms: list[float] | N
         firing = trigger.step_ended(step, round(duration * MS), load_ns)
         if firing is not None:
             found[step] = firing
+            trigger.asked(firing.first_step, firing.period)
     return found
 
 
@@ -61,6 +62,18 @@ def test_the_next_periodic_stall_is_asked_for_once() -> None:
         (2888, None, None),
     ]
     assert found[1500].reason.endswith("like steps 500 and 1000")
+
+
+def test_a_periodic_stall_fires_until_it_is_asked_for() -> None:
+    trigger = Trigger(parse_condition("step > 1.5x median"))
+    fired = [
+        (step, firing.first_step)
+        for step in range(400)
+        if (firing := trigger.step_ended(step, (60 if step % 50 == 49 else 10) * MS, None)) and firing.period
+    ]
+    assert fired == [(149, 198), (199, 248), (249, 298), (299, 348), (349, 398), (399, 448)]
+    trigger.asked(448, 50)
+    assert not any(trigger.step_ended(step, (60 if step % 50 == 49 else 10) * MS, None) for step in range(400, 800))
 
 
 def test_noise_before_a_stall_does_not_hide_its_period() -> None:
