@@ -34,6 +34,8 @@ class StepTimes:
         self._is_paused = is_paused
         self._paused_ns = paused_ns
         self._thread = get_ident()
+        self.is_stopped = False
+        """Whether no more is measured: hooks in torch do nothing then."""
         self._sums = [_UNKNOWN] * _SPANS
         self._depths = [0] * _SPANS
         self._begins = [0] * _SPANS

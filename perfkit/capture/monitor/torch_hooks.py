@@ -68,7 +68,7 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
 
     @functools.wraps(function)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _compiling():
+        if _compiling() or times.is_stopped:
             return function(self, *args, **kwargs)
         times.begin(span)
         try:
@@ -87,7 +87,7 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
 
 def _before_optimizer(times: StepTimes) -> _Undo:
     def begin(*_: Any) -> None:
-        if not _compiling():
+        if not (_compiling() or times.is_stopped):
             times.begin(OPTIMIZER)
 
     return register_optimizer_step_pre_hook(begin).remove
@@ -95,7 +95,7 @@ def _before_optimizer(times: StepTimes) -> _Undo:
 
 def _after_optimizer(times: StepTimes) -> _Undo:
     def end(*_: Any) -> None:
-        if not _compiling():
+        if not (_compiling() or times.is_stopped):
             times.end(OPTIMIZER)
 
     return register_optimizer_step_post_hook(end).remove
@@ -106,7 +106,7 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
     @functools.wraps(backward)
     def hooked(*args: Any, **kwargs: Any) -> Any:
-        if _compiling():
+        if _compiling() or times.is_stopped:
             return backward(*args, **kwargs)
         loss = args[0] if args else kwargs.get("tensors")
         end = _EndOfGradients(times, loss) if _has_peers() else None
@@ -134,7 +134,7 @@ def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
     @functools.wraps(scale)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _compiling() and self.is_enabled() and times.counts:
+        if not (_compiling() or times.is_stopped) and self.is_enabled() and times.counts:
             losses.scaled()
         return scale(self, *args, **kwargs)
 

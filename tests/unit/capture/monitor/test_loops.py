@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, dataloader
 
 import perfkit
@@ -96,6 +97,50 @@ def test_an_error_stops_the_monitor_in_one_line_and_not_the_loop(
     lines = [line for line in capfd.readouterr().err.splitlines() if "monitor" in line]
     assert len(lines) == 1
     assert "Bad file descriptor" in lines[0]
+
+
+@pytest.mark.parametrize("stopped_by", ["a step", "the sampler"])
+def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone(
+    tmp_path: Path, stopped_by: str
+) -> None:
+    monitor, heard, own = StepMonitor(), list[int](), list[str]()
+
+    def end_step(*_: object) -> None:
+        if stopped_by == "the sampler" and len(own) == 1:
+            thread = threading.Thread(target=monitor._give_up, args=(OSError("no"),))
+            thread.start()
+            thread.join()
+        monitor.end_step(len(own), "plain")
+        monitor.begin_step()
+
+    def listen(record: StepRecord) -> None:
+        heard.append(record.step)
+        if stopped_by == "a step" and record.step == 1:
+            raise ValueError("no")
+
+    monitor.install()
+    monitor.listeners.append(listen)
+    monitor.open(tmp_path, 0, 1, CPU)
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    handles = [
+        register_optimizer_step_post_hook(end_step),
+        register_optimizer_step_post_hook(lambda *_: own.append("called")),
+    ]
+    before = list(_global_optimizer_post_hooks)
+    try:
+        for _ in range(4):
+            weight.square().sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    finally:
+        assert list(_global_optimizer_post_hooks) == before
+        for handle in handles:
+            handle.remove()
+        monitor.close()
+    assert len(own) == 4
+    assert monitor.has_failed
+    assert heard == ([0, 1] if stopped_by == "a step" else [0])
+    assert not set(before) & set(_global_optimizer_post_hooks)
 
 
 def test_a_listener_gets_each_record_and_its_error_stops_only_the_monitor(tmp_path: Path) -> None:
