@@ -5,6 +5,7 @@ They only read clocks. Under torch.compile they are not traced: what is compiled
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -167,12 +168,14 @@ class _EndOfGradients:
         self._ends_ns: tuple[int, int] | None = None
         self._handle: Any = None
         times.may_wait()
-        first = loss if isinstance(loss, Tensor) else next(iter(loss or ()), None)
-        if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
-            self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+        with suppress(Exception):  # the outermost boundary: beyond it is the program's backward pass
+            first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss  # an iterator is the program's
+            if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
+                self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
 
     def _on_first_gradient(self, _gradient: Tensor) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
+        with suppress(Exception):
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
 
     def _on_last_gradient(self) -> None:
         self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
@@ -180,7 +183,8 @@ class _EndOfGradients:
     def note(self) -> None:
         """Note that the backward pass has ended."""
         if self._handle is not None:
-            self._handle.remove()
+            with suppress(Exception):
+                self._handle.remove()
         if self._ends_ns is not None:
             ended_ns, waited_ns = self._ends_ns
             seen_ns = self._times.total(COLLECTIVE) - waited_ns  # in `Work.wait`, which is counted already
