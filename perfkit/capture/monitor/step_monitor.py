@@ -234,8 +234,8 @@ class StepMonitor:
 
 
 def _value(loss: Tensor | float | None) -> float | None:
-    """Return a loss that is on the host; None if there is none, or it is not one number."""
-    if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
+    """Return a loss that is on the host; None if there is none, it is elsewhere, or it is not one number."""
+    if loss is None or (isinstance(loss, Tensor) and not (loss.is_cpu and loss.numel() == 1)):
         return None
     try:
         return float(loss.item() if isinstance(loss, Tensor) else loss)

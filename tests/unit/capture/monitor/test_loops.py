@@ -174,6 +174,16 @@ def test_steps_before_there_is_a_folder_are_in_the_log(tmp_path: Path) -> None:
     assert records_of(tmp_path)["step"].tolist() == [0, 1, 2, 3]
 
 
+def test_a_loss_on_a_device_is_not_waited_for_before_there_is_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(torch.Tensor, "item", lambda loss: asked.append(loss.device.type))
+    monitor = StepMonitor()
+    monitor.begin_step()
+    monitor.end_step(0, "cold", torch.ones((), device="meta"))
+    assert not asked
+    assert not monitor.recent[-1].flags & LOSS_GIVEN
+
+
 @pytest.mark.parametrize("size", ["3", "lots", "1K"])
 def test_a_size_that_is_none_is_refused(tmp_path: Path, size: str) -> None:
     with pytest.raises(UsageError, match="--monitor-bytes"), perfkit.monitor(tmp_path / "run", monitor_bytes=size):
