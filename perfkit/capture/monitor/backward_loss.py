@@ -33,7 +33,7 @@ class BackwardLoss:
     def note(self, loss: Any) -> None:
         """Note what a backward pass has begun from; what cannot be read without side effects is unknown."""
         try:
-            with torch._C.DisableTorchFunction():  # type: ignore[attr-defined]  # a mode of the program's
+            with torch._C.DisableTorchFunction():  # a mode of the program's
                 self._note(loss)
         except Exception:  # noqa: BLE001  the outermost boundary: beyond it is the program's backward pass
             self._unknown = True

@@ -131,19 +131,54 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
 
 def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
-    scale = torch.amp.GradScaler.scale
+    """Note scaled losses, also by scalers with a `scale` of their own, such as FSDP's, from their first object on.
+
+    FSDP's is not imported for it: that takes long.
+    """
+    undo: list[_Undo] = []
+    seen: set[type] = set()
+
+    def watch(scaler: type[Any]) -> None:
+        for owner in set(scaler.__mro__) - seen:
+            seen.add(owner)
+            if "scale" in vars(owner):
+                undo.append(_wrap_scale(owner, times, losses))
+
+    init = torch.amp.GradScaler.__init__
+
+    @functools.wraps(init)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not (_compiling() or times.is_stopped):
+            with suppress(Exception):  # the outermost boundary: beyond it is the program
+                watch(type(self))
+        init(self, *args, **kwargs)
+
+    watch(torch.amp.GradScaler)
+    torch.amp.GradScaler.__init__ = hooked  # type: ignore[method-assign]
+
+    def remove() -> None:
+        if torch.amp.GradScaler.__init__ is hooked:
+            torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
+        while undo:
+            undo.pop()()
+
+    return remove
+
+
+def _wrap_scale(scaler: Any, times: StepTimes, losses: BackwardLoss) -> _Undo:
+    scale = scaler.scale
 
     @functools.wraps(scale)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not (_compiling() or times.is_stopped) and self.is_enabled() and times.counts:
+        if not (_compiling() or times.is_stopped) and times.counts and self.is_enabled():
             losses.scaled()
         return scale(self, *args, **kwargs)
 
-    torch.amp.GradScaler.scale = hooked  # type: ignore[method-assign]
+    scaler.scale = hooked
 
     def undo() -> None:
-        if torch.amp.GradScaler.scale is hooked:
-            torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+        if scaler.scale is hooked:
+            scaler.scale = scale
 
     return undo
 

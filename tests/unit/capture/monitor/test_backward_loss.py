@@ -1,7 +1,7 @@
 """The loss of a script is what its backward passes begin from."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -48,18 +48,23 @@ def test_what_is_not_one_number_is_no_loss(losses: BackwardLoss, subject: object
 
 
 def test_a_loss_whose_reading_the_program_would_see_is_unknown(losses: BackwardLoss) -> None:
-    class Seen(TorchDispatchMode):
+    class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             seen.append(str(function))
             return function(*args, **(kwargs or {}))
 
     seen = list[str]()
     loss = torch.tensor(1.0)
-    with Seen():
+    with Seen():  # type: ignore[no-untyped-call]
         losses.note(loss)
     assert (losses.get(), seen) == (None, [])
     losses.start()
-    torch.func.vmap(lambda one: losses.note(one) or one)(torch.ones(3))
+
+    def note(one: torch.Tensor) -> torch.Tensor:
+        losses.note(one)
+        return one
+
+    torch.func.vmap(note)(torch.ones(3))
     assert losses.get() is None
 
 
@@ -78,7 +83,7 @@ def test_a_mode_for_functions_does_not_see_that_a_loss_is_read(losses: BackwardL
 
 def test_a_backward_pass_of_fake_tensors_is_left_alone(installed: BackwardLoss) -> None:
     with FakeTensorMode():
-        torch.nn.Linear(4, 4)(torch.ones(4)).sum().backward()  # type: ignore[no-untyped-call]
+        torch.nn.Linear(4, 4)(torch.ones(4)).sum().backward()
     assert installed.get() is None
 
 
@@ -103,6 +108,29 @@ def test_an_iterator_of_losses_is_the_programs(installed: BackwardLoss, monkeypa
     assert weight.grad is not None
     assert weight.grad.tolist() == [1, 10]
     assert installed.get() is None
+
+
+def test_a_loss_that_a_scaler_with_a_scale_of_its_own_has_scaled_is_none(losses: BackwardLoss) -> None:
+    from torch.distributed.fsdp import sharded_grad_scaler  # after the hooks in a script
+
+    class Own(torch.amp.GradScaler):
+        def scale(self, outputs: Any) -> Any:
+            return outputs * 1024
+
+    made = sharded_grad_scaler.ShardedGradScaler
+    before = made.scale, Own.scale
+    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), losses)
+    losses.wanted = True
+    weight = torch.ones(1, requires_grad=True)
+    hooks.install()
+    try:
+        for scaler in (Own("cpu"), made("cpu", process_group=cast("Any", object()))):
+            losses.start()
+            scaler.scale((3 * weight).sum()).backward()
+            assert losses.get() is None
+    finally:
+        hooks.remove()
+    assert (made.scale, Own.scale) == before
 
 
 def test_a_scaled_loss_is_none(losses: BackwardLoss) -> None:
