@@ -1,7 +1,8 @@
 """The loss of a script's step: what its backward passes begin from, summed over them.
 
 With gradients accumulated over several passes, the loss of each is divided by their number as a rule, so that the sum
-is their mean. A loss that a GradScaler has scaled is not the loss: it is unknown.
+is their mean. On a device they are not summed: several are unknown there. A loss that a GradScaler has scaled is not
+the loss: it is unknown.
 """
 
 from typing import Any
