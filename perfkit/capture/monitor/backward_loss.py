@@ -1,12 +1,15 @@
 """The loss of a script's step: what its backward passes begin from, summed over them.
 
 With gradients accumulated over several passes, the loss of each is divided by their number as a rule, so that the sum
-is their mean. A loss that a GradScaler has scaled is not the loss: it is unknown.
+is their mean. On a device they are not summed: several are unknown there. A loss that a GradScaler has scaled is not
+the loss: it is unknown.
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 
 class BackwardLoss:
@@ -29,13 +32,22 @@ class BackwardLoss:
         self._unknown = True
 
     def note(self, loss: Any) -> None:
-        """Note what a backward pass has begun from."""
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex() or self._on_device is not None:
+        """Note what a backward pass has begun from; what cannot be read without side effects is unknown."""
+        try:
+            with torch._C.DisableTorchFunction():  # a mode of the program's
+                self._note(loss)
+        except Exception:  # noqa: BLE001  the outermost boundary: beyond it is the program's backward pass
+            self._unknown = True
+
+    def _note(self, loss: Any) -> None:
+        # A subclass has code of its own, and some modes see each operator: reading is one.
+        if type(loss) not in (Tensor, Parameter) or _operators_are_seen() or loss.numel() != 1 or loss.is_complex():
             self._unknown = True
         elif loss.device.type == "cpu":
+            self._unknown |= self._on_device is not None
             self._sum = (self._sum or 0.0) + loss.item()
         else:
-            self._unknown |= self._sum is not None
+            self._unknown |= self._sum is not None or self._on_device is not None
             self._on_device = loss.detach()
 
     def get(self) -> Tensor | float | None:
@@ -43,3 +55,8 @@ class BackwardLoss:
         if self._unknown:
             return None
         return self._sum if self._on_device is None else self._on_device
+
+
+def _operators_are_seen() -> bool:
+    """Return whether something of the program's sees or transforms each operator: a mode of torch, or `torch.func`."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None

@@ -58,7 +58,7 @@ class Sampler:
             allocated_bytes=allocated,
             peak_allocated_bytes=peak,
             rss_bytes=_resident_bytes(),
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT,
+            peak_rss_bytes=_peak_resident_bytes(),
             host_available_bytes=_available_bytes(),
             host_busy=self._host_busy(),
             **({} if device is None else device._asdict()),
@@ -86,10 +86,23 @@ def _resident_bytes() -> int:
     return UNKNOWN
 
 
+def _peak_resident_bytes() -> int:
+    known = _read_kib("/proc/self/status", "VmHWM:")
+    if known != UNKNOWN:
+        return known
+    # On Linux this is also the peak of what the process was before `exec`: of the program that has started it.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+
+
 def _available_bytes() -> int:
+    return _read_kib("/proc/meminfo", "MemAvailable:")
+
+
+def _read_kib(path: str, name: str) -> int:
+    """Return the bytes that a line of one of the kernel's tables gives in KiB; -1 without such a line."""
     with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return UNKNOWN
 

@@ -155,15 +155,20 @@ class StepMonitor:
             self._give_up(error)
 
     def close(self) -> None:
-        """Write what is left, and stop."""
-        if not self.is_on:
+        """Write what is left, stop, and remove the hooks: not from within one of torch's hooks."""
+        if os.getpid() != self._pid:
             return
         try:
-            for record in self._device.rest() if self._device is not None else ():
-                self._emit(record)
+            if not self._stopped.is_set() and self._device is not None:
+                for record in self._device.rest():
+                    self._emit(record)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._give_up(error)
         self._stop()
+        with suppress(Exception):
+            self._hooks.remove()
+        if self._thread is not None:
+            self._thread.join(timeout=5 * _SAMPLE_S)
 
     def _record(self, step: int, kind: StepKind, loss: float | None) -> StepRecord:
         now = perf_counter_ns()
@@ -220,20 +225,17 @@ class StepMonitor:
             print_warning(f"the monitor has stopped, and the run goes on without it: {one_line(error)}")
 
     def _stop(self) -> None:
+        """Record no more. The hooks stay, idle: torch may be calling them just now, and they cannot be removed then."""
         self._stopped.set()
-        with suppress(Exception):
-            self._hooks.remove()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5 * _SAMPLE_S)
+        self.times.is_stopped = True
         if self._log is not None:
             with suppress(OSError):
                 self._log.close()
 
 
 def _value(loss: Tensor | float | None) -> float | None:
-    """Return a loss that is on the host; None if there is none, or it is not one number."""
-    if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
+    """Return a loss that is on the host; None if there is none, it is elsewhere, or it is not one number."""
+    if loss is None or (isinstance(loss, Tensor) and not (loss.is_cpu and loss.numel() == 1)):
         return None
     try:
         return float(loss.item() if isinstance(loss, Tensor) else loss)

@@ -22,7 +22,8 @@ PhaseTimes = tuple[int, int, int, int, int]
 class StepTimes:
     """The spans of the step in progress, of the thread that steps.
 
-    A span within another of its kind is a part of it. A span is unknown until the first of its kind has been seen, and
+    A span within another of its kind is a part of it. Forward and backward passes within a step of the optimizer, in
+    its closure, are no part of that. A span is unknown until the first of its kind has been seen, and
     then 0 in a step without one. Pauses are part of none.
 
     Args:
@@ -34,9 +35,15 @@ class StepTimes:
         self._is_paused = is_paused
         self._paused_ns = paused_ns
         self._thread = get_ident()
+        self.is_stopped = False
+        """Whether no more is measured: hooks in torch do nothing then."""
         self._sums = [_UNKNOWN] * _SPANS
         self._depths = [0] * _SPANS
         self._begins = [0] * _SPANS
+        self._inner_ends = [0] * _SPANS
+        """When the last span within one of its kind ended."""
+        self._passes = [0, 0, 0]
+        """Forward, inferred forward, and backward time within the optimizer's step in progress."""
         self._computes_since = perf_counter_ns()
         self._paused_before = 0
         self._inferred_forward = _UNKNOWN
@@ -53,8 +60,11 @@ class StepTimes:
         self._compute()
 
     def take(self) -> PhaseTimes:
-        """Return the times of the step so far."""
+        """Return the times of the step so far, of an open span until the last one of its kind within it has ended."""
         data, forward, backward, optimizer, collective = self._sums
+        if self._depths[OPTIMIZER] and self._inner_ends[OPTIMIZER] > self._begins[OPTIMIZER] and self.counts:
+            # An optimizer's `step` that calls that of its base class, with which the step ends.
+            optimizer = max(optimizer, 0) + self._optimizer_until(self._inner_ends[OPTIMIZER])
         return data, self._inferred_forward if forward == _UNKNOWN else forward, backward, optimizer, collective
 
     @property
@@ -69,8 +79,9 @@ class StepTimes:
         if not self._depths[span]:
             self._begins[span] = now = perf_counter_ns()
             if span == BACKWARD and not self._is_paused():
-                lasted = now - self._computes_since - (self._paused_ns() - self._paused_before)
-                self._inferred_forward = max(self._inferred_forward, 0) + max(lasted, 0)
+                self._infer_forward(now)
+            elif span == OPTIMIZER:
+                self._passes = [0, 0, 0]
         self._depths[span] += 1
 
     def end(self, span: int) -> None:
@@ -78,10 +89,16 @@ class StepTimes:
         if get_ident() != self._thread or not self._depths[span]:
             return
         self._depths[span] -= 1
-        if not self._depths[span]:
-            self.add(span, perf_counter_ns() - self._begins[span])
-            if span in (DATA, BACKWARD) and self.counts:
-                self._compute()
+        now = perf_counter_ns()
+        if self._depths[span]:
+            self._inner_ends[span] = now
+            return
+        lasted = now - self._begins[span]
+        self.add(span, self._optimizer_until(now) if span == OPTIMIZER else lasted)
+        if span in (FORWARD, BACKWARD):
+            self._passes[0 if span == FORWARD else 2] += lasted
+        if span in (DATA, BACKWARD) and self.counts:
+            self._compute()
 
     def add(self, span: int, lasted_ns: int) -> None:
         """Add time to a span, unless training pauses."""
@@ -95,6 +112,19 @@ class StepTimes:
     def may_wait(self) -> None:
         """Note that collectives would be seen: in a step without any, the wait for them is 0."""
         self._sums[COLLECTIVE] = max(self._sums[COLLECTIVE], 0)
+
+    def _optimizer_until(self, now: int) -> int:
+        """Return the time of the optimizer's step in progress, without passes in its closure."""
+        forward, inferred, backward = self._passes
+        passes = backward + (inferred if self._sums[FORWARD] == _UNKNOWN else forward)
+        return max(0, now - self._begins[OPTIMIZER] - passes)
+
+    def _infer_forward(self, now: int) -> None:
+        """Add the forward pass that ends where the backward pass begins."""
+        lasted = max(0, now - self._computes_since - (self._paused_ns() - self._paused_before))
+        self._inferred_forward = max(self._inferred_forward, 0) + lasted
+        if self._depths[OPTIMIZER]:
+            self._passes[1] += min(lasted, now - self._begins[OPTIMIZER])
 
     def _compute(self) -> None:
         """Note that from now on the step computes: what follows, until the backward pass, is the forward pass."""

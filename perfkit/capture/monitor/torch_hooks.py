@@ -5,6 +5,7 @@ They only read clocks. Under torch.compile they are not traced: what is compiled
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -68,7 +69,7 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
 
     @functools.wraps(function)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _compiling():
+        if _compiling() or times.is_stopped:
             return function(self, *args, **kwargs)
         times.begin(span)
         try:
@@ -87,7 +88,7 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
 
 def _before_optimizer(times: StepTimes) -> _Undo:
     def begin(*_: Any) -> None:
-        if not _compiling():
+        if not (_compiling() or times.is_stopped):
             times.begin(OPTIMIZER)
 
     return register_optimizer_step_pre_hook(begin).remove
@@ -95,7 +96,7 @@ def _before_optimizer(times: StepTimes) -> _Undo:
 
 def _after_optimizer(times: StepTimes) -> _Undo:
     def end(*_: Any) -> None:
-        if not _compiling():
+        if not (_compiling() or times.is_stopped):
             times.end(OPTIMIZER)
 
     return register_optimizer_step_post_hook(end).remove
@@ -106,7 +107,7 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
     @functools.wraps(backward)
     def hooked(*args: Any, **kwargs: Any) -> Any:
-        if _compiling():
+        if _compiling() or times.is_stopped:
             return backward(*args, **kwargs)
         loss = args[0] if args else kwargs.get("tensors")
         end = _EndOfGradients(times, loss) if _has_peers() else None
@@ -130,19 +131,54 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
 
 def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
-    scale = torch.amp.GradScaler.scale
+    """Note scaled losses, also by scalers with a `scale` of their own, such as FSDP's, from their first object on.
+
+    FSDP's is not imported for it: that takes long.
+    """
+    undo: list[_Undo] = []
+    seen: set[type] = set()
+
+    def watch(scaler: type[Any]) -> None:
+        for owner in set(scaler.__mro__) - seen:
+            seen.add(owner)
+            if "scale" in vars(owner):
+                undo.append(_wrap_scale(owner, times, losses))
+
+    init = torch.amp.GradScaler.__init__
+
+    @functools.wraps(init)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not (_compiling() or times.is_stopped):
+            with suppress(Exception):  # the outermost boundary: beyond it is the program
+                watch(type(self))
+        init(self, *args, **kwargs)
+
+    watch(torch.amp.GradScaler)
+    torch.amp.GradScaler.__init__ = hooked  # type: ignore[method-assign]
+
+    def remove() -> None:
+        if torch.amp.GradScaler.__init__ is hooked:
+            torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
+        while undo:
+            undo.pop()()
+
+    return remove
+
+
+def _wrap_scale(scaler: Any, times: StepTimes, losses: BackwardLoss) -> _Undo:
+    scale = scaler.scale
 
     @functools.wraps(scale)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _compiling() and self.is_enabled() and times.counts:
+        if not (_compiling() or times.is_stopped) and times.counts and self.is_enabled():
             losses.scaled()
         return scale(self, *args, **kwargs)
 
-    torch.amp.GradScaler.scale = hooked  # type: ignore[method-assign]
+    scaler.scale = hooked
 
     def undo() -> None:
-        if torch.amp.GradScaler.scale is hooked:
-            torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+        if scaler.scale is hooked:
+            scaler.scale = scale
 
     return undo
 
@@ -167,12 +203,14 @@ class _EndOfGradients:
         self._ends_ns: tuple[int, int] | None = None
         self._handle: Any = None
         times.may_wait()
-        first = loss if isinstance(loss, Tensor) else next(iter(loss or ()), None)
-        if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
-            self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+        with suppress(Exception):  # the outermost boundary: beyond it is the program's backward pass
+            first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss  # an iterator is the program's
+            if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
+                self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
 
     def _on_first_gradient(self, _gradient: Tensor) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
+        with suppress(Exception):
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
 
     def _on_last_gradient(self) -> None:
         self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
@@ -180,7 +218,8 @@ class _EndOfGradients:
     def note(self) -> None:
         """Note that the backward pass has ended."""
         if self._handle is not None:
-            self._handle.remove()
+            with suppress(Exception):
+                self._handle.remove()
         if self._ends_ns is not None:
             ended_ns, waited_ns = self._ends_ns
             seen_ns = self._times.total(COLLECTIVE) - waited_ns  # in `Work.wait`, which is counted already

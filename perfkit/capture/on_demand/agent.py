@@ -83,6 +83,8 @@ class CaptureAgent:
         self._plain_after = 1 if schedule is None else schedule.steps + 1
         """Later steps follow one that the schedule leaves alone."""
         self._kind: StepKind | None = None
+        self._has_failed = False
+        """Whether an error has ended captures before the run's end."""
         self.writing = False
         """Whether a trace is being written."""
 
@@ -109,8 +111,18 @@ class CaptureAgent:
 
         Returns:
             What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
-            been written; None without one.
+            been written; None without one, also after an error, with which captures end.
         """
+        if self._has_failed:
+            return None
+        try:
+            return self._note_step(steps, load_ns)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            was_on = self._kind == "warmup"
+            self._end_captures(error)
+            return "cold" if was_on else None
+
+    def _note_step(self, steps: int, load_ns: int | None) -> StepKind | None:
         now_ns, paused_ns = time.perf_counter_ns(), self._total_paused_ns()
         if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
             step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
@@ -129,7 +141,7 @@ class CaptureAgent:
     def follow(self) -> None:
         """Note the step that has ended in the run's session, and tell it what a capture makes of the next one."""
         session = self._session
-        session.kind_in_progress = self.step_ended(session.steps, session.load_ns[-1])
+        session.kind_in_progress = self.step_ended(session.steps, session.last_load_ns)
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""
@@ -255,6 +267,17 @@ class CaptureAgent:
         if finished is not None and plan is not None and request.condition is not None:
             last = plan.first_step + plan.steps - 1
             print_status(f"{finished}: steps {plan.first_step} to {last}, because {request.reason}")
+
+    def _end_captures(self, error: Exception) -> None:
+        """Take no more captures, and say so: an error has come where no single capture is its cause."""
+        self._has_failed = True
+        with contextlib.suppress(Exception):
+            print_warning(f"rank {self._rank}: no more captures in this run: {one_line(error)}")
+        self.abandon(one_line(error))
+        with contextlib.suppress(Exception):
+            if self._slot is not None:
+                self._leave(self._slot, Done(problem=one_line(error)))
+        self.close()
 
     def _forget(self) -> None:
         """Be ready for the next request."""

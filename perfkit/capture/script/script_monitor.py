@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from perfkit.capture.monitor.step_times import DATA
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
@@ -61,8 +62,10 @@ class ScriptMonitor:
 
     @property
     def last_load_ns(self) -> int | None:
-        """How long the last step waited for its batch; None if unknown."""
-        last = self.monitor.recent[-1].data_ns if self.monitor is not None and self.monitor.recent else UNKNOWN
+        """How long the step that has ended waited for its batch, until the next one begins; None if unknown."""
+        if self.monitor is None or not self.monitor.is_on:
+            return None
+        last = self.monitor.times.take()[DATA]  # on a device the newest record is that of an earlier step
         return None if last == UNKNOWN else last
 
     def begin_step(self) -> None:

@@ -119,7 +119,8 @@ COLUMNS: Final = (
         dtype="<f8",
         unit="",
         meaning="the loss as given; in a script, the sum of what its backward passes began from, unless a GradScaler "
-        "has scaled it; NaN without the bit 1 of flags: unknown, with it: it was not a number",
+        "has scaled it, or there were several on a device; NaN without the bit 1 of flags: unknown, with it: it was "
+        "not a number",
         unknown="NaN",
     ),
     _number("host_busy", "share", "share of the host's processors that were busy in the last second"),

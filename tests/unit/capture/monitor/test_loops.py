@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, dataloader
 
 import perfkit
@@ -98,6 +99,50 @@ def test_an_error_stops_the_monitor_in_one_line_and_not_the_loop(
     assert "Bad file descriptor" in lines[0]
 
 
+@pytest.mark.parametrize("stopped_by", ["a step", "the sampler"])
+def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone(
+    tmp_path: Path, stopped_by: str
+) -> None:
+    monitor, heard, own = StepMonitor(), list[int](), list[str]()
+
+    def end_step(*_: object) -> None:
+        if stopped_by == "the sampler" and len(own) == 1:
+            thread = threading.Thread(target=monitor._give_up, args=(OSError("no"),))
+            thread.start()
+            thread.join()
+        monitor.end_step(len(own), "plain")
+        monitor.begin_step()
+
+    def listen(record: StepRecord) -> None:
+        heard.append(record.step)
+        if stopped_by == "a step" and record.step == 1:
+            raise ValueError("no")
+
+    monitor.install()
+    monitor.listeners.append(listen)
+    monitor.open(tmp_path, 0, 1, CPU)
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    handles = [
+        register_optimizer_step_post_hook(end_step),
+        register_optimizer_step_post_hook(lambda *_: own.append("called")),
+    ]
+    before = list(_global_optimizer_post_hooks)
+    try:
+        for _ in range(4):
+            weight.square().sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    finally:
+        assert list(_global_optimizer_post_hooks) == before
+        for handle in handles:
+            handle.remove()
+        monitor.close()
+    assert len(own) == 4
+    assert monitor.has_failed
+    assert heard == ([0, 1] if stopped_by == "a step" else [0])
+    assert not set(before) & set(_global_optimizer_post_hooks)
+
+
 def test_a_listener_gets_each_record_and_its_error_stops_only_the_monitor(tmp_path: Path) -> None:
     monitor, heard = StepMonitor(), []
 
@@ -127,6 +172,52 @@ def test_steps_before_there_is_a_folder_are_in_the_log(tmp_path: Path) -> None:
     monitor.close()
     monitor.end_step(9, "plain")
     assert records_of(tmp_path)["step"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_loss_on_a_device_is_not_waited_for_before_there_is_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(torch.Tensor, "item", lambda loss: asked.append(loss.device.type))
+    monitor = StepMonitor()
+    monitor.begin_step()
+    monitor.end_step(0, "cold", torch.ones((), device="meta"))
+    assert not asked
+    assert not monitor.recent[-1].flags & LOSS_GIVEN
+
+
+def test_the_manifest_has_the_first_steps_and_says_how_many_there_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 3)
+    with perfkit.monitor(tmp_path / "run") as mon:
+        for step in range(5):
+            assert mon.steps == step
+            mon.step(float(step))
+            assert mon.last_loss() == step
+    assert mon.steps == 5
+    assert records_of(mon.folder)["step"].tolist() == [0, 1, 2, 3, 4]
+    manifest = read_manifest(mon.folder)
+    (record,) = manifest.ranks
+    assert manifest.step_kinds == ["cold", "plain", "plain"]
+    assert record.loss == [0, 1, 2]
+    assert len(record.step_wall_ns) == len(record.load_ns) == 3
+    assert manifest.unknown["step_wall_ns"].startswith("of 5 steps the first 3;")
+    with perfkit.monitor(tmp_path / "short") as mon:
+        mon.step()
+    assert not read_manifest(mon.folder).unknown
+
+
+def test_a_failed_loop_says_how_many_steps_its_manifest_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 1)
+
+    def train() -> None:
+        with perfkit.monitor(tmp_path / "run") as mon:
+            mon.step()
+            mon.step()
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        train()
+    assert read_manifest(tmp_path / "run").unknown["loss"].startswith("of 2 steps the first 1;")
 
 
 @pytest.mark.parametrize("size", ["3", "lots", "1K"])

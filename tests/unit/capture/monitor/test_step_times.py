@@ -48,6 +48,42 @@ def test_a_span_within_another_of_its_kind_is_a_part_of_it(clock: Clock) -> None
     assert clock.times.take()[OPTIMIZER] == 7
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_passes_in_the_closure_of_an_optimizer_are_no_part_of_its_step(clock: Clock, marked: bool) -> None:
+    clock.span(DATA, 1)
+    clock.now += 2
+    clock.times.begin(OPTIMIZER)
+    for _ in range(2):
+        if marked:
+            clock.span(FORWARD, 30)
+        else:
+            clock.now += 30
+        clock.span(BACKWARD, 50)
+    clock.now += 7
+    clock.times.end(OPTIMIZER)
+    assert clock.times.take() == (1, 60 if marked else 62, 100, 7, -1)
+    clock.span(BACKWARD, 50)
+    clock.span(OPTIMIZER, 5)
+    assert clock.times.take()[OPTIMIZER] == 12
+
+
+def test_a_step_that_ends_within_that_of_an_optimizers_base_class_has_its_time(clock: Clock) -> None:
+    clock.times.begin(OPTIMIZER)
+    clock.now += 50
+    clock.span(OPTIMIZER, 1)
+    assert clock.times.take()[OPTIMIZER] == 51
+    clock.times.start()
+    clock.times.end(OPTIMIZER)
+    assert clock.times.take()[OPTIMIZER] <= 0
+
+
+def test_a_step_of_an_optimizer_that_failed_has_no_time(clock: Clock) -> None:
+    clock.span(OPTIMIZER, 1)
+    clock.times.begin(OPTIMIZER)
+    clock.now += 100
+    assert clock.times.take()[OPTIMIZER] == 1
+
+
 def test_a_span_that_an_error_left_open_does_not_reach_into_the_next_step(clock: Clock) -> None:
     clock.times.begin(OPTIMIZER)
     clock.times.start()

@@ -1,6 +1,7 @@
 """Captures of a loop in this process, asked for by another thread."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -373,6 +374,30 @@ def test_a_folder_that_is_gone_does_not_stop_the_loop(tmp_path: Path, capfd: pyt
             a_step(prof)
     assert prof.steps > 100
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_at_the_end_of_a_step_ends_captures_and_not_the_loop(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_unless_asking(thread: threading.Thread) -> None:
+        if thread.name.startswith("perfkit-asks"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_unless_asking)
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT, capture_when=["every=100"]) as prof:
+        for _ in range(250):
+            a_step(prof, 0)
+        assert prof.kind_in_progress is None
+        with pytest.raises(CaptureError):
+            ask(prof.folder, Request(steps=3))
+    assert prof.steps == 250
+    assert read_manifest(prof.folder).state == "completed"
+    lines = [line for line in capfd.readouterr().err.splitlines() if "can't start new thread" in line]
+    assert lines == ["perfkit: warning: rank 0: no more captures in this run: RuntimeError: can't start new thread"]
+    assert not (prof.folder / ".captures").exists()
 
 
 def test_the_plan_is_ahead_of_all_ranks_and_after_what_is_due(tmp_path: Path) -> None:

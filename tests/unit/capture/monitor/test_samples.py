@@ -1,0 +1,43 @@
+"""Samples of the host."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from perfkit.capture.monitor import samples
+from perfkit.capture.monitor.samples import Sampler
+
+LARGE = 600 << 20
+PROGRAM = """
+import torch
+from perfkit.capture.monitor.samples import Sampler
+sample = Sampler(torch.device("cpu")).take()
+print(sample.rss_bytes, sample.peak_rss_bytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the peak of the program that called exec")
+def test_the_peak_is_not_that_of_the_program_that_has_started_this_one() -> None:
+    held = bytearray(LARGE)
+    held[::4096] = bytes(len(held[::4096])).replace(b"\0", b"\1")
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    resident, peak = map(int, done.stdout.split())
+    assert 0 < resident <= peak < LARGE
+
+
+def test_without_the_kernels_table_the_peak_is_that_of_the_system_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Sampler(torch.device("cpu")).take().peak_rss_bytes
+    monkeypatch.setattr(samples, "_read_kib", lambda *_: -1)
+    assert Sampler(torch.device("cpu")).take().peak_rss_bytes >= known * 0.9
+
+
+def test_a_table_without_the_line_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("MemTotal: 5 kB\nMemFree:\n")
+    path = str(tmp_path / "table")
+    assert samples._read_kib(path, "MemTotal:") == 5 * 1024
+    assert samples._read_kib(path, "MemFree:") == -1
+    assert samples._read_kib(path, "VmHWM:") == -1
+    assert samples._read_kib(str(tmp_path / "none"), "VmHWM:") == -1

@@ -1,0 +1,37 @@
+"""The monitor of a script's rank."""
+
+import time
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.monitor.step_times import DATA
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.script_monitor import ScriptMonitor
+from perfkit.schema.monitor.record import StepRecord
+
+
+@pytest.fixture
+def monitor(tmp_path: Path) -> ScriptMonitor:
+    config = ScriptConfig(trace_dir=str(tmp_path), workload="train", monitor=True)
+    return ScriptMonitor(config, lambda: False, time.perf_counter_ns())
+
+
+def test_the_wait_is_that_of_the_step_that_has_ended(monitor: ScriptMonitor) -> None:
+    assert monitor.monitor is not None
+    assert monitor.last_load_ns is None
+    for lasted_ns in (7, 9):
+        monitor.begin_step()
+        monitor.monitor.times.add(DATA, lasted_ns)
+        monitor.end_step("plain")
+        monitor.monitor.recent = deque([StepRecord(step=0, data_ns=1)])  # the device has not finished a later one
+        assert monitor.last_load_ns == lasted_ns
+
+
+def test_the_wait_is_unknown_once_the_monitor_has_stopped(monitor: ScriptMonitor) -> None:
+    assert monitor.monitor is not None
+    monitor.monitor.times.add(DATA, 7)
+    monitor.end_step("plain")
+    monitor.close()
+    assert monitor.last_load_ns is None
