@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.findings import monitor_findings
+from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
 from perfkit.report.content.steps.monitor import uneven_sentence
@@ -125,7 +125,7 @@ def find_events(run: RunFollower) -> list[str]:
     if table is None:
         return []
     summary = summarize(table, LogFacts(0, 0, None, None, None, None))
-    found = [one.message for one in monitor_findings(summary)]
+    found = [one.message for one in monitor_findings(summary) if one.code != EARLY_END]  # these ranks are silent
     return found or list(filter(None, [uneven_sentence(summary)]))
 
 

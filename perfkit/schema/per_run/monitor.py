@@ -76,6 +76,14 @@ class LateRank(Struct, frozen=True, kw_only=True):
     part: StepPart | None = None
 
 
+class EarlyEnd(Struct, frozen=True, kw_only=True):
+    """A rank whose log ends before those of others."""
+
+    rank: int
+    last_step: int
+    """The last that it has logged."""
+
+
 class StepTimeCurve(Struct, frozen=True, kw_only=True):
     """Step time over the run, in blocks of equally many steps; over the steps and ranks of a block."""
 
@@ -138,4 +146,7 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     """Whether there were enough steps to find any of these."""
     lateness_known: bool
     """Whether time in collectives is known on several ranks, so that ranks can be compared."""
+    early_ends: list[EarlyEnd] = []
+    """Ranks whose logs lack ten or more of the run's last steps, at most the first 64 to end, in this order."""
+    early_end_count: int = 0
     curve: StepTimeCurve

@@ -134,3 +134,18 @@ def test_damaged_records_are_told(tmp_path: Path) -> None:
     _damage(folder / "rank0.steps", *range(500))
     (run,) = perfkit.analyze(folder).runs
     assert "rank0.steps (and 1 more): 503 damaged records were left out" in whole_run(run)
+
+
+def test_a_log_that_ends_early_is_told(tmp_path: Path) -> None:
+    own = own_times(4, 1_000)
+    folder = write_run(tmp_path / "run", own)
+    write_log(folder, 1, 4, records(own, 1)[:992])
+    assert _quietly(folder).endswith("no rank is late beyond chance")
+    write_log(folder, 2, 4, records(own, 2)[:400])
+    assert _quietly(folder).endswith(
+        "no rank is late beyond chance in the steps that it has logged; rank 2's log ends at step 399 of 999"
+    )
+    write_log(folder, 0, 4, roll_up(records(own, 0)[:800]))
+    assert _quietly(folder).endswith("the logs of ranks 0, 2 end before step 999, the first, of rank 2, at step 399")
+    (run,) = perfkit.analyze(folder).runs
+    assert [(one.code, one.rank) for one in run.findings] == [("monitor_log_ends_early", None)]

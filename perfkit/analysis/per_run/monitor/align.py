@@ -55,7 +55,8 @@ def align(ranks: Mapping[int, RankSteps], most_cells: int = MOST_CELLS) -> StepT
     table = {name: np.full((len(logs), len(first)), np.nan, np.float32) for name in COLUMNS}
     for row, log in enumerate(logs.values()):
         _fill(table, row, log, first)
-    return StepTable(list(logs), first, count, table)
+    ends = np.array([log.first[-1] + log.counts[-1] - 1 for log in logs.values()], np.int64)
+    return StepTable(list(logs), first, count, ends, table)
 
 
 def _columns(logs: list[RankSteps], most: int) -> tuple[Ints, Ints]:

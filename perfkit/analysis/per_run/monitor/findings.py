@@ -23,10 +23,12 @@ PART_WORDS: Final[dict[StepPart, str]] = {
     "collectives": "collectives",
 }
 _MOST_NAMED: Final = 4
+_MOST_ENDS: Final = 16
+EARLY_END: Final = "monitor_log_ends_early"
 
 
 def monitor_findings(summary: MonitorSummary) -> Iterator[Finding]:
-    """Yield what was found: changes of the step time, stalls, slow steps, late ranks."""
+    """Yield what was found: changes of the step time, stalls, slow steps, late ranks, logs that end early."""
     for change in summary.changes:
         rank = change.ranks[0] if change.rank_count == 1 else None
         yield Finding(code="step_time_changed", severity="warning", message=_change_sentence(change), rank=rank)
@@ -39,6 +41,9 @@ def monitor_findings(summary: MonitorSummary) -> Iterator[Finding]:
         only = summary.late_ranks[0].rank if summary.late_rank_count == 1 else None
         late = _late_sentence(summary.late_ranks, summary.late_rank_count)
         yield Finding(code="rank_late_over_run", severity="warning", message=late, rank=only)
+    if summary.early_ends:
+        only = summary.early_ends[0].rank if summary.early_end_count == 1 else None
+        yield Finding(code=EARLY_END, severity="warning", message=_end_sentence(summary), rank=only)
 
 
 def _change_sentence(change: StepTimeChange) -> str:
@@ -101,6 +106,17 @@ def _when(late: LateRank) -> str:
     if late.last_step is None:
         return "" if late.first_step is None else f", from step {late.first_step:,} on"
     return f", from step {late.first_step or 0:,} to step {late.last_step:,}"
+
+
+def _end_sentence(summary: MonitorSummary) -> str:
+    first = summary.early_ends[0]
+    if summary.early_end_count == 1:
+        return f"rank {first.rank}'s log ends at step {first.last_step:,} of {summary.last_step:,}"
+    ranks = sorted(one.rank for one in summary.early_ends[:_MOST_ENDS])
+    return (
+        f"the logs of {_names(ranks, summary.early_end_count)} end before step {summary.last_step:,}, the first, of "
+        f"rank {first.rank}, at step {first.last_step:,}"
+    )
 
 
 def _names(ranks: Sequence[int], count: int) -> str:

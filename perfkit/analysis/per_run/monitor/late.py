@@ -120,22 +120,30 @@ def _is_late(excess: Floats, least: float, chances: int, count: int) -> bool:
 
 def _now_and_then(course: Course, excess_ns: Values) -> list[tuple[int, Bools]]:
     """Return the rows that are often late by far more than their excess varies, and which steps those are."""
-    deviations = np.array([deviation(row.astype(np.float64)) for row in excess_ns])
+    known = ~np.isnan(course.table.columns["step_ns"])
+    deviations = np.array(
+        [
+            deviation(row[has].astype(np.float64)) if has.any() else 0.0
+            for row, has in zip(excess_ns, known, strict=True)
+        ]
+    )
     limits = np.maximum(LEAST_LAG * course.step_ns, _DEVIATIONS * deviations)
-    late = excess_ns > limits[:, np.newaxis]
-    share = late.mean(axis=1)
-    least = max(_OFTEN, _FEWEST_LATE / late.shape[1], _MORE_THAN_OTHERS * float(np.median(share)))
-    rows = np.flatnonzero(share >= least)
+    late = (excess_ns > limits[:, np.newaxis]) & known
+    counts = late.sum(axis=1)
+    share = counts / np.maximum(known.sum(axis=1), 1)
+    least = max(_OFTEN, _MORE_THAN_OTHERS * float(np.median(share)))
+    rows = np.flatnonzero((share >= least) & (counts >= _FEWEST_LATE))
     return [(int(row), late[row]) for row in rows]
 
 
 def _late(course: Course, row: int, excess: Values, late: Bools) -> LateRank:
     lag = float(np.median(excess[late]))
     counts = course.table.counts
+    known = ~np.isnan(course.table.columns["step_ns"][row])
     return LateRank(
         rank=course.table.ranks[row],
         late_steps=int(counts[late].sum()),
-        steps=int(counts.sum()),
+        steps=int(counts[known].sum()),
         lag_ns=round(lag),
         part=late_part(course.table, row, late, lag),
     )

@@ -9,9 +9,13 @@ from perfkit.analysis.per_run.monitor.course import Course, plain_steps, settled
 from perfkit.analysis.per_run.monitor.late import Lateness, find_late_ranks, rank_levels
 from perfkit.analysis.per_run.monitor.stalls import LongSteps, Stalls, find_stalls, long_steps
 from perfkit.analysis.per_run.monitor.table import StepTable, Values, excess_ns, over_ranks, own_ns
-from perfkit.schema.per_run.monitor import MonitorSummary, StepTimeChange, StepTimeCurve
+from perfkit.schema.per_run.monitor import EarlyEnd, MonitorSummary, StepTimeChange, StepTimeCurve
 
 _MOST_POINTS: Final = 400
+_FEWEST_LACKING: Final = 10
+"""A log that lacks so many of the last steps ends early: ranks that wait for each other are at most a step apart, and
+reading the logs of a run that goes on takes a moment."""
+_MOST_ENDS: Final = 64
 _QUANTILES: Final = (0.1, 0.5, 0.9)
 
 
@@ -44,6 +48,7 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     course = settled_course(settled)
     found = _find(course) if course else _Found([], Stalls([], [], 0), Lateness([], 0), lateness_known=False)
     uneven = long_steps(course) if course else LongSteps(0, 0, None)
+    early = _early_ends(table)
     return MonitorSummary(
         ranks=len(table.ranks),
         world_size=max(facts.world_size, table.ranks[-1] + 1),
@@ -73,6 +78,8 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
         late_rank_count=found.lateness.late_count,
         compared=course is not None,
         lateness_known=found.lateness_known,
+        early_ends=early[:_MOST_ENDS],
+        early_end_count=len(early),
         curve=curve(table),
     )
 
@@ -89,6 +96,12 @@ def _find(course: Course) -> _Found:
         find_late_ranks(course, excess, levels),
         lateness_known=True,
     )
+
+
+def _early_ends(table: StepTable) -> list[EarlyEnd]:
+    rows = np.flatnonzero(table.ends <= table.ends.max() - _FEWEST_LACKING)
+    ordered = rows[np.argsort(table.ends[rows], kind="stable")]
+    return [EarlyEnd(rank=table.ranks[row], last_step=int(table.ends[row])) for row in ordered]
 
 
 def _share(table: StepTable, column: str) -> float | None:

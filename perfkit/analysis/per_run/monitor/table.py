@@ -31,13 +31,15 @@ class StepTable(NamedTuple):
     """Number of the (first) step of each column, shape (steps,); ascending."""
     counts: Ints
     """Steps that each column stands for, shape (steps,)."""
+    ends: Ints
+    """Number of the last step that each rank has logged, shape (ranks,)."""
     columns: Mapping[str, Values]
     """Columns of the log, shape (ranks, steps); NaN where a rank has no record, or the value is unknown."""
 
     def between(self, places: slice | Bools | Ints) -> "StepTable":
         """Return the table of some of the steps."""
         columns = {name: values[:, places] for name, values in self.columns.items()}
-        return StepTable(self.ranks, self.first[places], self.counts[places], columns)
+        return StepTable(self.ranks, self.first[places], self.counts[places], self.ends, columns)
 
     @property
     def wall_ns(self) -> Values:

@@ -19,6 +19,8 @@ from perfkit.util.formatting import (
 
 MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
 """Findings that the answer about the whole run consists of, in this order."""
+_INCOMPLETE_CODES: Final = ("monitor_log_ends_early", "monitor_log_unread")
+"""Findings that limit an answer that nothing happened."""
 _MOST_TOLD: Final = 4
 """In the answer; the table has all."""
 _OFTEN: Final = 0.05
@@ -41,7 +43,7 @@ def whole_run(run: RunReport) -> str:
     more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     if told:
         return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more
-    unread = [one.message for one in run.findings if one.code == "monitor_log_unread"]
+    unread = [one.message for one in run.findings if one.code in _INCOMPLETE_CODES]
     return "; ".join(filter(None, [_quiet(run.monitor), *map(escape_unprintable, unread)]))
 
 
@@ -49,6 +51,7 @@ def _quiet(summary: MonitorSummary) -> str:
     if summary.changes or summary.stalls or summary.slow_steps or summary.late_ranks or not summary.compared:
         return ""
     ranks = "; no rank is late beyond chance" if summary.lateness_known else ""
+    ranks += " in the steps that it has logged" if ranks and summary.early_ends else ""
     uneven = uneven_sentence(summary)
     stalls = f"; {uneven}" if uneven else ", and none stalls"
     return f"over {_compared(summary):,} steps the step time does not change for good{stalls}{ranks}"

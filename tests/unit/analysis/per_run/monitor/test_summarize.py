@@ -191,6 +191,21 @@ def test_a_rank_that_is_late_now_and_then() -> None:
     assert (late.rank, late.late_steps, late.first_step) == (5, int(when.sum()), None)
 
 
+def test_a_rank_whose_log_ends_early_is_judged_by_the_steps_it_has() -> None:
+    own = own_times(4, 1_000)
+    when = np.arange(1_000) % 9 == 5
+    when[:10] = False
+    for is_late in (False, True):
+        own[2, when] *= 1.6 if is_late else 1.0
+        logs = {rank: rank_steps(records(own, rank)[: 400 if rank == 2 else None], "cpu") for rank in range(4)}
+        table = align(logs)
+        assert table is not None
+        found = summarize(table, FACTS)
+        assert [(end.rank, end.last_step) for end in found.early_ends] == [(2, 399)]
+        expected = [(2, int(when[:400].sum()), 400)] if is_late else []
+        assert [(late.rank, late.late_steps, late.steps) for late in found.late_ranks] == expected
+
+
 def test_without_time_in_collectives_no_rank_is_accused() -> None:
     found = summary_of(eventful_times(2), collective_ns=np.array(-1.0))
     assert [(change.step, change.ranks) for change in found.changes] == [(6_000, [])]
