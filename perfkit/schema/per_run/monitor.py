@@ -64,9 +64,9 @@ class LateRank(Struct, frozen=True, kw_only=True):
 
     rank: int
     late_steps: int
-    """Steps in which its own time exceeds the median of the others by at least 3 % of the median step."""
+    """Of `steps`, those in which its own time exceeds the median of the others by at least 3 % of the median step."""
     steps: int
-    """Steps that could be compared."""
+    """Steps that it has logged and that could be compared, from `first_step` to `last_step`."""
     lag_ns: int
     """Median of the excess, in those steps."""
     first_step: int | None = None

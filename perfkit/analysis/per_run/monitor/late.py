@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from perfkit.analysis.per_run.monitor.course import Course
 from perfkit.analysis.per_run.monitor.parts import late_part
@@ -67,7 +68,7 @@ def find_late_ranks(course: Course, excess_ns: Values, levels: dict[int, Levels]
     found = {row: one for row, own in levels.items() if (one := _late_in_stretches(course, excess_ns[row], row, own))}
     for row, late in _now_and_then(course, excess_ns):
         if row not in found:
-            found[row] = _late(course, row, excess_ns[row], late)
+            found[row] = _late(course, row, excess_ns[row], late, slice(None))
     ordered = sorted(found.values(), key=lambda one: (-one.lag_ns * one.late_steps, one.rank))
     return Lateness(ordered[:MOST_LATE], len(ordered))
 
@@ -85,15 +86,11 @@ def _late_in_stretches(course: Course, excess: Values, row: int, levels: Levels)
         return None
     (start, _), (_, end) = late[0], late[-1]
     numbers = course.table.first
-    found = _late(course, row, excess, excess >= LEAST_LAG * course.step_ns)
-    return LateRank(
-        rank=found.rank,
-        late_steps=found.late_steps,
-        steps=found.steps,
-        lag_ns=found.lag_ns,
-        part=found.part,
+    found = _late(course, row, excess, excess >= LEAST_LAG * course.step_ns, slice(start, end))
+    return replace(
+        found,
         first_step=int(numbers[start]) if start else None,
-        last_step=int(numbers[end - 1]) if end < len(excess) else None,
+        last_step=int(numbers[end - 1] + course.table.counts[end - 1]) - 1 if end < len(excess) else None,
     )
 
 
@@ -136,14 +133,17 @@ def _now_and_then(course: Course, excess_ns: Values) -> list[tuple[int, Bools]]:
     return [(int(row), late[row]) for row in rows]
 
 
-def _late(course: Course, row: int, excess: Values, late: Bools) -> LateRank:
+def _late(course: Course, row: int, excess: Values, is_late: Bools, told: slice) -> LateRank:
+    """Return a rank that is late in some steps, of which those count that lie in the part of the run that is told."""
+    late = np.zeros(len(excess), bool)
+    late[told] = is_late[told]
     lag = float(np.median(excess[late]))
     counts = course.table.counts
-    known = ~np.isnan(course.table.columns["step_ns"][row])
+    known = ~np.isnan(course.table.columns["step_ns"][row, told])
     return LateRank(
         rank=course.table.ranks[row],
         late_steps=int(counts[late].sum()),
-        steps=int(counts[known].sum()),
+        steps=int(counts[told][known].sum()),
         lag_ns=round(lag),
         part=late_part(course.table, row, late, lag),
     )

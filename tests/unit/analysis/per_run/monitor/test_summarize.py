@@ -179,7 +179,16 @@ def test_a_rank_that_is_late_for_a_while() -> None:
     own[3, 1_000:2_000] *= 1.3
     (late,) = summary_of(own).late_ranks
     assert (late.rank, late.first_step, late.last_step) == (3, 1_000, 1_999)
-    assert late.late_steps >= 1_000
+    assert (late.late_steps, late.steps) == (1_000, 1_000)
+
+
+def test_late_steps_are_counted_where_the_rank_is_called_late() -> None:
+    own = own_times(2, 1_000, noise=0.03)
+    own[1, 300:600] *= 1.3
+    (late,) = summary_of(own).late_ranks
+    assert (late.first_step, late.last_step, late.steps) == (300, 599, 300)
+    assert late.late_steps == pytest.approx(300, abs=3)
+    assert late.lag_ns == pytest.approx(15e6, rel=0.05)
 
 
 def test_a_rank_that_is_late_now_and_then() -> None:
