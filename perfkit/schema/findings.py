@@ -75,7 +75,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "point_failed": "A point of a sweep failed and left no run.",
     "sweep_points_pending": "Points of a sweep have not run yet.",
     # Logs of the monitor
-    "step_time_changed": "The step time changed for good during the run, at a step or gradually.",
+    "step_time_changed": "The step time changed for a stretch of the run or for good, at a step or gradually.",
     "periodic_stalls": "Every n-th step of the run takes longer.",
     "slow_steps": "Single steps of the run took more than twice the usual time.",
     "rank_late_over_run": "The others waited for ranks over a stretch of the run, or now and then.",

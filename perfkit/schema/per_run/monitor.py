@@ -10,7 +10,7 @@ waits for collectives."""
 
 
 class StepTimeChange(Struct, frozen=True, kw_only=True):
-    """The step time has moved for good, at a step or along a line."""
+    """The step time has moved, at a step or along a line: until the next change, or for good if there is none."""
 
     step: int
     """First step of the new level."""

@@ -9,7 +9,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import StoreError, TraceError
-from perfkit.report.content.steps.monitor import whole_run
+from perfkit.report.content.steps.monitor import events, whole_run
 from perfkit.schema.monitor.columns import STEP_DTYPE
 from perfkit.schema.monitor.header import HEADER_BYTES
 from perfkit.storage.step_log.roll_up import roll_up
@@ -149,3 +149,15 @@ def test_a_log_that_ends_early_is_told(tmp_path: Path) -> None:
     assert _quietly(folder).endswith("the logs of ranks 0, 2 end before step 999, the first, of rank 2, at step 399")
     (run,) = perfkit.analyze(folder).runs
     assert [(one.code, one.rank) for one in run.findings] == [("monitor_log_ends_early", None)]
+
+
+def test_a_change_that_another_follows_is_not_for_good(tmp_path: Path) -> None:
+    own = own_times(1, 1_000)
+    own[:, 400:500] *= 1.5
+    (run,) = perfkit.analyze(write_run(tmp_path / "run", own)).runs
+    first, second = (one.message for one in run.findings if one.code == "step_time_changed")
+    assert first.startswith("from step 400 to step 499 a step takes 76.")
+    assert second.startswith("from step 500 on a step takes 51.")
+    table = events(run, 5)
+    assert table is not None
+    assert [row[1].text for row in table.rows] == ["slower to step 499", "faster for good"]

@@ -1,4 +1,4 @@
-"""Changes of the step time for good: when, by how much, and on which ranks."""
+"""Changes of the step time, for a stretch or for good: when, by how much, and on which ranks."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby

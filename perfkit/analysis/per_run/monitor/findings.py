@@ -1,6 +1,7 @@
 """What the course of a monitored run shows, as sentences."""
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from perfkit.schema.common import Finding
@@ -29,9 +30,10 @@ EARLY_END: Final = "monitor_log_ends_early"
 
 def monitor_findings(summary: MonitorSummary) -> Iterator[Finding]:
     """Yield what was found: changes of the step time, stalls, slow steps, late ranks, logs that end early."""
-    for change in summary.changes:
+    for change, following in zip_longest(summary.changes, summary.changes[1:]):
         rank = change.ranks[0] if change.rank_count == 1 else None
-        yield Finding(code="step_time_changed", severity="warning", message=_change_sentence(change), rank=rank)
+        message = _change_sentence(change, following)
+        yield Finding(code="step_time_changed", severity="warning", message=message, rank=rank)
     for stall in summary.stalls:
         yield Finding(code="periodic_stalls", severity="warning", message=_stall_sentence(stall), rank=stall.rank)
     if summary.slow_steps:
@@ -46,7 +48,7 @@ def monitor_findings(summary: MonitorSummary) -> Iterator[Finding]:
         yield Finding(code=EARLY_END, severity="warning", message=_end_sentence(summary), rank=only)
 
 
-def _change_sentence(change: StepTimeChange) -> str:
+def _change_sentence(change: StepTimeChange, following: StepTimeChange | None) -> str:
     by = f"{duration(change.before_ns)} to {duration(change.after_ns)}"
     percent = percent_change(change.after_ns / change.before_ns) if change.before_ns else ""
     if change.until_step is not None:
@@ -54,12 +56,19 @@ def _change_sentence(change: StepTimeChange) -> str:
         between = f"between steps {change.step:,} and {change.until_step:,}"
         return f"{between} the step time {verb} gradually from {by} ({percent}){_where(change.part)}"
     about = "" if change.exact else "about "
-    what = f"from {about}step {change.step:,} on a step takes {duration(change.after_ns)} instead of "
+    until = "on" if following is None else _until(change, following)
+    what = f"from {about}step {change.step:,} {until} a step takes {duration(change.after_ns)} instead of "
     what += f"{duration(change.before_ns)} ({percent})"
     if not change.ranks:
         return what + _where(change.part)
     slower = "slower" if change.after_ns > change.before_ns else "faster"
     return f"{what}: {_names(change.ranks, change.rank_count)} became {slower}{_where(change.part)}"
+
+
+def _until(change: StepTimeChange, following: StepTimeChange) -> str:
+    """Return to which step a change lasts that another follows."""
+    about = "" if following.exact else "about "
+    return f"to {about}step {max(change.step, following.step - 1):,}"
 
 
 def _stall_sentence(stall: PeriodicStall) -> str:

@@ -1,6 +1,7 @@
 """The tables of a monitored run: what its steps were like, and what happened when."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
@@ -123,9 +124,11 @@ _Row = tuple[int, tuple[str, str, str, str]]
 
 
 def _changes(seen: MonitorSummary) -> Iterator[_Row]:
-    for change in seen.changes:
+    for change, following in zip_longest(seen.changes, seen.changes[1:]):
         percent = percent_change(change.after_ns / change.before_ns) if change.before_ns else MISSING
-        how = f"gradually to step {change.until_step:,}" if change.until_step is not None else "for good"
+        how = "for good" if following is None else f"to step {max(change.step, following.step - 1):,}"
+        if change.until_step is not None:
+            how = f"gradually to step {change.until_step:,}"
         ranks = ranges(change.ranks) or ("" if change.rank_count == 0 else MISSING)
         verb = "slower" if change.after_ns > change.before_ns else "faster"
         moved = f"{difference(change.after_ns - change.before_ns)} ({percent})"
