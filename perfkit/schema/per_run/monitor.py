@@ -107,7 +107,8 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     last_step: int
     steps: int
     rolled_up_steps: int
-    """Of these steps, those that are logged together with others; slow steps and stalls among them are not found."""
+    """Of these steps, those that are logged together with others; of slow steps and stalls among them, few
+    are found."""
     left_out_steps: int
     """Cold steps, and steps around and under the profiler, which are not compared."""
     warmup_steps: int

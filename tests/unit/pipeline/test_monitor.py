@@ -161,3 +161,12 @@ def test_a_change_that_another_follows_is_not_for_good(tmp_path: Path) -> None:
     table = events(run, 5)
     assert table is not None
     assert [row[1].text for row in table.rows] == ["slower to step 499", "faster for good"]
+
+
+def test_stalls_are_denied_only_of_steps_that_are_known_one_by_one(tmp_path: Path) -> None:
+    made = records(own_times(1, 800), 0)
+    made["pause_ns"][99:600:100] = 1_000_000_000
+    write_log(tmp_path, 0, 1, np.concatenate([roll_up(roll_up(roll_up(made[:600]))), made[600:]]))
+    assert _quietly(tmp_path).endswith("for good, and none of the 200 that were not rolled up stalls")
+    write_log(tmp_path, 0, 1, roll_up(made))
+    assert _quietly(tmp_path).endswith("for good")

@@ -28,7 +28,11 @@ _LONG: Final = 1.5
 _SPARSE: Final = 4
 """A run whose step numbers span more than so many times its steps is not searched for periods."""
 _MOST_SEARCHED: Final = 4_000_000
-"""Nor is one whose step numbers span more than so many: memory for each of them is needed, about 100 bytes."""
+"""Only the newest so many step numbers are searched: memory for each of them is needed, about 100 bytes."""
+_RARE: Final = 0.25
+"""Largest share of records of several steps that may stall: each logs one of them, and in more, stalls hide others."""
+_COARSEST: Final = 0.25
+"""Most steps of a record, relative to the period that is found among such records."""
 
 
 class Stalls(NamedTuple):
@@ -70,16 +74,17 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
     excess = course.longest_ns - course.usual_ns
     scale = _scale(excess)
     limit = np.maximum(_LEAST_STALL * course.usual_ns, min(scale, _scale_below(excess)) * math.log(1 / _STALL_TAIL))
-    events = steps.extra_ns > limit
-    span = int(steps.number[-1] - steps.number[0])
-    is_dense = span < min(_SPARSE * int(course.table.counts.sum()), _MOST_SEARCHED)
+    counts = course.table.counts
+    events = _rare(steps.extra_ns > limit, counts)
+    is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(counts.sum())
     periods = _periods(steps.number, events) if is_dense else []
+    periods = [period for period in periods if int(counts[period.places].max()) <= _COARSEST * period.period]
     stalled = np.zeros(len(steps.number), bool)
     for period in periods:
         stalled[period.places] = True
     periodic = [_stall(course, excess_ns, steps, period) for period in _without_echoes(periods)]
     high = scale * math.log(len(steps.number) / _SLOW_TAIL)
-    slow = ~stalled & (steps.extra_ns > np.maximum(_LEAST_SLOW * course.usual_ns, high))
+    slow = ~stalled & _rare(steps.extra_ns > np.maximum(_LEAST_SLOW * course.usual_ns, high), counts)
     groups = _groups(steps, slow)
     longest = sorted(groups, key=lambda group: -float(steps.extra_ns[group].max()))[:MOST_SLOW]
     singles = [_slow(course, excess_ns, steps, group) for group in longest]
@@ -122,12 +127,25 @@ def _scale_below(excess: Floats) -> float:
     return float(middle - low) / math.log((1 - _LOW_QUANTILE / 100) / 0.5)
 
 
+def _rare(events: Bools, counts: Ints) -> Bools:
+    """Return events without those among equally many steps that were rolled up, of which many records have one."""
+    kept = events.copy()
+    for count in np.unique(counts[events & (counts > 1)]):
+        same = counts == count
+        if events[same].mean() > _RARE:
+            kept[same] = False
+    return kept
+
+
 def _periods(numbers: Ints, events: Bools) -> list[Period]:
     """Return the periods of events among numbered steps, with their places among the columns."""
-    offsets = numbers - numbers[0]
-    by_number = np.zeros(int(offsets[-1]) + 1, bool)
-    by_number[offsets[events]] = True
-    return [period._replace(places=np.searchsorted(offsets, period.places)) for period in find_periods(by_number)]
+    first = int(np.searchsorted(numbers, numbers[-1] - _MOST_SEARCHED, side="right"))
+    offsets = numbers[first:] - numbers[first]
+    by_number = np.zeros(int(offsets.max()) + 1, bool)
+    by_number[offsets[events[first:]]] = True
+    return [
+        period._replace(places=first + np.searchsorted(offsets, period.places)) for period in find_periods(by_number)
+    ]
 
 
 def _without_echoes(periods: list[Period]) -> list[Period]:

@@ -53,9 +53,17 @@ def _quiet(summary: MonitorSummary) -> str:
         return ""
     ranks = "; no rank is late beyond chance" if summary.lateness_known else ""
     ranks += " in the steps that it has logged" if ranks and summary.early_ends else ""
+    return f"over {_compared(summary):,} steps the step time does not change for good{_no_stalls(summary)}{ranks}"
+
+
+def _no_stalls(summary: MonitorSummary) -> str:
+    """Return that no step stalls, as far as steps are known one by one; or that many are long."""
     uneven = uneven_sentence(summary)
-    stalls = f"; {uneven}" if uneven else ", and none stalls"
-    return f"over {_compared(summary):,} steps the step time does not change for good{stalls}{ranks}"
+    if uneven or not summary.single_steps:
+        return f"; {uneven}" if uneven else ""
+    if summary.single_steps == _compared(summary):
+        return ", and none stalls"
+    return f", and none of the {summary.single_steps:,} that were not rolled up stalls"
 
 
 def uneven_sentence(summary: MonitorSummary) -> str:
@@ -63,7 +71,8 @@ def uneven_sentence(summary: MonitorSummary) -> str:
     if summary.long_step_times is None or summary.long_step_count <= _OFTEN * summary.single_steps:
         return ""
     share = format_percent(summary.long_step_count / summary.single_steps)
-    return f"{share} of the steps take more than 1.5x the usual time ({summary.long_step_times:.1f}x in the median)"
+    which = f"{summary.single_steps:,} steps that were not rolled up" if summary.rolled_up_steps else "steps"
+    return f"{share} of the {which} take more than 1.5x the usual time ({summary.long_step_times:.1f}x in the median)"
 
 
 def _compared(summary: MonitorSummary) -> int:

@@ -59,6 +59,45 @@ def test_what_happened_in_rolled_up_steps_keeps_its_number() -> None:
     assert [(change.step, change.ranks) for change in found.changes] == [(6_000, [1])]
 
 
+@pytest.mark.parametrize(("period", "times"), [(50, 3), (50, 6), (30, 4)])
+def test_no_period_is_invented_among_rolled_up_steps(period: int, times: int) -> None:
+    own = own_times(1, 8_000)
+    own[:, ::period] *= 4
+    made = records(own, 0)
+    for _ in range(times):
+        made = roll_up(made)
+    table = align({0: rank_steps(made, "cpu")})
+    assert table is not None
+    found = summarize(table, FACTS)
+    assert {stall.period for stall in found.stalls} <= {period}
+    assert found.slow_step_count == 0
+    assert found.single_steps == 0
+
+
+def test_a_period_is_found_in_the_steps_that_are_not_rolled_up() -> None:
+    own = own_times(1, 8_000)
+    own[:, ::50] *= 4
+    made = records(own, 0)
+    old = made[:6_400]
+    for _ in range(6):
+        old = roll_up(old)
+    table = align({0: rank_steps(np.concatenate([old, made[6_400:]]), "cpu")})
+    assert table is not None
+    found = summarize(table, FACTS)
+    assert [(stall.period, stall.first_step, stall.count) for stall in found.stalls] == [(50, 6_400, 32)]
+    assert found.slow_step_count == 0
+
+
+def test_of_a_very_long_run_the_newest_steps_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.analysis.per_run.monitor.stalls._MOST_SEARCHED", 1_000)
+    own = own_times(1, 3_000)
+    own[:, ::50] *= 1.5
+    table = align({0: rank_steps(records(own, 0), "cpu")})
+    assert table is not None
+    found = summarize(table, FACTS)
+    assert [(stall.period, stall.first_step, stall.last_step) for stall in found.stalls] == [(50, 2_000, 2_950)]
+
+
 def test_a_run_that_began_anew_counts_its_last_steps() -> None:
     own = own_times(1, 50)
     again = np.concatenate([records(own, 0)[:40], records(own, 0)[30:]])
