@@ -105,11 +105,15 @@ class RunFollower:
         return None if self._last_growth is None else max(0.0, time.monotonic() - self._last_growth)
 
     def unread(self) -> list[str]:
-        """Return what of the logs could not be read, in sentences."""
+        """Return what of the logs could not be read, in sentences: the first problem, and damaged records."""
+        problems = [log.problem for log in self.logs.values() if log.problem]
+        said = (
+            [problems[0] + (f" (and {len(problems) - 1} more logs)" if len(problems) > 1 else "")] if problems else []
+        )
         count = sum(log.damaged for log in self.logs.values())
-        if not count:
-            return []
-        return [f"{count:,} damaged record{'s were' if count > 1 else ' was'} left out"]
+        if count:
+            said.append(f"{count:,} damaged record{'s were' if count > 1 else ' was'} left out")
+        return [one.replace(f"{self.folder}/", "") for one in said]
 
     def read(self) -> bool:
         """Read what is new, and return whether any log has grown."""

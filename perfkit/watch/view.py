@@ -86,7 +86,8 @@ def view(run: RunFollower, events: list[str]) -> RunView:
     """Return what is to be shown of a run; `events` is what `find_events` last returned."""
     logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
     if not logs:
-        return RunView(run.name, run.problem or "waiting for logs of the monitor (rank<R>.steps)", is_fault=True)
+        problem = run.problem or next(iter(run.unread()), "waiting for logs of the monitor (rank<R>.steps)")
+        return RunView(run.name, problem, is_fault=True)
     table = align({rank: rank_steps(records[-HISTORY:], run.logs[rank].device) for rank, records in logs.items()})
     assert table is not None  # noqa: S101  there are records
     recent = table.between(slice(-RECENT, None))

@@ -147,7 +147,25 @@ def test_a_foreign_log_does_not_end_the_view(tmp_path: Path) -> None:
     (tmp_path / "rank2.steps").write_bytes(b"\x1b[2Jsomething")
     text = "\n".join(_drawn(RunFollower(tmp_path)))
     assert "2 ranks" in text
+    assert "! rank2.steps is not a step log" in text
+    assert "nothing unusual" not in text
     assert "\x1b[2J" not in text
+
+
+def test_logs_none_of_which_can_be_read(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.steps").write_bytes(b"\x1b[2Jsomething")
+    (line,) = [line for line in _drawn(RunFollower(tmp_path), width=200) if "rank0" in line]
+    assert "rank0.steps is not a step log" in line
+    assert "(and 2 more logs)" in line
+
+
+def test_a_log_that_becomes_readable_is_no_problem_any_more(tmp_path: Path) -> None:
+    (tmp_path / "rank0.steps").write_bytes(b"")
+    run = RunFollower(tmp_path)
+    assert "rank0.steps is not a step log" in _drawn(run)[0]
+    write_run(tmp_path, own_times(1, 60))
+    assert "step log" not in "\n".join(_drawn(run))
 
 
 def test_damaged_records_are_counted(tmp_path: Path) -> None:
