@@ -13,10 +13,11 @@ from perfkit.analysis.per_run.monitor.findings import monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.common import Finding
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN, STEP_DTYPE
+from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN
 from perfkit.schema.monitor.header import StepLogHeader
 from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.run import RunReport
+from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 from perfkit.util.formatting import duration
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Records = NDArray[np.void]
 
 MOST_RECORDS: Final = 2_000_000
-"""Records of a log that are read: a log of the monitor's has fewer, a file from elsewhere may have any number."""
+"""Records of a log that are read, damaged ones included: a log of the monitor's has fewer, a file from elsewhere may have any number."""
 _TRIES: Final = 3
 """Times that a log is read which is rolled up meanwhile."""
 
@@ -54,6 +55,7 @@ class _Content(NamedTuple):
     records: Records
     header: StepLogHeader | None
     damaged: int
+    is_cut: bool
 
 
 def steps(run: str | Path) -> "DataFrame":
@@ -165,7 +167,7 @@ def _facts(logs: Sequence[_Log]) -> LogFacts:
 
 def _log(content: _Content) -> _Log | None:
     """Return what is needed of a log; None if it has no record yet."""
-    records, header, damaged = content
+    records, header, damaged, is_cut = content
     if header is None or not len(records):
         return None
     begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
@@ -178,32 +180,34 @@ def _log(content: _Content) -> _Log | None:
         int(records["peak_allocated_bytes"].max()),
         int(records["peak_rss_bytes"].max()),
         (float(finite[0]), float(finite[-1])) if len(finite) else None,
-        len(records) >= MOST_RECORDS,
+        is_cut,
         damaged,
     )
 
 
 def _read(path: Path) -> _Content:
-    """Return what is in a log, of its records at most `MOST_RECORDS`."""
+    """Return what is in a log, of its records at most `MOST_RECORDS`, damaged ones included."""
     for _ in range(_TRIES):
-        reader = StepLogReader(path)
-        found = reader.read_new()
-        parts, total, damaged = [found.records], 0, found.damaged
-        while True:
-            found = reader.read_new()
-            if found.restarted or not (len(found.records) or found.damaged):
-                break
-            parts.append(found.records)
-            total += len(found.records)
-            damaged += found.damaged
-            if total >= MOST_RECORDS:
-                break
-        if not found.restarted:
+        content = _read_once(StepLogReader(path))
+        if content is not None:
+            return content
+    raise StoreError(f"{path} was rolled up while it was read: read it again")
+
+
+def _read_once(reader: StepLogReader) -> _Content | None:
+    """Return what is in a log; None if it was rolled up meanwhile."""
+    parts: list[Records] = []
+    total = damaged = 0
+    while total < MOST_RECORDS:
+        found = reader.read_new(min(READ_RECORDS, MOST_RECORDS - total))
+        if found.restarted and parts:
+            return None
+        parts.append(found.records)
+        damaged += found.damaged
+        total += len(found.records) + found.damaged
+        if not (len(found.records) or found.damaged):
             break
-    if found.restarted:
-        raise StoreError(f"{path} was rolled up while it was read: read it again")
-    records = np.concatenate(parts) if parts else np.zeros(0, STEP_DTYPE)
-    return _Content(records[:MOST_RECORDS], reader.header, damaged)
+    return _Content(np.concatenate(parts), reader.header, damaged, is_cut=total >= MOST_RECORDS)
 
 
 def _known(values: NDArray[np.generic], has_unknown: bool) -> NDArray[np.generic]:

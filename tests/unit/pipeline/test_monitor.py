@@ -1,6 +1,7 @@
 """Step logs in run folders: as a DataFrame, and in reports."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -170,3 +171,16 @@ def test_stalls_are_denied_only_of_steps_that_are_known_one_by_one(tmp_path: Pat
     assert _quietly(tmp_path).endswith("for good, and none of the 200 that were not rolled up stalls")
     write_log(tmp_path, 0, 1, roll_up(made))
     assert _quietly(tmp_path).endswith("for good")
+
+
+def test_a_sparse_file_ends_at_the_limit_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.pipeline.monitor.MOST_RECORDS", 5_000)
+    path = write_run(tmp_path / "run", own_times(1, 100)) / "rank0.steps"
+    os.truncate(path, HEADER_BYTES + 200_000 * STEP_DTYPE.itemsize)
+    (run,) = perfkit.analyze(path.parent).runs
+    messages = [one.message for one in run.findings if one.code == "monitor_log_unread"]
+    assert messages == [
+        "rank0.steps: only the first 5,000 records were read",
+        "rank0.steps: 4,900 damaged records were left out",
+    ]
+    assert len(perfkit.steps(path.parent)) == 100
