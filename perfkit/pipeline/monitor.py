@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Records = NDArray[np.void]
 
 MOST_RECORDS: Final = 2_000_000
-"""Records of a log that are read, damaged ones included: a log of the monitor's has fewer, a file from elsewhere may have any number."""
+"""Records of a log that are read, damaged ones included: a log of the monitor's has fewer, a file from elsewhere may
+have any number."""
 _TRIES: Final = 3
 """Times that a log is read which is rolled up meanwhile."""
 

@@ -276,7 +276,7 @@ class CaptureAgent:
         self.abandon(one_line(error))
         with contextlib.suppress(Exception):
             if self._slot is not None:
-                self._leave(self._slot, Done(problem=one_line(error)))
+                self._leave(self._slot, problem=one_line(error))
         self.close()
 
     def _forget(self) -> None:
