@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -33,6 +33,9 @@ from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.common import UNNAMED
+
+_MOST_STEPS: Final = 10_000
+"""Steps of a loop without a schedule that the manifest has: it is kept in memory, and the step log has all."""
 
 
 @contextmanager
@@ -202,6 +205,7 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
         workload=loop.workload,
         source=loop.source,
         monitor_limit=loop.monitor_limit,
+        most_steps=_MOST_STEPS if loop.plan is None else None,
     )
     agent = CaptureAgent(session, topology, loop.plan, loop.rules)
     session.after_step = agent.follow

@@ -225,7 +225,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     file_bandwidth: FileBandwidth | None = None
     """None if the samples do not come from a file of perfkit's, or it could not be read (see `unknown`)."""
     unknown: dict[str, str] = {}
-    """Fields here and in `ranks` that are None or empty because they are unknown, with the reason."""
+    """Fields here and in `ranks` that are None or empty because they are unknown, or lack steps, with the reason."""
     files: list[TraceFile] = []
     capture: CaptureRecord | None = None
     """None unless this is a capture of a run that was in progress."""

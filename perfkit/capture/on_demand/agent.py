@@ -132,7 +132,7 @@ class CaptureAgent:
     def follow(self) -> None:
         """Note the step that has ended in the run's session, and tell it what a capture makes of the next one."""
         session = self._session
-        session.kind_in_progress = self.step_ended(session.steps, session.load_ns[-1])
+        session.kind_in_progress = self.step_ended(session.steps, session.last_load_ns)
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""

@@ -49,25 +49,35 @@ class LossLog:
         self._buffer = LossBuffer()
         self._unread: list[int] = []
         """Steps whose losses are in the buffer, in order."""
+        self._passed: list[float | None] = []
+        """The loss of the last step, if that is not kept."""
 
-    def add(self, loss: Tensor | float | None) -> None:
+    def add(self, loss: Tensor | float | None, *, kept: bool = True) -> None:
         """Append the loss of the next step; never waits for a device.
+
+        Args:
+            loss: The loss; None if there is none.
+            kept: Whether it is kept, and not only until the next step. None is after one that is not.
 
         Raises:
             UsageError: It is a tensor of several elements, or of none.
         """
+        values = self._values if kept else self._passed
+        if not kept:
+            values.clear()
         if not isinstance(loss, Tensor):
-            self._values.append(_finite(loss))
+            values.append(_finite(loss))
             return
         if loss.numel() != 1:
             shape = ", ".join(map(str, loss.shape))
             raise UsageError(f"step(loss): a tensor of shape ({shape}) is not one loss: pass its mean, or nothing")
         if loss.device.type == "cpu":
-            self._values.append(_finite(float(loss.detach())))
+            values.append(_finite(float(loss.detach())))
             return
-        self._buffer.append(loss)
-        self._unread.append(len(self._values))
-        self._values.append(None)
+        if kept:
+            self._buffer.append(loss)
+            self._unread.append(len(values))
+        values.append(None)
 
     def read(self) -> None:
         """Read the losses that are on a device, which waits for it."""
@@ -77,7 +87,8 @@ class LossLog:
 
     def last(self) -> float | None:
         """Return the loss of the last step; None if there is none, it is not finite, or it is unread."""
-        return self._values[-1] if self._values else None
+        values = self._passed or self._values
+        return values[-1] if values else None
 
     def values(self, count: int) -> list[float | None]:
         """Return the losses of the first `count` steps; None if there is none, it is not finite, or it is unread."""

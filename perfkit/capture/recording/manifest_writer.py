@@ -47,6 +47,17 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
     loss: list[float | None]
     pauses: list[RecordedPause] = []
     """Beside the steps."""
+    omitted: int = 0
+    """How many more steps have ended, which are only in the step log."""
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """Fields of the manifest that do not have all steps, and why."""
+        if not self.omitted:
+            return {}
+        kept, steps = len(self.kinds), len(self.kinds) + self.omitted
+        reason = f"of {steps} steps the first {kept}; what was recorded of the others is in rank<R>.steps"
+        return dict.fromkeys(("step_kinds", "step_wall_ns", "load_ns", "loss"), reason)
 
 
 class RunDescription(Struct, frozen=True, kw_only=True):
@@ -200,7 +211,7 @@ def write_completed_manifest(
             parameter_checksum=checksum,
             compiled=compiled,
             file_bandwidth=None if isinstance(file_bandwidth, str) else file_bandwidth,
-            unknown={**manifest.unknown, **missing},
+            unknown={**manifest.unknown, **missing, **measured.unknown},
             ranks=records,
             experts=[*experts],
             files=list_files(folder),
@@ -228,7 +239,8 @@ def manifest_fields_after_failure(
     rank: int, topology: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
 ) -> dict[str, Any]:
     """Return the fields of a failed run's manifest that `rank` can provide."""
-    return {"ranks": [rank_record(rank, topology, measured)], **manifest_fields(measured, work, model)}
+    fields = {"ranks": [rank_record(rank, topology, measured)], **manifest_fields(measured, work, model)}
+    return {**fields, "unknown": measured.unknown} if measured.unknown else fields
 
 
 def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:

@@ -100,6 +100,7 @@ class Session:
         recorders: Further profilers that record the same steps.
         first_step: Number of the first step, by which the schedule counts too.
         monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
+        most_steps: How many steps, the first ones, are measured for the manifest; None is all. Only without a schedule.
     """
 
     def __init__(
@@ -117,9 +118,12 @@ class Session:
         recorders: Iterable[Recorder] = (),
         first_step: int = 0,
         monitor_limit: int | None = None,
+        most_steps: int | None = None,
     ) -> None:
         self.folder = folder
         self._first_step = first_step
+        self._ended = 0
+        self._most_steps = most_steps
         self._is_beside = False  # else it must not stop what the other session still needs
         self._recorders = list(recorders)
         self._ranks = ranks
@@ -154,9 +158,11 @@ class Session:
         self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
         """Records every step; None without one."""
         self.load_ns: list[int] = []
-        """How long each completed step waited for its batch."""
+        """How long each completed step waited for its batch, of those that are measured for the manifest."""
+        self.last_load_ns = 0
+        """How long the last completed step did."""
         self.kinds: list[StepKind] = []
-        """Kind of each completed step."""
+        """Kind of each completed step, of those that are measured for the manifest."""
         self.writing = False
         """Whether a cycle is being written."""
         self.kind_in_progress: StepKind | None = None
@@ -184,7 +190,7 @@ class Session:
     @property
     def steps(self) -> int:
         """Number of the step in progress; that of completed steps, if the first one is 0."""
-        return self._first_step + len(self.kinds)
+        return self._first_step + self._ended
 
     @property
     def recording(self) -> bool:
@@ -247,16 +253,19 @@ class Session:
         Args:
             loss: The step's loss for the manifest, if any. It is not kept; one on a device is not waited for.
         """
-        step = self.steps
-        self._clock.end(self.pauses.total_ns - self._paused_ns)
+        step, measured = self.steps, self._measures_step
+        if measured:
+            self._clock.end(self.pauses.total_ns - self._paused_ns)
         if self.monitor is not None:
             self.monitor.end_step(step, self._kind(step), loss)
         self._paused_ns = self.pauses.total_ns
         self._mark_end()
-        self.kinds.append(self._kind(step))
-        self.load_ns.append(self._waited_ns)
-        self._losses.add(loss)
-        self._waited_ns = 0
+        if measured:
+            self.kinds.append(self._kind(step))
+            self.load_ns.append(self._waited_ns)
+        self._ended += 1
+        self._losses.add(loss, kept=measured)
+        self.last_load_ns, self._waited_ns = self._waited_ns, 0
         self._batch_requested = False
         self._delayed.clear()
         self._ranks.current_activity = f"step {step + 1}"
@@ -309,6 +318,7 @@ class Session:
             load_ns=self.load_ns[:count],
             loss=self._losses.values(count),
             pauses=self.pauses.all(),
+            omitted=self._ended - len(self.kinds),
         )
 
     def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Session":
@@ -346,8 +356,14 @@ class Session:
         kind = step_kind(self._schedule, step)
         return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
 
+    @property
+    def _measures_step(self) -> bool:
+        """Whether the step in progress is measured for the manifest."""
+        return self._most_steps is None or self._ended < self._most_steps
+
     def _begin_clock(self) -> None:
-        self._clock.begin()
+        if self._measures_step:
+            self._clock.begin()
         self._paused_ns = self.pauses.total_ns
         if self.monitor is not None:
             self.monitor.begin_step()

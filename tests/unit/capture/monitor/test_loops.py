@@ -184,6 +184,42 @@ def test_a_loss_on_a_device_is_not_waited_for_before_there_is_a_folder(monkeypat
     assert not monitor.recent[-1].flags & LOSS_GIVEN
 
 
+def test_the_manifest_has_the_first_steps_and_says_how_many_there_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 3)
+    with perfkit.monitor(tmp_path / "run") as mon:
+        for step in range(5):
+            assert mon.steps == step
+            mon.step(float(step))
+            assert mon.last_loss() == step
+    assert mon.steps == 5
+    assert records_of(mon.folder)["step"].tolist() == [0, 1, 2, 3, 4]
+    manifest = read_manifest(mon.folder)
+    (record,) = manifest.ranks
+    assert manifest.step_kinds == ["cold", "plain", "plain"]
+    assert record.loss == [0, 1, 2]
+    assert len(record.step_wall_ns) == len(record.load_ns) == 3
+    assert manifest.unknown["step_wall_ns"].startswith("of 5 steps the first 3;")
+    with perfkit.monitor(tmp_path / "short") as mon:
+        mon.step()
+    assert not read_manifest(mon.folder).unknown
+
+
+def test_a_failed_loop_says_how_many_steps_its_manifest_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 1)
+
+    def train() -> None:
+        with perfkit.monitor(tmp_path / "run") as mon:
+            mon.step()
+            mon.step()
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        train()
+    assert read_manifest(tmp_path / "run").unknown["loss"].startswith("of 2 steps the first 1;")
+
+
 @pytest.mark.parametrize("size", ["3", "lots", "1K"])
 def test_a_size_that_is_none_is_refused(tmp_path: Path, size: str) -> None:
     with pytest.raises(UsageError, match="--monitor-bytes"), perfkit.monitor(tmp_path / "run", monitor_bytes=size):

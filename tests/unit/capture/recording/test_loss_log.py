@@ -52,3 +52,13 @@ def test_the_buffer_returns_every_loss_once(count: int) -> None:
 def test_what_is_not_one_loss_is_refused_in_its_step(shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"a tensor of shape \(\d\) is not one loss"):
         LossLog().add(torch.zeros(shape))
+
+
+def test_a_loss_that_is_not_kept_is_the_last_one_until_the_next() -> None:
+    log = LossLog()
+    log.add(1.0)
+    log.add(2.0, kept=False)
+    assert (log.last(), log.values(9)) == (2.0, [1.0])
+    log.add(torch.ones((), device="meta"), kept=False)
+    log.read()
+    assert (log.last(), log.values(9)) == (None, [1.0])
