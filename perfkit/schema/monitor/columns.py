@@ -92,7 +92,7 @@ COLUMNS: Final = (
         "forward passes; in a script, from the batch (or the pass before) to the beginning of the backward pass",
     ),
     _ns("backward_ns", "backward passes, with what they wait for at their end"),
-    _ns("optimizer_ns", "steps of the optimizer"),
+    _ns("optimizer_ns", "steps of the optimizer, without the passes in its closure"),
     _ns(
         "collective_ns",
         "waiting for collectives: in torch.distributed, and at the end of backward passes for the gradients' "
