@@ -45,7 +45,7 @@ def monitor_findings(summary: MonitorSummary) -> Iterator[Finding]:
         yield Finding(code="rank_late_over_run", severity="warning", message=late, rank=only)
     if summary.early_ends:
         only = summary.early_ends[0].rank if summary.early_end_count == 1 else None
-        yield Finding(code=EARLY_END, severity="warning", message=_end_sentence(summary), rank=only)
+        yield Finding(code="monitor_log_ends_early", severity="warning", message=_end_sentence(summary), rank=only)
 
 
 def _change_sentence(change: StepTimeChange, following: StepTimeChange | None) -> str:
