@@ -151,16 +151,19 @@ def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:
 
 
 def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int, int | None]:
-    """Return the number of steps and the time per step: while a run trains, of the last ones in the monitor's log."""
-    if manifest is None or manifest.state == "running":
-        with suppress(StoreError):
-            for log in _logs(location)[:1]:
-                newest = StepLogReader(log).read_new(newest=_NEWEST).records
-                if len(newest):
-                    return int(newest["step"][-1] + newest["steps"][-1]), int(median(newest["step_ns"].tolist()))
-    if manifest is None:
-        return 0, None
-    return max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0), _step_ns(manifest)
+    """Return the number of steps, and the time per step by the manifest, else of the newest in the monitor's log.
+
+    The manifest has the first steps of a script, or of a loop without a schedule, only.
+    """
+    steps = max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0) if manifest else 0
+    step_ns = _step_ns(manifest) if manifest else None
+    with suppress(StoreError):
+        for log in _logs(location)[:1]:
+            newest = StepLogReader(log).read_new(newest=_NEWEST).records
+            if len(newest):
+                steps = max(steps, int(newest["step"][-1] + newest["steps"][-1]))
+                step_ns = step_ns or int(median(newest["step_ns"].tolist()))
+    return steps, step_ns
 
 
 def _step_ns(manifest: RunManifest) -> int | None:
