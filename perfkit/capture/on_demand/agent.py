@@ -164,15 +164,25 @@ class CaptureAgent:
         try:
             self._end_capture(failed)
             if self._rank == 0:
-                self._mailbox.close()
-                for slot in self._mailbox.in_progress():
-                    if slot.plan() is None:
-                        slot.remove()
-                    elif failed:
-                        complete(slot, absent="the run failed")
+                self._close_mailbox(failed)
             self._mailbox.remove_if_over()
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._warn(error)
+
+    def run_failed(self) -> None:
+        """Take no more requests on any rank: this one failed first, and none can be relied upon to come to an end."""
+        self._stopped.set()
+        with contextlib.suppress(Exception):  # the failure is what counts
+            self._close_mailbox(failed=True)
+            self._mailbox.remove_if_over()
+
+    def _close_mailbox(self, failed: bool) -> None:
+        self._mailbox.close()
+        for slot in self._mailbox.in_progress():
+            if slot.plan() is None:
+                slot.remove()
+            elif failed:
+                complete(slot, absent="the run failed")
 
     def _follow_capture(self, steps: int) -> StepKind | None:
         """Record the step that begins, if a capture does; returns what that makes of it."""

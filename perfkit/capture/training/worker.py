@@ -160,7 +160,7 @@ def _train(
         agent.close(failed=True)
         session.discard()
 
-    guard.stop = stop
+    guard.stop, guard.failed_first = stop, agent.run_failed
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
