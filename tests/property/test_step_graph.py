@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
@@ -95,8 +95,28 @@ def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory:
     check_changes(graph, np.random.default_rng(seed), 3)
 
 
+def host_event(category: str, name: str, ts: int, dur: int) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 1000, "tid": 1, "ts": ts, "dur": dur, "args": {}}
+
+
+def loaders_in_each_other() -> dict[str, Any]:
+    """Return a trace in which an annotation of a loader ends within another one, before a module's call."""
+    multi, single = (
+        f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__" for kind in ("MultiProcessing", "SingleProcess")
+    )
+    events = [
+        host_event("cpu_op", "aten::mm", 0, 17),
+        host_event("user_annotation", multi, 33, 2),
+        host_event("python_function", "nn.Module: A_0", 39, 0),
+        host_event("user_annotation", single, 32, 8),
+        host_event("cpu_op", "aten::mm", 50, 1),
+    ]
+    return {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=8)
 @given(document=attributable())
+@example(document=loaders_in_each_other())
 def test_generated_modules(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Calls of modules divide the parts of the graph, and change neither its times nor their causes and names."""
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "modules.json")

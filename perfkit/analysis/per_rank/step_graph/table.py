@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.idle.attribution import Threads
 from perfkit.analysis.per_rank.idle.host_thread import Host
 from perfkit.analysis.per_rank.step_graph.calls import Calls
-from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, Pieces, pieces_of
+from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, Pieces, pieces_of, segments_of
 from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.step_graph.rank_graph import CollectiveNodes, RankGraph, pack_graph
 from perfkit.analysis.per_rank.step_graph.streams import Work
@@ -18,7 +18,7 @@ from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, covers, split, union
+from perfkit.trace.intervals import Ints, Union, covers, split
 
 _JOIN, _WORK, _HOST, _BOUNDARY = range(4)
 """Order of points at one instant."""
@@ -174,21 +174,16 @@ class Table:
         self._add(start, end, kind, tie=_HOST, lane=self._lane(label), step=self._step_at(start))
         events = self.trace.events
         loading = loading[events.thread[loading] == lane.thread]
-        spans = union(events.start_ns[loading], events.end_ns[loading])
-        pieces = pieces_of(lane, np.concatenate((*spans, self.trace.owners.bounds(lane.thread))))
-        loads = covers(spans, pieces.start)
+        loader = segments_of(events.start_ns, events.end_ns, loading, lane.begin, lane.end)
+        pieces = pieces_of(lane, np.concatenate((loader.start, loader.end, self.trace.owners.bounds(lane.thread))))
+        loads = covers(Union(loader.start, loader.end), pieces.start)
         self._add_running(lane, pieces, loads)
         idle = pieces.row < 0
-        if len(loading):
-            inner = loading[
-                np.searchsorted(np.sort(events.start_ns[loading]), pieces.start[idle & loads], side="right") - 1
-            ]
-            name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
-            chosen = idle & loads
-            of_kind = np.full(int(chosen.sum()), kinds.DATA_LOADING)
-            self._add_host_parts(
-                lane, pieces.node[chosen], of_kind, name, Union(pieces.start[chosen], pieces.end[chosen])
-            )
+        chosen = idle & loads
+        inner = loader.row[np.searchsorted(loader.start, pieces.start[chosen], side="right") - 1]
+        name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
+        of_kind = np.full(len(inner), kinds.DATA_LOADING)
+        self._add_host_parts(lane, pieces.node[chosen], of_kind, name, Union(pieces.start[chosen], pieces.end[chosen]))
         rest = idle & ~loads
         self._add_idle(lane, _joined(pieces, rest))
 

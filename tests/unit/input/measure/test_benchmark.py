@@ -109,7 +109,8 @@ def test_files_and_preloading(tmp_path: Path) -> None:
     (row,) = record.measurements
     assert (row.cache, row.file_share) == ("warm", None), "what is in memory is neither cold nor read from a file"
     assert record.files[0].files == 4
-    assert row.ranks[0].memory_bytes is None or row.ranks[0].memory_bytes > 8 << 20
+    # The files are in memory, of which the process may have had some before.
+    assert row.ranks[0].memory_bytes is None or row.ranks[0].memory_bytes > 2 << 20
 
 
 def test_cold_can_be_left_out(tmp_path: Path) -> None:
