@@ -67,7 +67,7 @@ def test_hugging_faces_trainer(tmp_path: Path) -> None:
 
 @needs("accelerate")
 def test_a_loop_with_accelerate(tmp_path: Path) -> None:
-    done = execute([*TORCHRUN, *script("recorded_accelerate.py", "--traces", tmp_path / "run")])
+    done = execute([*TORCHRUN, *script("with_accelerate.py", "--traces", tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "run", [])
 

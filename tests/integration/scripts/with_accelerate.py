@@ -8,11 +8,14 @@ from accelerate import Accelerator
 from model import Net  # type: ignore[import-not-found]
 from torch.utils.data import DataLoader, TensorDataset
 
+from perfkit.integrations.accelerate import record
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--accumulate", type=int, default=2)
+    parser.add_argument("--traces", help="record the loop into this folder")
     args = parser.parse_args()
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=args.accumulate)
     torch.manual_seed(0)
@@ -23,6 +26,8 @@ def main() -> None:
     model, optimizer, loader = accelerator.prepare(
         model, torch.optim.AdamW(model.parameters()), DataLoader(data, batch_size=16)
     )
+    if args.traces:
+        record(accelerator, optimizer, args.traces)
     for inputs, targets in loader:
         with accelerator.accumulate(model):
             accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))

@@ -6,21 +6,10 @@ import os
 os.environ |= {"HF_HUB_OFFLINE": "1"}
 
 import torch
-from torch.utils.data import Dataset
-from transformers import DistilBertConfig, DistilBertForSequenceClassification, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
+from words import Words, classifier  # type: ignore[import-not-found]  # the file beside this one
 
 from perfkit.integrations.transformers import PerfkitCallback
-
-
-class Words(Dataset[dict[str, torch.Tensor]]):
-    """Random words, labelled by the first one."""
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        ids = torch.randint(0, 100, (16,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": ids, "labels": (ids[0] > 50).long()}
 
 
 def main() -> None:
@@ -30,7 +19,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    config = DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=16)
     arguments = TrainingArguments(
         output_dir=args.out,
         max_steps=args.steps,
@@ -46,10 +34,10 @@ def main() -> None:
         disable_tqdm=True,
     )
     trainer = Trainer(
-        model=DistilBertForSequenceClassification(config),
+        model=classifier(),
         args=arguments,
-        train_dataset=Words(),
-        eval_dataset=Words(),
+        train_dataset=Words(64),
+        eval_dataset=Words(64),
         callbacks=[PerfkitCallback(args.traces)],
     )
     trainer.train()

@@ -7,22 +7,11 @@ os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_SIZE": "2", "HF_HUB_OFFLINE": "1"
 
 import deepspeed
 import torch
-from torch.utils.data import Dataset
-from transformers import DistilBertConfig, DistilBertForSequenceClassification, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
+from words import Words, classifier  # type: ignore[import-not-found]  # the file beside this one
 
 # It would compile an operator for inference, for minutes.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-
-class Words(Dataset[dict[str, torch.Tensor]]):
-    """Random words, labelled by the first one."""
-
-    def __len__(self) -> int:
-        return 256
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        ids = torch.randint(0, 100, (16,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": ids, "labels": (ids[0] > 50).long()}
 
 
 def main() -> None:
@@ -32,7 +21,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=9)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    config = DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=16)
     arguments = TrainingArguments(
         output_dir=args.out,
         max_steps=args.steps,
@@ -44,7 +32,7 @@ def main() -> None:
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = Trainer(model=DistilBertForSequenceClassification(config), args=arguments, train_dataset=Words())
+    trainer = Trainer(model=classifier(), args=arguments, train_dataset=Words(256))
     trainer.train()
     if trainer.args.process_index == 0:
         print("trained", trainer.state.global_step)
