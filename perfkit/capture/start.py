@@ -1,36 +1,35 @@
 """`perfkit.start`: records a training loop that is not to be indented, as `perfkit.profile` does."""
 
 import atexit
+import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, ParamSpec
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perfkit.capture.profile import profile
-from perfkit.capture.recording.session import Batch, ProfilerOptions, Session
-from perfkit.capture.recording.throughput import StepWork
-from perfkit.capture.schedule import DEFAULT_SCHEDULE
-from perfkit.capture.shared_options import DetailName
+from perfkit.capture.recording.session import Batch, Session
 from perfkit.errors import RunError, UsageError
 from perfkit.phases import Phase
-from perfkit.schema.common import UNNAMED
+
+P = ParamSpec("P")
 
 
-def start(
-    folder: str | Path,
-    *,
-    schedule: str = DEFAULT_SCHEDULE,
-    workload: str = UNNAMED,
-    source: str = UNNAMED,
-    model: nn.Module | None = None,
-    work: StepWork | None = None,
-    device: str | torch.device | None = None,
-    options: ProfilerOptions | None = None,
-    detail: DetailName = "time",
-) -> "Recording":
+def _with_arguments_of(other: Callable[P, object]) -> Callable[[Callable[..., "Recording"]], Callable[P, "Recording"]]:
+    """Give a function that passes its arguments on to another the signature of that."""
+
+    def decorate(function: Callable[..., "Recording"]) -> Callable[P, "Recording"]:
+        function.__signature__ = inspect.signature(other).replace(return_annotation="Recording")  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@_with_arguments_of(profile)
+def start(*args: Any, **options: Any) -> "Recording":
     """Begin to record a training loop; every rank calls it, and `stop` of what it returns at the end.
 
     ::
@@ -45,23 +44,11 @@ def start(
     a run that is marked as failed.
 
     Raises:
-        UsageError: The schedule is invalid.
+        UsageError: The schedule, a condition or a size is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder cannot be written.
     """
-    return Recording(
-        profile(
-            folder,
-            schedule=schedule,
-            workload=workload,
-            source=source,
-            model=model,
-            work=work,
-            device=device,
-            options=options,
-            detail=detail,
-        )
-    )
+    return Recording(profile(*args, **options))
 
 
 class Recording:
