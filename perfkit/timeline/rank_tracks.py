@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.per_rank.attribution.tabulate import locate_work
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
-from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
 from perfkit.analysis.per_rank.communication.collectives import Collectives, find_collectives
-from perfkit.analysis.per_rank.pauses import find_pauses
 from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.passes import find_passes
-from perfkit.analysis.per_rank.steps import Steps, find_steps
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
@@ -94,13 +93,8 @@ class _TrackBuilder:
         self.memory = trace.memory
         self.plan = plan
         self.labels = _Labels(self.events.names)
-        self.names: Names = classify_names(self.events, plan.kernel_rules)
-        self.device: Device = find_device(self.events, self.names)
         self.header = trace.header
-        header = trace.header.perfkit
-        last_completed = header.steps[1] if header and header.steps else None
-        pauses = find_pauses(self.events, trace.frames, self.device, trace.header)
-        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed, pauses=pauses)
+        self.names, self.device, self.steps = find_trace_steps(trace, plan.step_marker, plan.kernel_rules)
         self.frames = trace.frames
         self.out_of_range = 0
         self.module = np.full(len(self.events.kind), -1, np.int64)

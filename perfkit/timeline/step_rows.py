@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
-from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device, rows_by_key
+from perfkit.analysis.per_rank.classify import Device, Names, rows_by_key
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.collectives import Collectives, find_collectives
 from perfkit.analysis.per_rank.idle.attribution import Threads, attribute, find_gaps, host_time
 from perfkit.analysis.per_rank.idle.host_thread import Host
 from perfkit.analysis.per_rank.idle.pieces import merge_neighbours
-from perfkit.analysis.per_rank.pauses import find_pauses
-from perfkit.analysis.per_rank.steps import Steps, find_steps
+from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.per_rank.summary import MOST_STEPS
+from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.report.content.run_tables import LONG
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
@@ -52,11 +52,7 @@ class ReadSteps(NamedTuple):
 def find_read_steps(trace: RankTrace, step_marker: str | None, kernel_rules: Sequence[KernelRule]) -> ReadSteps | None:
     """Return what the timelines of a trace's steps are made of; None if it contains neither steps nor work."""
     events = trace.events
-    names = classify_names(events, kernel_rules)
-    device = find_device(events, names)
-    own = trace.header.perfkit
-    pauses = find_pauses(events, trace.frames, device, trace.header)
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS, pauses)
+    names, device, steps = find_trace_steps(trace, step_marker, kernel_rules, MOST_STEPS)
     if steps is None:
         return None
     activity = find_activity(events, names, device, steps)

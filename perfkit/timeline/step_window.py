@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.analysis.per_rank.classify import classify_names, find_device
-from perfkit.analysis.per_rank.steps import find_steps
+from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.errors import UsageError
 from perfkit.trace.reader import read_trace
 from perfkit.util.formatting import ranges
@@ -17,7 +16,7 @@ def step_window(path: Path, number: int) -> tuple[int, int]:
         UsageError: it has no such step.
     """
     trace = read_trace(path)
-    steps = find_steps(trace.events, find_device(trace.events, classify_names(trace.events)), None)
+    steps = find_trace_steps(trace).steps
     numbers = [] if steps is None else steps.number
     if steps is None or number not in numbers:
         known = [step for step in numbers if step is not None]

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from perfkit.analysis.per_rank.annotations import tabulate_phases
 from perfkit.analysis.per_rank.attribution.tabulate import locate_work, tabulate_work
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
-from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, collect_calls
 from perfkit.analysis.per_rank.communication.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
@@ -21,7 +20,7 @@ from perfkit.analysis.per_rank.loading import explain_loading
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
-from perfkit.analysis.per_rank.pauses import TracedPause, find_pauses, traced
+from perfkit.analysis.per_rank.pauses import TracedPause, traced
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
@@ -32,7 +31,7 @@ from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
 from perfkit.analysis.per_rank.step_graph.table import Trace
-from perfkit.analysis.per_rank.steps import find_steps
+from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
@@ -107,12 +106,8 @@ def summarize_trace(
     Raises:
         TraceError: the trace contains neither steps nor work.
     """
-    events = trace.events
-    names = classify_names(events, kernel_rules)
-    device = find_device(events, names)
-    own = trace.header.perfkit
-    pauses = find_pauses(events, trace.frames, device, trace.header)
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS, pauses)
+    events, own = trace.events, trace.header.perfkit
+    names, device, steps = find_trace_steps(trace, step_marker, kernel_rules, MOST_STEPS)
     if steps is None:
         damage = "; ".join(finding.message for finding in damage_findings(trace))
         message = f"{file}: no host operators, device activity or steps: nothing to analyse"

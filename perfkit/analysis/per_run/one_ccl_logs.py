@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from perfkit.analysis.per_run.logged_counts import count_logged
 from perfkit.schema.common import Finding
-from perfkit.schema.per_run.one_ccl_logs import OneCclCount, OneCclLogs, OneCclMessage
-from perfkit.trace.comm_logs.one_ccl import Noted, OneCclFacts
+from perfkit.schema.per_run.one_ccl_logs import OneCclLogs, OneCclMessage
+from perfkit.trace.comm_logs.one_ccl import OneCclFacts
 
 _MOST: Final = 100
 """Rows of each list."""
@@ -24,22 +25,14 @@ def summarize_one_ccl(facts: OneCclFacts, files: Sequence[str]) -> OneCclLogs:
         garbled_lines=facts.garbled,
         left_out=facts.left_out,
         processes=len(facts.processes),
-        versions=_counts(facts.versions),
-        providers=_counts(facts.providers),
-        variables=_counts(facts.variables),
+        versions=count_logged(facts.versions, _MOST),
+        providers=count_logged(facts.providers, _MOST),
+        variables=count_logged(facts.variables, _MOST),
         warnings=_messages(facts.warnings),
         warning_count=facts.warning_count,
         errors=_messages(facts.errors),
         error_count=facts.error_count,
     )
-
-
-def _counts(noted: Noted) -> list[OneCclCount]:
-    rows = [
-        OneCclCount(name=name, value=value, processes=len(processes - {None}))
-        for (name, value), processes in noted.items()
-    ]
-    return sorted(rows, key=lambda row: (row.name, -row.processes, row.value))[:_MOST]
 
 
 def _messages(counts: Counter[str]) -> list[OneCclMessage]:

@@ -4,17 +4,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfkit.schema.per_run.logged_counts import LoggedCount
+
 Place = Literal["within hosts", "between hosts", "unknown"]
 """Where the ends of a connection are; unknown if the log of one of them is not there."""
-
-
-class NcclCount(Struct, frozen=True, kw_only=True):
-    """A name and a value that processes logged: a version, a variable, or a network with its adapters."""
-
-    name: str
-    value: str
-    processes: int
-    """0 if the log does not name them."""
 
 
 class NcclHost(Struct, frozen=True, kw_only=True):
@@ -90,10 +83,10 @@ class NcclLogs(Struct, frozen=True, kw_only=True):
     ranks: int | None
     """Size of the largest communicator; None if no initialisation was logged."""
     hosts: list[NcclHost]
-    versions: list[NcclCount]
+    versions: list[LoggedCount]
     """Also the network, and the plug-in for it."""
-    variables: list[NcclCount]
-    networks: list[NcclCount]
+    variables: list[LoggedCount]
+    networks: list[LoggedCount]
     """Adapters by network."""
     channels: list[NcclChannels]
     transports: list[NcclTransport]

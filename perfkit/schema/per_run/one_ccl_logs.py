@@ -2,14 +2,7 @@
 
 from msgspec import Struct
 
-
-class OneCclCount(Struct, frozen=True, kw_only=True):
-    """A name and a value that processes logged: a version, a provider of the network, or a variable."""
-
-    name: str
-    value: str
-    processes: int
-    """0 if the log does not name them."""
+from perfkit.schema.per_run.logged_counts import LoggedCount
 
 
 class OneCclMessage(Struct, frozen=True, kw_only=True):
@@ -31,10 +24,10 @@ class OneCclLogs(Struct, frozen=True, kw_only=True):
     left_out: int
     """Facts beyond the limits."""
     processes: int
-    versions: list[OneCclCount]
-    providers: list[OneCclCount]
+    versions: list[LoggedCount]
+    providers: list[LoggedCount]
     """Providers of libfabric, and the network interfaces that they use."""
-    variables: list[OneCclCount]
+    variables: list[LoggedCount]
     """`CCL_…` that are not at their defaults, with these."""
     warnings: list[OneCclMessage]
     """The most frequent first; without those about variables."""

@@ -48,6 +48,10 @@ class Warned(NamedTuple):
     text: str
 
 
+Noted = dict[tuple[str, str], set[Process | None]]
+"""Processes by name and value; None for one that is not known."""
+
+
 @dataclass(slots=True)
 class Communicator:
     """The ranks of a communicator that logged it."""
@@ -85,9 +89,9 @@ class NcclFacts:
     """The communicators, by how a process names them."""
     connections: Counter[LoggedConnection] = field(default_factory=Counter)
     choices: dict[Choice, Sizes] = field(default_factory=dict)
-    variables: dict[tuple[str, str], set[Process | None]] = field(default_factory=lambda: defaultdict(set))
-    versions: dict[tuple[str, str], set[Process | None]] = field(default_factory=lambda: defaultdict(set))
-    networks: dict[tuple[str, str], set[Process | None]] = field(default_factory=lambda: defaultdict(set))
+    variables: Noted = field(default_factory=lambda: defaultdict(set))
+    versions: Noted = field(default_factory=lambda: defaultdict(set))
+    networks: Noted = field(default_factory=lambda: defaultdict(set))
     without_infiniband: set[Process | None] = field(default_factory=set)
     """Processes that found no adapter."""
     warnings: Counter[Warned] = field(default_factory=Counter)
@@ -174,7 +178,7 @@ class NcclLogReader:
 
     def _note(
         self,
-        noted: dict[tuple[str, str], set[Process | None]],
+        noted: Noted,
         what: tuple[str, str],
         process: Process | None,
     ) -> None:

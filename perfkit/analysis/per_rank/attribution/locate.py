@@ -6,11 +6,10 @@ from typing import NamedTuple
 from perfkit.analysis.per_rank.attribution.tabulate import locate_work
 from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import find_activity
-from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collectives import find_collectives
-from perfkit.analysis.per_rank.pauses import find_pauses
 from perfkit.analysis.per_rank.sharding.passes import find_passes
-from perfkit.analysis.per_rank.steps import Steps, find_steps
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.trace.events import RankTrace
 
@@ -27,12 +26,8 @@ def locate_trace(
     trace: RankTrace, step_marker: str | None, kernel_rules: Sequence[KernelRule], most_steps: int | None
 ) -> TraceWork | None:
     """Return the work of a trace, as `summarize_trace` adds it up; None if it has neither steps nor work."""
-    events, own = trace.events, trace.header.perfkit
-    names = classify_names(events, kernel_rules)
-    device = find_device(events, names)
-    last = own.steps[1] if own and own.steps else None
-    pauses = find_pauses(events, trace.frames, device, trace.header)
-    steps = find_steps(events, device, step_marker, last, most_steps, pauses)
+    events = trace.events
+    names, device, steps = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
     if steps is None:
         return None
     activity = find_activity(events, names, device, steps)

@@ -1,14 +1,14 @@
 """Makes the record of a run's NCCL logs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from perfkit.analysis.per_run.logged_counts import count_logged
 from perfkit.analysis.per_run.nccl_logs.links import Link, Ranks
 from perfkit.schema.per_run.nccl_logs import (
     NcclChannels,
     NcclChoice,
-    NcclCount,
     NcclHost,
     NcclLogs,
     NcclTransport,
@@ -16,7 +16,6 @@ from perfkit.schema.per_run.nccl_logs import (
     Place,
 )
 from perfkit.trace.comm_logs.facts import NcclFacts
-from perfkit.trace.comm_logs.lines import Process
 
 _Direction = tuple[object, object, bool]
 _MOST_FILES: Final = 100
@@ -35,9 +34,9 @@ def summarize_logs(facts: NcclFacts, links: Sequence[Link], ranks: Ranks, files:
         processes=len(facts.processes),
         ranks=ranks.world.ranks if ranks.world else None,
         hosts=_hosts(ranks),
-        versions=_counts(facts.versions),
-        variables=_counts(facts.variables),
-        networks=_counts(facts.networks),
+        versions=count_logged(facts.versions, _MOST_ROWS),
+        variables=count_logged(facts.variables, _MOST_ROWS),
+        networks=count_logged(facts.networks, _MOST_ROWS),
         channels=_channels(facts),
         transports=_transports(links),
         choices=_choices(facts),
@@ -60,13 +59,6 @@ def _hosts(ranks: Ranks) -> list[NcclHost]:
     for rank, device in sorted(ranks.world.members.items()) if ranks.world else ():
         by_host[device.process.host].append(rank)
     return [NcclHost(host=host, ranks=found) for host, found in by_host.items()]
-
-
-def _counts(noted: Mapping[tuple[str, str], set[Process | None]]) -> list[NcclCount]:
-    return [
-        NcclCount(name=name, value=value, processes=len(processes - {None}))
-        for (name, value), processes in sorted(noted.items())
-    ][:_MOST_ROWS]
 
 
 def _channels(facts: NcclFacts) -> list[NcclChannels]:

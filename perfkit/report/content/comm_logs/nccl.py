@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_run.nccl_logs import NcclCount, NcclLogs
+from perfkit.schema.per_run.logged_counts import LoggedCount
+from perfkit.schema.per_run.nccl_logs import NcclLogs
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, escape_unprintable, ranges, size
 
@@ -50,9 +51,9 @@ def _hosts(logs: NcclLogs) -> list[tuple[str, str]]:
     return [(f"hosts of {label}", f"{named}{more}")]
 
 
-def _values(counts: Sequence[NcclCount], top: int) -> list[tuple[str, str]]:
+def _values(counts: Sequence[LoggedCount], top: int) -> list[tuple[str, str]]:
     """Return names and values; where processes differ, with how many have each value."""
-    values: dict[str, list[NcclCount]] = {}
+    values: dict[str, list[LoggedCount]] = {}
     for count in counts:
         values.setdefault(count.name, []).append(count)
     rows = []

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_run.one_ccl_logs import OneCclCount, OneCclLogs, OneCclMessage
+from perfkit.schema.per_run.logged_counts import LoggedCount
+from perfkit.schema.per_run.one_ccl_logs import OneCclLogs, OneCclMessage
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
 
@@ -42,7 +43,7 @@ def _overview(logs: OneCclLogs, top: int) -> Table:
     )
 
 
-def _value(row: OneCclCount, logs: OneCclLogs) -> str:
+def _value(row: LoggedCount, logs: OneCclLogs) -> str:
     """Return a value, with how many processes logged it if others did not."""
     return f"{row.value} ({row.processes})" if 0 < row.processes < logs.processes else row.value
 
