@@ -8,6 +8,7 @@ process has connected.
 import errno
 import http.server
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -58,7 +59,7 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
 
-class LoopbackHandler(http.server.BaseHTTPRequestHandler):
+class LoopbackHandler(http.server.BaseHTTPRequestHandler, ABC):
     """Answers one request."""
 
     server_version = "perfkit"
@@ -76,9 +77,9 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler):
         """Whether the request names this server, and not another name that leads here."""
         return f"http://{self.headers.get('Host')}" in self.own_origins
 
+    @abstractmethod
     def answer(self, *, with_content: bool) -> None:
         """Answer a request for the path in `self.path`."""
-        raise NotImplementedError
 
     def answer_preflight(self) -> None:
         """Answer the request by which a browser asks what a page of another origin may fetch: nothing."""

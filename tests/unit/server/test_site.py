@@ -1,13 +1,10 @@
 """The server of `perfkit serve`: what it lists and shows, and to whom."""
 
-import http.client
 import json
 import os
 import re
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -18,31 +15,19 @@ from perfkit.schema.report import Report
 from perfkit.server.site import RunServer
 from perfkit.storage.run_folder import read_manifest, write_manifest
 from tests.support.monitor.made_runs import own_times, write_run
+from tests.support.processes import loopback
 from tests.support.processes.launching import ROOT
 
 SAMPLE = ROOT / "traces" / "sample-hdf5"
 
 
-@contextmanager
-def serving(*folders: Path) -> Iterator[RunServer]:
-    with RunServer(list(folders)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving(*folders: Path) -> AbstractContextManager[RunServer]:
+    return loopback.serving(RunServer(list(folders)))
 
 
 def ask(server: RunServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
-    try:
-        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read().decode()
-    finally:
-        connection.close()
+    status, found, content = loopback.ask(server, path, **headers)
+    return status, found, content.decode()
 
 
 def page(server: RunServer, path: str = "") -> str:

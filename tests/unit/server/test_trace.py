@@ -1,19 +1,17 @@
 """The server of `perfkit view`: requests of a browser, and requests that must be refused."""
 
-import http.client
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from perfkit.errors import UsageError, ViewError
 from perfkit.server.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
+from tests.support.processes.loopback import ask, serving
 from tests.support.processes.other_user import NOBODY, needs_root
 
 CONTENT = b'{"traceEvents": []}'
@@ -25,28 +23,6 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "rank 0 #1.json"
     path.write_bytes(CONTENT)
     return path
-
-
-@contextmanager
-def serving(server: TraceServer) -> Iterator[TraceServer]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def ask(server: TraceServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
-    finally:
-        connection.close()
 
 
 def await_true(condition: Callable[[], bool]) -> None:

@@ -49,6 +49,15 @@ def a_step(prof: Session, sleep_s: float = 0.002) -> None:
     prof.step()
 
 
+@contextmanager
+def after_the_schedule(folder: Path) -> Iterator[Session]:
+    """Yield a recording whose schedule is over."""
+    with perfkit.profile(folder / "mine", schedule=SHORT) as prof:
+        for _ in range(5):
+            a_step(prof)
+        yield prof
+
+
 def capture(folder: Path, request: Request, silence_s: float = LIMIT_S) -> tuple[Plan, RunManifest]:
     slot = ask(folder, request)
     plan, _ = agree(slot, request.ranks or [0])
@@ -117,9 +126,7 @@ def test_the_schedule_goes_first(tmp_path: Path) -> None:
 
 
 def test_two_at_once_come_one_after_the_other(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         results = [threads.submit(run_command, "capture", prof.folder) for _ in range(2)]
         while not any(result.done() for result in results):
             a_step(prof)
@@ -146,9 +153,7 @@ def test_a_request_while_another_is_in_progress_is_refused(tmp_path: Path) -> No
 
 
 def test_a_run_that_ends_within_a_capture_leaves_the_steps_that_ended(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         slot = ask(prof.folder, Request(steps=50))
         planned = threads.submit(agree, slot, [0])
         while not planned.done():
@@ -166,9 +171,7 @@ def test_a_run_that_ends_within_a_capture_leaves_the_steps_that_ended(tmp_path: 
 
 
 def test_a_run_that_ends_before_the_steps_says_so(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         result = threads.submit(capture, prof.folder, Request(steps=3, first_step=10**6))
         slot = Slot(prof.folder, 1)
         while slot.plan() is None:
@@ -181,9 +184,7 @@ def test_a_run_that_ends_before_the_steps_says_so(tmp_path: Path) -> None:
 
 
 def test_a_withdrawn_capture_leaves_nothing(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         slot = ask(prof.folder, Request(steps=50))
         planned = threads.submit(agree, slot, [0])
         while not planned.done():
@@ -201,9 +202,7 @@ def test_a_withdrawn_capture_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_capture_has_none_of_a_withdrawn_ones_steps(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         first = ask(prof.folder, Request(steps=3))
         planned = threads.submit(agree, first, [0])
         while not planned.done() or prof.steps < planned.result()[0].first_step + 1:
@@ -261,9 +260,7 @@ def test_a_rank_that_learns_of_the_steps_too_late_says_so(tmp_path: Path) -> Non
 
 
 def test_a_profiler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         with profiler.profile() as own:
             result = threads.submit(capture, prof.folder, Request(steps=3))
             while not result.done():
@@ -276,9 +273,7 @@ def test_a_profiler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_loop_that_fails_within_a_capture(tmp_path: Path) -> None:
     def train(threads: ThreadPoolExecutor) -> None:
-        with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-            for _ in range(5):
-                a_step(prof)
+        with after_the_schedule(tmp_path) as prof:
             slot = ask(prof.folder, Request(steps=50))
             planned = threads.submit(agree, slot, [0])
             while not planned.done() or prof.steps < planned.result()[0].first_step + 3:
@@ -362,9 +357,7 @@ def test_ranks_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_does_not_stop_the_loop(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with asking() as threads, perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
-        for _ in range(5):
-            a_step(prof)
+    with asking() as threads, after_the_schedule(tmp_path) as prof:
         slot = ask(prof.folder, Request(steps=3))
         planned = threads.submit(agree, slot, [0])
         while not planned.done():
