@@ -144,10 +144,17 @@ class _TraceCheck:
 def write_key_averages(profiler: profile, target: Path, by_shape: bool) -> None:
     """Write torch's own table of operators as text, the most expensive first.
 
+    It is left out where torch cannot make it: with stacks, torch keeps pointers to the names of functions, and those of
+    code that was made and dropped while the program ran (a first import of a compiler does so) are memory of others.
+
     Raises:
         StoreError: It cannot be written.
     """
-    averages = profiler.key_averages(group_by_input_shape=by_shape)
+    try:
+        averages = profiler.key_averages(group_by_input_shape=by_shape)
+    except UnicodeDecodeError as error:
+        _LOG.info("%s is not written: torch cannot read the names of functions that are gone (%s)", target, error)
+        return
     order = "self_cpu_time_total"
     if any(getattr(row, "self_device_time_total", 0) for row in averages):
         order = "self_device_time_total"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
@@ -42,6 +43,24 @@ def test_a_large_trace_gets_no_table_of_operators(tmp_path: Path, monkeypatch: p
     assert record("small") == {"run.json", "rank0.json.gz", "rank0.key_averages.txt"}
     monkeypatch.setattr(session, "MOST_TABLE_BYTES", 1000)
     assert record("large") == {"run.json", "rank0.json.gz"}
+
+
+def test_names_that_torch_cannot_read_cost_the_table_of_operators_only(tmp_path: Path) -> None:
+    others: list[bytes] = []
+
+    def made() -> None:
+        torch.empty(10)
+
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=0,active=1", detail="why") as prof:
+        for number in range(500):
+            name = f"made_{number}_" + "x" * (number % 100)
+            code = made.__code__.replace(co_name=name, co_filename=f"{name}.py")
+            FunctionType(code, globals())()
+        others += [b"\xb0" * size for size in range(60, 300) for _ in range(100)]  # where the names have been
+        prof.step()
+    assert {path.name for path in prof.folder.iterdir()} == {"run.json", "rank0.json.gz"}
+    (rank,) = perfkit.analyze(prof.folder).runs[0].ranks
+    assert sum(operator.count for operator in rank.operators if operator.name == "aten::empty") >= 500
 
 
 def test_memory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
