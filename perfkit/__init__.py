@@ -33,7 +33,7 @@ from perfkit._version import __version__
 if TYPE_CHECKING:
     from perfkit.capture.profile import monitor as monitor
     from perfkit.capture.profile import profile as profile
-    from perfkit.capture.recording.session import ProfilerOptions as ProfilerOptions
+    from perfkit.capture.recording.profiler_options import ProfilerOptions as ProfilerOptions
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
     from perfkit.capture.script.marker import step as step
@@ -88,7 +88,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Insight": "perfkit.schema.report",
     "KernelRule": "perfkit.schema.kernel_rules",
     "Merged": "perfkit.timeline.merge",
-    "ProfilerOptions": "perfkit.capture.recording.session",
+    "ProfilerOptions": "perfkit.capture.recording.profiler_options",
     "RankReport": "perfkit.schema.rank",
     "Recording": "perfkit.capture.start",
     "Report": "perfkit.schema.report",

@@ -27,7 +27,8 @@ from perfkit.capture.recording.manifest_writer import (
     open_run,
     write_completed_manifest,
 )
-from perfkit.capture.recording.session import ProfilerOptions, Session
+from perfkit.capture.recording.profiler_options import ProfilerOptions
+from perfkit.capture.recording.session import Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit

@@ -12,8 +12,6 @@ A step lasts from the request for its batch to `step()`. Starting and stopping t
 writing and compressing a trace happen inside `step()` after that, so that they are part of no step's time.
 """
 
-import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,40 +19,31 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
 import torch
-from msgspec import Struct
-from torch import Tensor, profiler
+from torch import Tensor
 from torch.profiler import record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
-from perfkit.capture.recording.activities import activities
+from perfkit.capture.recording.cycle_recorder import CycleRecorder
 from perfkit.capture.recording.flight_recorder import collectives_since
-from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
-from perfkit.capture.recording.module_names import RecordedModules
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
+from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
-from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
 from perfkit.schema.per_run.pauses import PAUSE_PHASES, PausePhase
-from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
-from perfkit.storage.run_folder import file_stem
+from perfkit.schema.trace_header import PerfkitHeader, RecordedPipeline
 
 if TYPE_CHECKING:
     from perfkit.capture.monitor.step_monitor import StepMonitor
-    from perfkit.capture.recording.held_tensors import HeldTensors
 
-_LOG: Final = logging.getLogger(__name__)
-
-_KINETO_QUIET: Final = "6"
 _NO_MORE: Final = object()
 _SPANS: Final[Mapping[Phase, int]] = {
     "data_loading": DATA,
@@ -65,23 +54,6 @@ _SPANS: Final[Mapping[Phase, int]] = {
 """Phases that the monitor tells apart."""
 
 Batch = TypeVar("Batch")
-
-
-class ProfilerOptions(Struct, frozen=True, kw_only=True):
-    """What torch.profiler records besides operators."""
-
-    record_shapes: bool = False
-    profile_memory: bool = False
-    """Record allocations, for memory over the step."""
-    with_stack: bool = False
-    with_flops: bool = False
-    with_modules: bool = False
-
-
-def _held_tensors() -> "HeldTensors":
-    from perfkit.capture.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
-
-    return HeldTensors()
 
 
 class Session:
@@ -125,7 +97,6 @@ class Session:
         self._ended = 0
         self._most_steps = most_steps
         self._is_beside = False  # else it must not stop what the other session still needs
-        self._recorders = list(recorders)
         self._ranks = ranks
         self._device = device
         self._schedule = schedule
@@ -137,20 +108,11 @@ class Session:
             for phase in {i.phase for i in injections}
         }
         self._clock = step_clock(device)
-        if device.type == "cpu":
-            # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
-            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_QUIET)
-        self._profiler: profiler.profile | None = None
-        self._recording = False
-        self._marker: record_function | None = None
-        self._cycle_start_ns = 0
-        self._first_recorded = 0
+        self._cycles = CycleRecorder(ranks, device, folder, self._options, recorders)
         self._delayed: set[Phase] = set()
         self._batch_requested = False
         self._waited_ns = 0
         self._losses = LossLog()
-        self._held = _held_tensors() if self._options.profile_memory else None
-        self._modules = RecordedModules() if self._options.with_stack else None
         self._loaders = watch_loaders()
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
@@ -195,7 +157,7 @@ class Session:
     @property
     def recording(self) -> bool:
         """Whether the step in progress is recorded."""
-        return self._recording
+        return self._cycles.recording
 
     def start(self) -> None:
         """Begin the first step."""
@@ -259,7 +221,7 @@ class Session:
         if self.monitor is not None:
             self.monitor.end_step(step, self._kind(step), loss)
         self._paused_ns = self.pauses.total_ns
-        self._mark_end()
+        self._cycles.end_step()
         if measured:
             self.kinds.append(self._kind(step))
             self.load_ns.append(self._waited_ns)
@@ -282,20 +244,14 @@ class Session:
     def finish(self) -> None:
         """End the run: write a cycle that the loop has left early, with the steps completed so far."""
         self._ranks.current_activity = "the end of the run"
-        self._mark_end()
-        if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
+        self._cycles.end_step()
+        if self._cycles.recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
             self._write_cycle(self._schedule.cycle(self.steps - 1))
         self.discard()
 
     def discard(self) -> None:
         """Stop the profiler and discard what it has recorded."""
-        self._mark_end()
-        self._stop_others()
-        if self._profiler is not None:
-            if not self._recording:
-                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
-            self._profiler.stop_trace()
-        self._profiler, self._recording = None, False
+        self._cycles.discard()
         if not self._is_beside:
             self._loaders.stop()
         if self.monitor is not None:
@@ -375,84 +331,19 @@ class Session:
 
     def _prepare_step(self, step: int) -> None:
         """Put the profiler into the state that the schedule has for `step`."""
-        state = self._schedule.state(step) if self._schedule is not None else "plain"
-        if state == "plain":
-            return
-        if self._profiler is None:
-            self._profiler = self._make_profiler()
-            self._profiler.prepare_trace()
-        if state == "warmup":
-            return
-        if not self._recording:
-            if self._modules is not None:
-                self._modules.start()
-            # Without this the first recorded collective includes the differences between the ranks' arrival times.
-            self._synchronize_ranks()
-            _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
-            self._cycle_start_ns = time.time_ns()
-            self._first_recorded = step
-            self._profiler.start_trace()
-            self._recording = True
-            if self._held is not None:
-                self._held.start()
-            for recorder in self._recorders:
-                recorder.start()
-        self._marker = record_function(f"ProfilerStep#{step}")
-        self._marker.__enter__()  # type: ignore[no-untyped-call]
-
-    def _mark_end(self) -> None:
-        if self._marker is not None:
-            self._marker.__exit__(None, None, None)
-            self._marker = None
-
-    def _stop_others(self) -> None:
-        """Stop what records beside torch's profiler."""
-        if self._held is not None:
-            self._held.stop()
-        for recorder in self._recorders:
-            recorder.stop()
-
-    def _synchronize_ranks(self) -> None:
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device.type).synchronize(self._device)
-        self._ranks.barrier()
-
-    def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
+        if self._schedule is not None:
+            self._cycles.prepare_step(step, self._schedule.state(step))
 
     def _write_cycle(self, cycle: int) -> None:
-        torch_profiler = self._profiler
-        if torch_profiler is None or self._schedule is None:
+        stopped = self._cycles.stop(lambda: self._header(cycle))
+        if stopped is None or self._schedule is None:
             return
-        self._stop_others()
-        torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
-        torch_profiler.stop_trace()
         self._losses.read()  # stopping has waited for the device
-        self._profiler, self._recording = None, False
-        stem = file_stem(self._ranks.rank, cycle, self._schedule.repeat)
-
-        def write() -> None:
-            modules = None if self._modules is None else self._modules.names(torch_profiler)
-            size = write_trace(torch_profiler, self.folder / f"{stem}.json.gz", modules)
-            table = self.folder / f"{stem}.key_averages.txt"
-            if size <= MOST_TABLE_BYTES:
-                write_key_averages(torch_profiler, table, self._options.record_shapes)
-            else:
-                _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)
-            for recorder in self._recorders:
-                recorder.write(self.folder / stem)
-
-        activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
-        self._ranks.run_on_all(write)
-        if self._schedule.repeat > 1:
-            give_back_free_memory()
-        _LOG.info("rank %d has written %s", self._ranks.rank, self.folder / f"{stem}.json.gz")
-        # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
-        self._ranks.barrier()
-        self._ranks.current_activity = activity
+        self._cycles.write(stopped, cycle, self._schedule.repeat)
 
     def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names
+        start_ns = self._cycles.start_ns
         return PerfkitHeader(
             run=self.folder.name,
             rank=self._ranks.rank,
@@ -461,10 +352,10 @@ class Session:
             workload=workload,
             source=source,
             mesh=self._mesh,
-            steps=(self._first_recorded, self.steps - 1),
-            collectives=collectives_since(self._cycle_start_ns),
+            steps=(self._cycles.first_step, self.steps - 1),
+            collectives=collectives_since(start_ns),
             pipeline=self.pipeline,
-            tensors=self._held.records() if self._held is not None else None,
-            pauses=self.pauses.since(self._cycle_start_ns),
-            fetches=self._loaders.since(self._cycle_start_ns) or None,
+            tensors=self._cycles.held_tensors(),
+            pauses=self.pauses.since(start_ns),
+            fetches=self._loaders.since(start_ns) or None,
         )

@@ -30,7 +30,8 @@ from perfkit.capture.messages import exit_cause
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
-from perfkit.capture.recording.session import ProfilerOptions, Session
+from perfkit.capture.recording.profiler_options import ProfilerOptions
+from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group

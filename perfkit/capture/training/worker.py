@@ -35,7 +35,8 @@ from perfkit.capture.recording.manifest_writer import (
     rank_record,
     write_completed_manifest,
 )
-from perfkit.capture.recording.session import ProfilerOptions, Session
+from perfkit.capture.recording.profiler_options import ProfilerOptions
+from perfkit.capture.recording.session import Session
 from perfkit.capture.recording.side_profilers import Recorder, check_recorders, make_recorders
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.training.checkpoints import Checkpoints

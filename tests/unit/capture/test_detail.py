@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from perfkit.capture.config import RunConfig
-from perfkit.capture.recording.session import ProfilerOptions
+from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.shared_options import RECORDED_FOR, refuse_contradiction
 from perfkit.errors import UsageError

@@ -10,7 +10,7 @@ import torch
 
 import perfkit
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.recording import session
+from perfkit.capture.recording import cycle_recorder
 from perfkit.capture.recording.manifest_writer import versions
 from perfkit.capture.recording.session import Session
 from perfkit.schema.manifest import Injection
@@ -41,7 +41,7 @@ def test_a_large_trace_gets_no_table_of_operators(tmp_path: Path, monkeypatch: p
         return {path.name for path in (tmp_path / name).iterdir()}
 
     assert record("small") == {"run.json", "rank0.json.gz", "rank0.key_averages.txt"}
-    monkeypatch.setattr(session, "MOST_TABLE_BYTES", 1000)
+    monkeypatch.setattr(cycle_recorder, "MOST_TABLE_BYTES", 1000)
     assert record("large") == {"run.json", "rank0.json.gz"}
 
 

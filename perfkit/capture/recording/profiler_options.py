@@ -1,10 +1,22 @@
-"""Which activities torch's profiler records on a type of device."""
+"""What torch's profiler is asked to record."""
 
 import torch
+from msgspec import Struct
 from torch.profiler import ProfilerActivity
 
 from perfkit.accelerators import accelerators
 from perfkit.capture.messages import print_warning
+
+
+class ProfilerOptions(Struct, frozen=True, kw_only=True):
+    """What torch.profiler records besides operators."""
+
+    record_shapes: bool = False
+    profile_memory: bool = False
+    """Record allocations, for memory over the step."""
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
 
 
 def activities(device: str) -> list[ProfilerActivity]:

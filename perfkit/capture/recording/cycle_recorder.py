@@ -1,0 +1,186 @@
+"""Runs the profilers through the cycles of a schedule, from the warm-up of each to the files that it leaves."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import torch
+from torch import profiler
+from torch.profiler import record_function
+
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.recording.heap import give_back_free_memory
+from perfkit.capture.recording.module_names import RecordedModules
+from perfkit.capture.recording.profiler_options import ProfilerOptions, activities
+from perfkit.capture.recording.side_profilers import Recorder
+from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
+from perfkit.capture.schedule import State
+from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors
+from perfkit.storage.run_folder import file_stem
+
+if TYPE_CHECKING:
+    from perfkit.capture.recording.held_tensors import HeldTensors
+
+_LOG: Final = logging.getLogger(__name__)
+
+_KINETO_QUIET: Final = "6"
+
+
+def _held_tensors() -> "HeldTensors":
+    from perfkit.capture.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
+
+    return HeldTensors()
+
+
+class CycleRecorder:
+    """Records the cycles of one rank with torch's profiler, and with what runs beside it.
+
+    Args:
+        ranks: The ranks of the run.
+        device: Where the model is; determines what is recorded.
+        folder: Where traces are written.
+        options: What is recorded besides operators.
+        recorders: Further profilers that record the same steps.
+    """
+
+    def __init__(
+        self,
+        ranks: RankGroup,
+        device: torch.device,
+        folder: Path,
+        options: ProfilerOptions,
+        recorders: Iterable[Recorder] = (),
+    ) -> None:
+        self._ranks = ranks
+        self._device = device
+        self._folder = folder
+        self._options = options
+        self._recorders = list(recorders)
+        if device.type == "cpu":
+            # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
+            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_QUIET)
+        self._profiler: profiler.profile | None = None
+        self._marker: record_function | None = None
+        self._held = _held_tensors() if options.profile_memory else None
+        self._modules = RecordedModules() if options.with_stack else None
+        self.recording = False
+        """Whether the step in progress is recorded."""
+        self.start_ns = 0
+        """When the recording of the latest cycle started (`time.time_ns`)."""
+        self.first_step = 0
+        """Number of the first recorded step of the latest cycle."""
+
+    def held_tensors(self) -> list[RecordedTensors] | None:
+        """Return what optimizers held in the latest cycle; None where memory is not recorded, or for too much."""
+        return None if self._held is None else self._held.records()
+
+    def prepare_step(self, step: int, state: State) -> None:
+        """Put the profiler into the state that the schedule has for `step`, which begins."""
+        if state == "plain":
+            return
+        if self._profiler is None:
+            self._profiler = self._make_profiler()
+            self._profiler.prepare_trace()
+        if state == "warmup":
+            return
+        if not self.recording:
+            self._start(self._profiler, step)
+        self._marker = record_function(f"ProfilerStep#{step}")
+        self._marker.__enter__()  # type: ignore[no-untyped-call]
+
+    def end_step(self) -> None:
+        """End the annotation of the step in progress, if it has one."""
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def stop(self, header: Callable[[], PerfkitHeader]) -> profiler.profile | None:
+        """Stop recording, and return the profiler with what it has recorded; None if there is none.
+
+        Args:
+            header: Returns the trace's header; called when everything beside torch's profiler has stopped.
+        """
+        stopped = self._profiler
+        if stopped is None:
+            return None
+        self._stop_others()
+        stopped.add_metadata_json(HEADER_KEY, msgspec.json.encode(header()).decode())
+        stopped.stop_trace()
+        self._profiler, self.recording = None, False
+        return stopped
+
+    def write(self, stopped: profiler.profile, cycle: int, repeat: int) -> None:
+        """Write the files of a cycle on all ranks, and wait until all have done so.
+
+        Args:
+            stopped: The profiler that has recorded it.
+            cycle: Number of the cycle.
+            repeat: How many cycles there are.
+
+        Raises:
+            StoreError: A file cannot be written.
+        """
+        stem = file_stem(self._ranks.rank, cycle, repeat)
+        activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
+        self._ranks.run_on_all(lambda: self._write_files(stopped, stem))
+        if repeat > 1:
+            give_back_free_memory()
+        _LOG.info("rank %d has written %s", self._ranks.rank, self._folder / f"{stem}.json.gz")
+        # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
+        self._ranks.barrier()
+        self._ranks.current_activity = activity
+
+    def discard(self) -> None:
+        """Stop the profiler and discard what it has recorded."""
+        self.end_step()
+        self._stop_others()
+        if self._profiler is not None:
+            if not self.recording:
+                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
+            self._profiler.stop_trace()
+        self._profiler, self.recording = None, False
+
+    def _start(self, torch_profiler: profiler.profile, step: int) -> None:
+        if self._modules is not None:
+            self._modules.start()
+        # Without this the first recorded collective includes the differences between the ranks' arrival times.
+        self._synchronize_ranks()
+        _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
+        self.start_ns = time.time_ns()
+        self.first_step = step
+        torch_profiler.start_trace()
+        self.recording = True
+        if self._held is not None:
+            self._held.start()
+        for recorder in self._recorders:
+            recorder.start()
+
+    def _stop_others(self) -> None:
+        """Stop what records beside torch's profiler."""
+        if self._held is not None:
+            self._held.stop()
+        for recorder in self._recorders:
+            recorder.stop()
+
+    def _synchronize_ranks(self) -> None:
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).synchronize(self._device)
+        self._ranks.barrier()
+
+    def _make_profiler(self) -> profiler.profile:
+        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
+
+    def _write_files(self, stopped: profiler.profile, stem: str) -> None:
+        modules = None if self._modules is None else self._modules.names(stopped)
+        size = write_trace(stopped, self._folder / f"{stem}.json.gz", modules)
+        table = self._folder / f"{stem}.key_averages.txt"
+        if size <= MOST_TABLE_BYTES:
+            write_key_averages(stopped, table, self._options.record_shapes)
+        else:
+            _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)
+        for recorder in self._recorders:
+            recorder.write(self._folder / stem)
