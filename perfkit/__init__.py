@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from perfkit.capture.recording.profiler_options import ProfilerOptions as ProfilerOptions
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
-    from perfkit.capture.script.marker import step as step
+    from perfkit.capture.script.steps.marker import step as step
     from perfkit.capture.start import Recording as Recording
     from perfkit.capture.start import start as start
     from perfkit.errors import CaptureBusyError as CaptureBusyError
@@ -107,7 +107,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "monitor": "perfkit.capture.profile",
     "profile": "perfkit.capture.profile",
     "start": "perfkit.capture.start",
-    "step": "perfkit.capture.script.marker",
+    "step": "perfkit.capture.script.steps.marker",
     "steps": "perfkit.pipeline.monitor",
 }
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.durations import parse_duration, parse_hang_after
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.capture.script.step_rule import StepRule
+from perfkit.capture.script.steps.step_rule import StepRule
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,

@@ -11,7 +11,7 @@ from perfkit.capture.messages import exit_cause, one_line, print_error, print_st
 from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
-from perfkit.capture.script.step_messages import NoSteps
+from perfkit.capture.script.steps.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
 
 _STDERR: Final = 2

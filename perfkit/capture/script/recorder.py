@@ -23,19 +23,17 @@ from torch.optim import Optimizer
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.worker_stacks import follow_forks
-from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
+from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.messages import exit_cause
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
-from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
+from perfkit.capture.recording.manifest_writer import RunDescription, create_run
 from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
-from perfkit.capture.script.first_cause import find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
@@ -50,42 +48,20 @@ from perfkit.capture.script.hooks.torch_hooks import (
 )
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
-    assemble_manifest,
-    remove_exit_records,
     script_topology,
-    write_exit_record,
 )
-from perfkit.capture.script.marker import on_step
 from perfkit.capture.script.outcome import OutcomeReporter
 from perfkit.capture.script.rank_environment import launcher_rank
+from perfkit.capture.script.recording import ScriptRecording
 from perfkit.capture.script.script_monitor import ScriptMonitor
-from perfkit.capture.script.step_counter import StepCounter
-from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
+from perfkit.capture.script.steps.marker import on_step
+from perfkit.capture.script.steps.step_counter import StepCounter
+from perfkit.capture.script.steps.step_messages import explain_no_steps
 from perfkit.errors import RunError
 from perfkit.schema.manifest import StepKind
-from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
-
-
-class _Recording(msgspec.Struct, frozen=True):
-    """What exists once the first step of the script has ended."""
-
-    session: Session
-    ranks: ScriptRankGroup
-    topology: Topology
-    hangs: ScriptHangWatch
-    captures: CaptureAgent
-
-    @property
-    def can_wait_for_device(self) -> bool:
-        """Whether waiting for the device ends even after an error: it may wait for a rank that is gone."""
-        return self.ranks.world_size == 1 or self.topology.device == "cpu"
-
-    def record_failure(self, error: BaseException) -> None:
-        """Mark the run as failed, unless another rank failed first."""
-        record_failure(self.session.folder, self.ranks.rank, error, None)
 
 
 class ScriptRecorder:
@@ -116,15 +92,13 @@ class ScriptRecorder:
         self._pauses = ScriptPauses(self._pause_keeper)
         self._monitor = ScriptMonitor(config, lambda: self._pauses.in_progress, begin_ns)
         self._outcome = OutcomeReporter(script, config, self._schedule)
-        self._first_ns = 0
         self._busy = False
         self._over = False
         self._captured_kind: StepKind | None = None
         """What a capture makes of the step in progress."""
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
-        self._recording: _Recording | None = None
-        self._measured: StepMeasurements | None = None
+        self._recording: ScriptRecording | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -166,7 +140,7 @@ class ScriptRecorder:
         with self._errors_contained():
             recording.captures.close(failed=error is not None)
             self._stop(recording, error)
-            self._finish(recording, error)
+            recording.complete(error, self._counter, self._outcome)
 
     @property
     def _counts_forward(self) -> bool:
@@ -231,12 +205,12 @@ class ScriptRecorder:
             recording = self._recording or self._start()
             recording.session.step()
             if recording.session.steps == self._schedule.steps:
-                self._leave_record(recording)
+                recording.leave_record()
             if recording.session.steps > self._schedule.steps + TIMED_AFTER:
                 self._stop(recording, None)
             self._annotate(recording.session.recording or recording.captures.annotates)
 
-    def _end_unrecorded_step(self, recording: _Recording) -> None:
+    def _end_unrecorded_step(self, recording: ScriptRecording) -> None:
         """End a step after the schedule, which only a capture may record."""
         self._busy = True  # a capture's profiler is none of the script's own
         try:
@@ -289,18 +263,34 @@ class ScriptRecorder:
         if launcher_rank().rank == 0:
             self._outcome.report_own_profiler()
 
-    def _start(self) -> _Recording:
-        self._first_ns = time.perf_counter_ns()
+    def _start(self) -> ScriptRecording:
+        cold_ns = time.perf_counter_ns() - self._begin_ns
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
         device = self._device or device_in_use()
         topology = script_topology(ranks.info, device)
+        session = self._make_session(ranks, device, topology)
+        folder = session.folder
+        self._monitor.open(session, folder, ranks.world_size, device)
+        paused_ns = self._monitor.paused_ns
+        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules, paused_ns)
+        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
+        self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
+        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
+        SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
+        session.start()
+        session.after_step = lambda: self._follow(captures)
+        captures.start()
+        return self._recording
+
+    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, topology: Topology) -> Session:
+        """Return the session of the run whose folder the ranks agree on."""
         description = self._describe_run()
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
         options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
-        session = Session(
+        return Session(
             ranks,
             device,
             folder,
@@ -309,17 +299,6 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
-        self._monitor.open(session, folder, ranks.world_size, device)
-        paused_ns = self._monitor.paused_ns
-        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules, paused_ns)
-        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
-        self._recording = _Recording(session, ranks, topology, hangs, captures)
-        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
-        SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
-        session.start()
-        session.after_step = lambda: self._follow(captures)
-        captures.start()
-        return self._recording
 
     def _describe_run(self) -> RunDescription:
         config: dict[str, Any] = {"script": self._script, "arguments": self._arguments}
@@ -340,56 +319,13 @@ class ScriptRecorder:
         if self._recording is not None:
             self._recording.record_failure(TerminatedError("ended by SIGTERM, stuck"))
 
-    def _stop(self, recording: _Recording, error: BaseException | None) -> None:
+    def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""
         if self._over:
             return
         self._over = True
         self._annotate(False)
-        recording.ranks.stop_waiting()
-        wait = error is None or recording.can_wait_for_device
-        if wait:
-            recording.session.finish()
-        self._measured = self._trim(recording.session.measurements(wait=wait))
-
-    def _leave_record(self, recording: _Recording) -> None:
-        """Write what was measured now that the schedule is over: the script may end where no code of ours runs."""
-        session, ranks = recording.session, recording.ranks
-        measured = self._trim(session.measurements(wait=False))
-        record = rank_record(ranks.rank, recording.topology, measured)
-        write_exit_record(session.folder, record, measured.kinds, ended=False)
-        assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher)
-
-    def _trim(self, measured: StepMeasurements) -> StepMeasurements:
-        """Drop what cannot be known of a script, and time step 0 from the script's start."""
-        first = [self._first_ns - self._begin_ns] if measured.wall_ns else []
-        return msgspec.structs.replace(measured, wall_ns=first + measured.wall_ns[1:], load_ns=[], loss=[])
-
-    def _finish(self, recording: _Recording, error: BaseException | None) -> None:
-        """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last."""
-        session, ranks = recording.session, recording.ranks
-        measured = self._measured or self._trim(session.measurements(wait=False))
-        record = rank_record(ranks.rank, recording.topology, measured)
-        steps = self._counter.count
-        if error is not None:
-            fields = {"ranks": [record], "step_kinds": measured.kinds}
-            try:
-                cause = recording.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
-                if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
-                    self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
-            finally:  # also where whoever started the ranks ends this one meanwhile
-                recording.hangs.forget_turn()
-                remove_exit_records(session.folder)
-            return
-        if (session.folder / FAILURE_NAME).exists():
-            return
-        write_exit_record(session.folder, record, measured.kinds)
-        reported = read_manifest(session.folder).state == "completed"  # this rank began after the others had ended
-        if assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher):
-            if len(read_manifest(session.folder).ranks) == ranks.world_size:
-                ranks.clear()  # not before: a rank that steps later must find the folder
-            if not reported:
-                self._outcome.report_end(session.folder, describe_steps(self._counter))
+        recording.stop(error)
 
     def _report_nothing_recorded(self, error: BaseException | None) -> None:
         if self._outcome.explained or error is not None:

@@ -11,7 +11,7 @@ import weakref
 from torch.optim import Optimizer
 
 from perfkit.capture.script.hooks.seen_optimizers import SeenOptimizer, SeenOptimizers
-from perfkit.capture.script.step_rule import StepRule
+from perfkit.capture.script.steps.step_rule import StepRule
 
 
 class StepCounter:

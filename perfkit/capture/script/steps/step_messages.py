@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.hooks.seen_optimizers import SeenOptimizer
-from perfkit.capture.script.step_counter import StepCounter
+from perfkit.capture.script.steps.step_counter import StepCounter
 
 _CHILDREN: Final = (
     " (of the processes that a script starts, those of multiprocessing and those that run it again are recorded: start "

@@ -7,9 +7,9 @@ import torch
 from torch.optim import SGD, Adam
 
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.step_counter import StepCounter
-from perfkit.capture.script.step_messages import _START_METHODS, describe_steps, explain_no_steps
-from tests.unit.capture.script.test_step_counter import counter, parameters, stepped, trained
+from perfkit.capture.script.steps.step_counter import StepCounter
+from perfkit.capture.script.steps.step_messages import _START_METHODS, describe_steps, explain_no_steps
+from tests.unit.capture.script.steps.test_step_counter import counter, parameters, stepped, trained
 
 
 def explain(steps: StepCounter, step_on: str | None = None, modules: tuple[str, ...] = ()) -> tuple[str, bool]:

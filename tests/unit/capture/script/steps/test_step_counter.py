@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.optim import SGD, Adam, Optimizer
 
-from perfkit.capture.script.step_counter import StepCounter
-from perfkit.capture.script.step_rule import StepRule
+from perfkit.capture.script.steps.step_counter import StepCounter
+from perfkit.capture.script.steps.step_rule import StepRule
 from perfkit.errors import UsageError
 
 
