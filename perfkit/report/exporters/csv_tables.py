@@ -7,7 +7,7 @@ from typing import Final, TextIO
 
 from msgspec.structs import fields
 
-from perfkit.report.dataframes import (
+from perfkit.report.table_rows import (
     DIMENSION_COLUMNS,
     GATHER_COLUMNS,
     IDLE_COLUMNS,

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
-from perfkit.report.dataframes import (
+from perfkit.report.dataframes import dataframe, kind
+from perfkit.report.table_rows import (
     IDLE_COLUMNS,
     OPTION_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
-    dataframe,
     idle_rows,
-    kind,
     option_rows,
     point_rows,
     step_rows,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.report import reporter
-from perfkit.report.dataframes import DIMENSION_COLUMNS, GATHER_COLUMNS
+from perfkit.report.table_rows import DIMENSION_COLUMNS, GATHER_COLUMNS
 from perfkit.schema.report import Report
 from tests.support.traces.mesh_traces import write_mesh
 from tests.support.traces.trace_builder import TraceBuilder

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from perfkit.cli import main
 from perfkit.errors import StoreError
 from perfkit.report import FORMATS, reporter
-from perfkit.report.dataframes import IDLE_COLUMNS, OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
+from perfkit.report.table_rows import IDLE_COLUMNS, OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
 from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together

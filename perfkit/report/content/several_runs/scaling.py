@@ -1,4 +1,4 @@
-"""The tables of several runs: scaling series, lost efficiency, scaling laws, forecasts, and comparisons by option."""
+"""The tables of scaling series: efficiency, where it was lost, laws, forecasts; and all tables of several runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,9 +6,15 @@ from typing import Final
 
 from perfkit.report.content.cross_rank import INDENT
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.config_identity import is_input_option
+from perfkit.report.content.several_runs.estimates import (
+    estimated,
+    interval_method,
+    interval_note,
+    two_decimals,
+    whole_rate,
+)
+from perfkit.report.content.several_runs.options import option_tables
 from perfkit.schema.scaling import (
-    Estimate,
     Factors,
     FailedPoint,
     Fit,
@@ -17,12 +23,10 @@ from perfkit.schema.scaling import (
     LostEfficiency,
     MultiRunSummary,
     OptionComparison,
-    OptionRow,
     ScalingPoint,
     ScalingSeries,
-    StepTimeEstimate,
 )
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
 
 _LOW: Final = 0.8
 """An efficiency below it is highlighted (metrics.md section 6)."""
@@ -36,7 +40,6 @@ PARTS: Final = {
 }
 """What global efficiency is the product of, with the title of its column."""
 _MOST_COLUMNS: Final = 6
-_MANY: Final = 99_999.5
 _HIERARCHY: Final[dict[str, Sequence[str]]] = {
     "global efficiency": tuple(PARTS),
     f"{INDENT}parallel efficiency": tuple(PARTS)[:-1],
@@ -65,7 +68,7 @@ def scaling(multi_run: MultiRunSummary) -> list[Table]:
     series = [table for one in multi_run.series for table in _series(one)]
     return [
         *series,
-        *(table for option, comparisons in by_option.items() for table in _option_tables(option, comparisons)),
+        *(table for option, comparisons in by_option.items() for table in option_tables(option, comparisons)),
     ]
 
 
@@ -74,7 +77,7 @@ def main_tables(multi_run: MultiRunSummary) -> list[Table]:
     series = [table for one in multi_run.series for table in (_points(one), _forecasts(one)) if table]
     options = dict.fromkeys(comparison.option for comparison in multi_run.option_comparisons)
     return series + [
-        _option_tables(option, [one for one in multi_run.option_comparisons if one.option == option])[0]
+        option_tables(option, [one for one in multi_run.option_comparisons if one.option == option])[0]
         for option in options
     ]
 
@@ -126,28 +129,8 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
 def _intervals(series: ScalingSeries) -> str:
     where = "without the profiler" if series.points[0].step_time.measured_on == "plain" else "with the profiler"
     more = "; serial: Karp-Flatt serial fraction" if series.kind == "strong" else ""
-    method = _interval_method([point.step_time for point in series.points])
+    method = interval_method([point.step_time for point in series.points])
     return f"steps measured {where}; {method}; n: number of runs{more}"
-
-
-def _profiled(times: Sequence[StepTimeEstimate]) -> str:
-    """Return which steps were measured: tables of single runs show the recorded ones."""
-    return "without the profiler" if all(time.measured_on == "plain" for time in times) else "with the profiler"
-
-
-def _interval_method(figures: Sequence[StepTimeEstimate]) -> str:
-    """Return what the range beside a figure is: over the steps of single runs it is no interval for other runs."""
-    kinds = {figure.resampled for figure in figures}
-    if kinds == {"runs"}:
-        return "intervals: 95 %, bootstrap over runs"
-    if "runs" in kinds:
-        return (
-            "ranges: 95 % intervals over runs where all n are three or more, else only the spread over steps, which "
-            "does not show how runs differ"
-        )
-    if "steps" in kinds:
-        return "ranges: only the spread over the steps of these runs, which does not show how runs differ"
-    return "too few runs and steps for intervals"
 
 
 def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
@@ -155,8 +138,8 @@ def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
         Cell(str(point.world_size), tone="warning" if point.oversubscribed else "plain"),
         Cell(str(len(point.step_time.runs))),
         estimated(point.step_time.step_ns, duration),
-        estimated(point.step_time.samples_per_s, _whole),
-        estimated(point.speedup, _two),
+        estimated(point.step_time.samples_per_s, whole_rate),
+        estimated(point.speedup, two_decimals),
         Cell(f"{point.world_size / least:.3g}", tone="faint"),
         estimated(point.efficiency, format_percent, low=_LOW),
     )
@@ -166,34 +149,8 @@ def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
     return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(MISSING)] * 4)
 
 
-def estimated(estimate: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
-    """Return a figure with its interval as the note, highlighted if below `low`."""
-    if estimate is None:
-        return Cell(MISSING)
-    is_low = low is not None and estimate.value < low
-    return Cell(show(estimate.value), _band(estimate.interval, show), "warning" if is_low else "plain")
-
-
-def _band(interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
-    """Return an interval, with the unit once if both ends have the same."""
-    if interval is None or interval[0] == interval[1]:
-        return ""
-    first, last = (show(end) for end in interval)
-    figure, _, unit = first.partition(" ")
-    return f"{figure if unit == last.partition(' ')[2] else first}–{last}"
-
-
-def _two(value: float) -> str:
-    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
-
-
 def _three(value: float) -> str:
     return f"{value:#.3g}".rstrip(".")
-
-
-def _whole(per_second: float) -> str:
-    """Return a small rate with all its digits, a large one with three and a prefix."""
-    return rate(per_second, "").removesuffix(" /s") if per_second < _MANY else size(per_second).removesuffix("B")
 
 
 def _hierarchy(series: ScalingSeries) -> Table | None:
@@ -288,7 +245,7 @@ def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
             law,
             Cell(_PARAMETERS[name]),
             Cell(_SHOWN.get(name, _three)(estimate.value)),
-            Cell(_band(estimate.interval, _SHOWN.get(name, _three)) or MISSING),
+            Cell(interval_note(estimate.interval, _SHOWN.get(name, _three)) or MISSING),
         )
         for name, estimate in fit.parameters.items()
     ]
@@ -316,104 +273,10 @@ def _forecasts(series: ScalingSeries) -> Table | None:
 def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
     return (
         Cell(str(forecast.world_size)),
-        estimated(forecast.samples_per_s, _whole),
+        estimated(forecast.samples_per_s, whole_rate),
         estimated(forecast.efficiency, format_percent, low=_LOW),
         *((Cell(duration(forecast.all_reduce_ns)),) if modelled else ()),
         Cell(f"no forecast: {forecast.reason}" if forecast.reason else "", tone="faint"),
-    )
-
-
-# ---- runs compared by option -----------------------------------------------------------------------------------------
-
-
-def _samples_differ(comparisons: Sequence[OptionComparison]) -> str:
-    """Return a remark if compared steps have different numbers of samples, so that their times are not comparable."""
-    each = ({row.step_time.samples_per_step for row in comparison.rows} for comparison in comparisons)
-    return "; steps have different numbers of samples: compare samples/s" if any(len(one) > 1 for one in each) else ""
-
-
-def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[Table]:
-    rows = [(comparison, row) for comparison in comparisons for row in comparison.rows]
-    names = {comparison.name for comparison in comparisons}
-    alike = f" ({escape_unprintable(names.pop())})" if len(names) == 1 else ""
-    shared = (
-        *(() if alike else (Column("runs", "words"),)),
-        Column("ranks"),
-        Column(escape_unprintable(option), "words"),
-    )
-    steps = Table(
-        f"By {escape_unprintable(option)}: otherwise identical runs{alike}",
-        (
-            *shared,
-            Column("n"),
-            Column("step"),
-            Column("samples/s"),
-            Column("efficiency"),
-            Column("vs. baseline"),
-        ),
-        [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
-        f"step: {_profiled([row.step_time for _, row in rows])}; vs. baseline: step time relative to the first row; "
-        f"{_interval_method([row.step_time for _, row in rows])}{_samples_differ(comparisons)}",
-    )
-    if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
-        return [steps]
-    loads = [(*_shared(comparison, row, bool(alike)), *_loads_row(row)) for comparison, row in rows]
-    rates = [(*_shared(comparison, row, bool(alike)), *_rates_row(row)) for comparison, row in rows]
-    read = any(row.read_bytes_per_s is not None or row.file_bytes_per_s is not None for _, row in rows)
-    return [
-        steps,
-        _loads(f"By {escape_unprintable(option)}: input{alike}", shared, loads),
-        *([_rates(f"By {escape_unprintable(option)}: read bandwidth{alike}", shared, rates)] if read else []),
-    ]
-
-
-def _shared(comparison: OptionComparison, row: OptionRow, alike: bool) -> tuple[Cell, ...]:
-    name = () if alike else (Cell(escape_unprintable(comparison.name)),)
-    return *name, Cell(str(comparison.world_size)), Cell(escape_unprintable(row.value))
-
-
-def _option_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(str(len(row.step_time.runs))),
-        estimated(row.step_time.step_ns, duration),
-        estimated(row.step_time.samples_per_s, _whole),
-        Cell(format_percent(row.efficiency)),
-        estimated(row.ratio, _two) if row.ratio else Cell("1"),
-    )
-
-
-def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("median load", "largest", "% of step", "vs. memory")
-    remark = "% of step: exposed; vs. memory: median load relative to loads from memory"
-    return Table(title, (*shared, *map(Column, own)), rows, remark)
-
-
-def _loads_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(duration(row.load_median_ns)),
-        Cell(duration(row.load_max_ns)),
-        Cell(format_percent(row.exposed_share)),
-        Cell(MISSING if row.load_ratio is None else f"{row.load_ratio:.2f}"),
-    )
-
-
-def _rates(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("read", "% of in-memory", "file bandwidth", "in cache", "% of file")
-    remark = (
-        "read: all ranks together, while waiting for samples; % of in-memory: relative to reading from memory; file "
-        "bandwidth: sequential reads by one process after the run; in cache: share of the file in the page cache then; "
-        "% of file: per-rank rate relative to the file bandwidth"
-    )
-    return Table(title, (*shared, *map(Column, own)), rows, remark)
-
-
-def _rates_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(rate(row.read_bytes_per_s, "B")),
-        Cell(format_percent(row.memory_share)),
-        Cell(rate(row.file_bytes_per_s, "B")),
-        Cell(format_percent(row.file_cached_share)),
-        Cell(format_percent(row.file_share)),
     )
 
 
