@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.loading import MAIN_PROCESS, Fetches, fetch_columns, slow_samples
+from perfkit.analysis.per_rank.loading.waits import MAIN_PROCESS, Fetches, fetch_columns, slow_samples
 from perfkit.schema.per_rank.loading import RecordedFetch
 from perfkit.timeline.collective_links import Spans
 from perfkit.trace.intervals import Ints

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_rank.loading_words import also_slow, slow_samples_clause, slow_worker_clause
+from perfkit.analysis.per_rank.loading.sentences import also_slow, slow_samples_clause, slow_worker_clause
 from perfkit.schema.cross_rank import LateLoading, Straggler
 from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
 from perfkit.schema.rank import RankReport

@@ -16,7 +16,7 @@ from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched,
 from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.launches import tabulate_launches
-from perfkit.analysis.per_rank.loading import explain_loading
+from perfkit.analysis.per_rank.loading.waits import explain_loading
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from perfkit.analysis.per_rank.loading_words import WAIT_WORDS, also_slow, slow_samples_clause, slow_worker_clause
+from perfkit.analysis.per_rank.loading.sentences import WAIT_WORDS, also_slow, slow_samples_clause, slow_worker_clause
 from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
 from perfkit.schema.rank import RankReport
 from perfkit.util.formatting import whole_percent

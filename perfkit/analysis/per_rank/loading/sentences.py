@@ -1,4 +1,4 @@
-"""Say what waits for batches were spent on (metrics.md section 24)."""
+"""Sentences and words for what waits for batches were spent on (metrics.md section 24)."""
 
 from typing import Final
 
