@@ -72,7 +72,7 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool, loss: boo
         _group_by_rank(attention, mesh.size())
         plan = _block_plan(sequence=sequence)
         if number == 0 and sequence and _has(model, "tokens"):
-            plan[""] = _redistribute(Replicate(), Shard(1))
+            plan[""] = _split_sequence()
         parallelize_module(block, mesh, plan)
     outer: dict[str, ParallelStyle] = {
         "tokens": RowwiseParallel(input_layouts=Replicate()),
@@ -93,23 +93,21 @@ def _has(model: Decoder, name: str) -> bool:
 
 
 def _block_plan(*, sequence: bool) -> dict[str, ParallelStyle]:
-    output = Shard(1) if sequence else Replicate()
+    between: Placement = Shard(1) if sequence else Replicate()
+    # The matrix itself gathers what the norm returns: its gradient, partial sums, is then reduced and split at once.
+    # Gathered before, and given as a plain tensor, it would be reduced on all ranks.
     plan: dict[str, ParallelStyle] = {
-        "attention.qkv": ColwiseParallel(),
-        "attention.residual": RowwiseParallel(output_layouts=output),
-        "mlp.expand": ColwiseParallel(),
-        "mlp.residual": RowwiseParallel(output_layouts=output),
+        "attention.qkv": ColwiseParallel(input_layouts=between),
+        "attention.residual": RowwiseParallel(output_layouts=between),
+        "mlp.expand": ColwiseParallel(input_layouts=between),
+        "mlp.residual": RowwiseParallel(output_layouts=between),
     }
-    if sequence:
-        for norm, module in (("norm_1", "attention"), ("norm_2", "mlp")):
-            plan[norm] = SequenceParallel()
-            plan[module] = _redistribute(Shard(1), Replicate())
-    return plan
+    return plan | ({"norm_1": SequenceParallel(), "norm_2": SequenceParallel()} if sequence else {})
 
 
-def _redistribute(given: Placement, desired: Placement) -> PrepareModuleInput:
-    """Return the style of a module whose input is split in another way than it is given."""
-    return PrepareModuleInput(input_layouts=(given,), desired_input_layouts=(desired,), use_local_output=True)
+def _split_sequence() -> PrepareModuleInput:
+    """Return the style of the first block: each rank takes its part of what the embeddings return on all of them."""
+    return PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True)
 
 
 def _group_by_rank(attention: Attention, ranks: int) -> None:

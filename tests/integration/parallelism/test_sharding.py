@@ -37,6 +37,14 @@ def per_step(run: RunReport) -> dict[tuple[str, str | None, str | None], float]:
     return {key: count / steps for key, count in counts.items()}
 
 
+def of_activations(run: RunReport) -> dict[str, float]:
+    """Return the number of collectives of a layer's activations per step and rank, by operator."""
+    counts: Counter[str] = Counter()
+    for row in (row for rank in run.ranks for row in rank.collectives if row.bytes == ACTIVATION_BYTES):
+        counts[row.operator] += row.count
+    return {operator: count / sum(len(rank.steps) for rank in run.ranks) for operator, count in counts.items()}
+
+
 def check_sums(run: RunReport) -> None:
     for rank in run.ranks:
         issued, whole = rank.issued_collectives, rank.collectives
@@ -82,5 +90,8 @@ def test_sequence_parallel_is_recognised(sequence: bool, tmp_path: Path) -> None
     assert tensor.tokens is not None
     sizes = {row.bytes for rank in run.ranks for row in rank.collectives if row.operator == "all_gather"}
     assert sizes == ({LOGITS_BYTES, ACTIVATION_BYTES} if sequence else {LOGITS_BYTES})
+    # Attention and MLP of 2 layers, and the output head; the embedding is reduced on all ranks either way.
+    divided = {"reduce_scatter": 2 * 2 + (2 * 2 + 1), "all_gather": (2 * 2 + 1) + (2 * 2 + 1), "all_reduce": 1}
+    assert of_activations(run) == (divided if sequence else {"all_reduce": (1 + 2 * 2) + (2 * 2 + 1)})
     assert tensor.exposed_ns <= tensor.total_ns
     check_sums(run)
