@@ -9,7 +9,7 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from statistics import median
+from statistics import fmean, median
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -256,6 +256,11 @@ def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> 
         plain_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "plain"],
         recorded_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "active"],
     )
+
+
+def mean_own_step_ns(rank: RankReport) -> float:
+    """Return a rank's mean step without exposed communication: in it, it may be waiting for others."""
+    return fmean(step.wall_ns - step.exposed_ns.communication for step in rank.steps)
 
 
 def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:

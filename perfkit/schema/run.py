@@ -12,6 +12,7 @@ from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.linked_collectives import LinkedCollective
 from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.per_run.nccl_logs import NcclLogs
 from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
@@ -232,5 +233,7 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
     pauses: list[RankPauses] = []
     """Checkpoints, evaluations and logging, which are no part of the steps, by phase and rank."""
+    linked_collectives: list[LinkedCollective] = []
+    """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""

@@ -36,6 +36,10 @@ _NAME_LENGTH: Final = 200
 _WORDS: Final[Mapping[str, str]] = {str(name): words for name, words in LONG.items()}
 
 
+Links = Mapping[tuple[int, int], int]
+"""Start and end of a rank's collectives, and their place in `RunReport.linked_collectives`."""
+
+
 class ReadSteps(NamedTuple):
     """What is known of one trace, for the rows of its steps."""
 
@@ -61,9 +65,20 @@ def find_read_steps(trace: RankTrace, step_marker: str | None, kernel_rules: Seq
     return ReadSteps(events, names, device, steps, activity, collectives, host, threads)
 
 
-def step_timeline(read: ReadSteps, place: int, rank: int | None, trace: str) -> StepTimeline:
-    """Return the timeline of the step at `place` in `read.steps`."""
-    return _StepRows(read, place).timeline(rank, trace)
+def step_timeline(
+    read: ReadSteps, place: int, links: Links, *, rank: int | None, trace: str, begin_ns: int | None
+) -> StepTimeline:
+    """Return the timeline of a step.
+
+    Args:
+        read: what is known of the trace.
+        place: the step's place in `read.steps`.
+        links: the collectives that are linked to other ranks.
+        rank: the trace's rank.
+        trace: name of its file.
+        begin_ns: the start of the step's window by the reference clock; None if unknown.
+    """
+    return _StepRows(read, place, links).timeline(rank, trace, begin_ns)
 
 
 class _Slices(NamedTuple):
@@ -72,20 +87,27 @@ class _Slices(NamedTuple):
     start: Ints
     end: Ints
     text: Ints
+    link: Ints | None = None
+    """As in `TimelineRow`."""
+
+    def where(self, rows: Ints) -> "_Slices":
+        link = None if self.link is None else self.link[rows]
+        return _Slices(self.start[rows], self.end[rows], self.text[rows], link)
 
 
 class _StepRows:
     """Collects the rows of one step."""
 
-    def __init__(self, read: ReadSteps, place: int) -> None:
+    def __init__(self, read: ReadSteps, place: int, links: Links) -> None:
         self.read = read
         self.place = place
+        self.links = links
         self.begin, self.end = (int(edge) for edge in read.steps.bounds[place : place + 2])
         self.texts: dict[str, int] = {}
         self.left_out = 0
         self.cell_ns: int | None = None
 
-    def timeline(self, rank: int | None, trace: str) -> StepTimeline:
+    def timeline(self, rank: int | None, trace: str, begin_ns: int | None) -> StepTimeline:
         rows = [
             *self._categories(),
             *self._idle(),
@@ -97,6 +119,7 @@ class _StepRows:
             rank=rank,
             step=self.read.steps.number[self.place],
             trace=trace,
+            begin_ns=begin_ns,
             window_ns=self.end - self.begin,
             names=list(self.texts),
             rows=rows,
@@ -116,17 +139,16 @@ class _StepRows:
             start_ns=(slices.start - self.begin).tolist(),
             duration_ns=(slices.end - slices.start).tolist(),
             name=slices.text.tolist(),
+            link=[] if slices.link is None else slices.link.tolist(),
         )
 
     def _nested(self, lane: TimelineLane, title: str, slices: _Slices) -> Iterator[TimelineRow]:
         """Yield a row per level of nesting; slices below the deepest row are left out."""
-        order = np.lexsort((-slices.end, slices.start))
-        start, end, text = (column[order] for column in slices)
-        level = np.array(_levels(start.tolist(), end.tolist()), np.int64)
+        slices = slices.where(np.lexsort((-slices.end, slices.start)))
+        level = np.array(_levels(slices.start.tolist(), slices.end.tolist()), np.int64)
         self.left_out += int(np.count_nonzero(level >= _MOST_DEPTH))
         for depth in range(min(int(level.max(initial=-1)) + 1, _MOST_DEPTH)):
-            at = level == depth
-            yield self._row(lane, title, _Slices(start[at], end[at], text[at]))
+            yield self._row(lane, title, slices.where(np.flatnonzero(level == depth)))
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         return np.maximum(start, self.begin), np.minimum(end, self.end)
@@ -206,7 +228,9 @@ class _StepRows:
             rows = here[[one == dimension for one in dimensions]]
             text = np.array([self._text(_described(calls.kinds[kind])) for kind in calls.kind[rows].tolist()], np.int64)
             title = f"communication, {dimension}" if dimension else "communication"
-            yield from self._nested("communication", title, _Slices(start[rows], end[rows], text))
+            times = zip(calls.start[rows].tolist(), calls.end[rows].tolist(), strict=True)
+            link = np.array([self.links.get(one, -1) for one in times], np.int64)
+            yield from self._nested("communication", title, _Slices(start[rows], end[rows], text, link))
 
     def _device_rows(self) -> Iterator[TimelineRow]:
         device, events = self.read.device, self.read.events

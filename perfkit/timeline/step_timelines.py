@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from msgspec.structs import replace
 
+from perfkit.analysis.per_run.drawn_steps import chosen_steps, on_reference_clock
 from perfkit.errors import TraceError
-from perfkit.report.charts.rank_steps import own_ns
-from perfkit.schema.aggregate import traced_step_ns
+from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_run.step_timeline import StepTimeline
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.timeline.step_rows import find_read_steps, step_timeline
+from perfkit.timeline.step_rows import Links, find_read_steps, step_timeline
 from perfkit.trace.reader import read_trace
 
 MOST_RUNS: Final = 4
@@ -55,31 +54,6 @@ def with_step_timelines(
     return replace(report, runs=runs)
 
 
-def chosen_steps(run: RunReport) -> Iterator[tuple[RankReport, list[StepBreakdown]]]:
-    """Yield the straggler, or the rank that takes longest without communication, and a typical rank, with their steps.
-
-    The steps are the longest of the run and one of median length, each as long as on its slowest rank.
-    """
-    wall_ns = traced_step_ns(run.ranks)
-    if not wall_ns:
-        return
-    middle = median(wall_ns.values())
-    wanted = {max(wall_ns, key=wall_ns.__getitem__), min(wall_ns, key=lambda step: abs(wall_ns[step] - middle))}
-    for rank in _chosen_ranks(run):
-        yield rank, [step for step in rank.steps if step.step in wanted]
-
-
-def _chosen_ranks(run: RunReport) -> list[RankReport]:
-    ranks = [rank for rank in run.ranks if rank.steps]
-    late = [one.rank for one in run.cross_rank.stragglers] if run.cross_rank else []
-    slowest = next((rank for rank in ranks if late and rank.rank == late[0]), None) or max(ranks, key=own_ns)
-    others = [rank for rank in ranks if rank is not slowest]
-    if not others:
-        return [slowest]
-    middle = median(map(own_ns, others))
-    return [slowest, min(others, key=lambda rank: abs(own_ns(rank) - middle))]
-
-
 def _timelines(
     run: RunReport,
     rank: RankReport,
@@ -90,6 +64,8 @@ def _timelines(
 ) -> Iterator[StepTimeline]:
     """Yield the timelines of some steps, from whichever of the rank's traces has them."""
     left = {(step.step, step.start_ns) for step in wanted}
+    links = _links(run, rank.rank)
+    clock = _clock(run, rank.rank)
     for name in rank.traces:
         if not left:
             return
@@ -108,4 +84,20 @@ def _timelines(
         for place, step in enumerate(zip(read.steps.number, read.steps.bounds[:-1].tolist(), strict=True)):
             if step in left:
                 left.remove(step)
-                yield step_timeline(read, place, rank.rank, name)
+                begin_ns = on_reference_clock(clock, step[1])
+                yield step_timeline(read, place, links, rank=rank.rank, trace=name, begin_ns=begin_ns)
+
+
+def _links(run: RunReport, rank: int | None) -> Links:
+    """Return a rank's linked collectives by their start and end, by its own clock."""
+    return {
+        (own.start_ns, own.start_ns + own.duration_ns): place
+        for place, one in enumerate(run.linked_collectives)
+        for own in one.on_ranks
+        if own.rank == rank
+    }
+
+
+def _clock(run: RunReport, rank: int | None) -> HostClock | None:
+    clocks = run.cross_rank.clocks if run.cross_rank else ()
+    return next((clock for clock in clocks if rank in clock.ranks), None)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from perfkit.analysis.cross_rank.dimensions.summary import summarize_dimensions
 from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
@@ -12,6 +14,7 @@ from perfkit.analysis.cross_rank.pipelines.bubbles import find_pipelines
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_run.data_loading import data_loading
 from perfkit.analysis.per_run.divided_work import divided_work
+from perfkit.analysis.per_run.drawn_steps import linked_collectives
 from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.pauses import pauses_clauses, summarize_pauses
@@ -105,6 +108,7 @@ def build_run(
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
+    report = replace(report, linked_collectives=linked_collectives(report, matched, clocks))
     return BuiltRun(report, run_graph.graph)
 
 

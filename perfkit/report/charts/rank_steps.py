@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
+from perfkit.schema.aggregate import mean_own_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.run import RunReport
@@ -71,14 +72,9 @@ def _kept(ranks: Sequence[RankReport], late: set[int | None]) -> list[RankReport
     """Return the stragglers, and those that take longest without communication; in order."""
     if len(ranks) <= MOST_RANKS:
         return list(ranks)
-    by_own_time = sorted(ranks, key=lambda rank: (rank.rank not in late, -own_ns(rank)))
+    by_own_time = sorted(ranks, key=lambda rank: (rank.rank not in late, -mean_own_step_ns(rank)))
     kept = {id(rank) for rank in by_own_time[:MOST_RANKS]}
     return [rank for rank in ranks if id(rank) in kept]
-
-
-def own_ns(rank: RankReport) -> float:
-    """Return a rank's mean step without exposed communication: in it, it may be waiting for others."""
-    return fmean(step.wall_ns - step.exposed_ns.communication for step in rank.steps)
 
 
 def _kept_steps(ranks: Sequence[RankReport], numbers: Sequence[int | None]) -> list[int | None]:

@@ -9,6 +9,7 @@ from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import shell_path
 from perfkit.report.content.run_tables import LONG, step_label
 from perfkit.schema.common import CATEGORIES
+from perfkit.schema.per_run.linked_collectives import LinkedCollective
 from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import RunReport
@@ -17,6 +18,11 @@ from perfkit.util.formatting import escape_unprintable
 CATEGORY_COLOURS: Final = {LONG[name]: (COLOURS[name], name != "compute") for name in CATEGORIES}
 """Colour of each category by its label, and whether text on it is black."""
 NO_TIMELINES: Final = "The page has no timelines: analyze a single run, from its traces, to have those of a few steps."
+UNLINKED: Final = (
+    "The page does not have this collective of other ranks: it was not matched with theirs, or is not among the "
+    "longest of the step."
+)
+_DOUBT: Final = " It may be otherwise: see the findings."
 _DIGITS: Final = 7
 
 
@@ -27,7 +33,12 @@ class Explorer(RankSteps):
     traces: Sequence[tuple[str, str]]
     """Of each rank's trace, the path, quoted for a shell, and the file name; empty if it has several."""
     timelines: Sequence[dict[str, Any]]
+    collectives: Sequence[dict[str, Any]]
+    """Those that the timelines' slices of communication are linked to."""
+    doubt: str = ""
+    """A sentence after who joined last, where matches are doubtful."""
     no_timelines: str = NO_TIMELINES
+    unlinked: str = UNLINKED
 
 
 def explorer(run: RunReport) -> Explorer | None:
@@ -36,11 +47,14 @@ def explorer(run: RunReport) -> Explorer | None:
     if steps is None:
         return None
     ranks = shown_ranks(run)
+    origin_ns = min((one.begin_ns for one in run.step_timelines if one.begin_ns is not None), default=0)
     fields = {name: getattr(steps, name) for name in RankSteps.__slots__}
     return Explorer(
         **fields,
         traces=[_trace(run, rank.traces[0]) if len(rank.traces) == 1 else ("", "") for rank in ranks],
-        timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one))],
+        timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one, origin_ns))],
+        collectives=[_collective(run, one, origin_ns) for one in run.linked_collectives] if run.step_timelines else [],
+        doubt=_DOUBT if any(one.code == "suspect_matches" for one in run.findings) else "",
     )
 
 
@@ -49,7 +63,7 @@ def _trace(run: RunReport, name: str) -> tuple[str, str]:
 
 
 def _timeline(
-    run: RunReport, steps: RankSteps, ranks: Sequence[RankReport], one: StepTimeline
+    run: RunReport, steps: RankSteps, ranks: Sequence[RankReport], one: StepTimeline, origin_ns: int
 ) -> dict[str, Any] | None:
     """Return a timeline for the page; None if its rank or step is not on it."""
     places = [place for place, rank in enumerate(ranks) if one.trace in rank.traces]
@@ -62,14 +76,35 @@ def _timeline(
         "step": steps.steps.index(step),
         "trace": _trace(run, one.trace),
         "unit_ns": unit_ns,
+        "begin_ns": None if one.begin_ns is None else one.begin_ns - origin_ns,
         "length": -(-one.window_ns // unit_ns),
         "names": [escape_unprintable(name) for name in one.names],
         "rows": [
-            {"lane": row.lane, "title": escape_unprintable(row.title), "spans": _packed(row, unit_ns)}
+            {
+                "lane": row.lane,
+                "title": escape_unprintable(row.title),
+                "spans": _packed(row, unit_ns),
+                **({"link": row.link} if row.link else {}),
+            }
             for row in one.rows
         ],
         "left_out": one.left_out,
         "cell_ns": one.cell_ns,
+    }
+
+
+def _collective(run: RunReport, one: LinkedCollective, origin_ns: int) -> dict[str, Any]:
+    """Return a collective for the page: of each rank its number, begin, length and waiting in ns, or null."""
+    partial = one.ranks < one.group_size if one.group_size else len(run.ranks) < run.world_size
+    return {
+        "name": one.operator,
+        "ranks": one.ranks,
+        "partial": partial,
+        "last": one.last,
+        "on": [
+            [own.rank, None if own.begin_ns is None else own.begin_ns - origin_ns, own.duration_ns, own.wait_ns]
+            for own in one.on_ranks
+        ],
     }
 
 

@@ -18,6 +18,8 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
     duration_ns: list[int]
     name: list[int]
     """Index into `StepTimeline.names`."""
+    link: list[int] = []
+    """Of a row of communication: index into `RunReport.linked_collectives`, or -1; empty for others."""
 
 
 class StepTimeline(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,8 @@ class StepTimeline(Struct, frozen=True, kw_only=True):
     step: int | None
     trace: str
     """File name, relative to the run."""
+    begin_ns: int | None = None
+    """Absolute start of the step's window by the reference clock; None if no collective links it to the rank's."""
     window_ns: int
     """Length of the step's window, pauses included."""
     names: list[str]

@@ -252,6 +252,53 @@ def test_two_clicks_lead_to_the_stragglers_timeline(browser: Any, delayed: Path)
     assert visit.trouble == []
 
 
+# Height of what changed in a canvas (CSS pixels) since the last call.
+CHANGED = """canvas => {
+    const { width, height } = canvas;
+    const pen = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    pen.drawImage(canvas, 0, 0);
+    const now = pen.getImageData(0, 0, width, height).data;
+    const before = canvas.before ?? now, rows = [];
+    for (let at = 0; at < now.length; at++) if (now[at] !== before[at]) rows.push(Math.floor(at / 4 / width));
+    canvas.before = now;
+    return rows.length ? (rows.at(-1) - rows[0]) / devicePixelRatio : 0;
+}"""
+
+
+@pytest.mark.slow  # the same page again
+def test_a_collective_is_linked_to_the_other_ranks(browser: Any, delayed: Path) -> None:
+    visit = Visit(browser, delayed)
+    page = visit.page
+    page.locator(".strip.ranks .cell").nth(5).click()
+    page.locator(".strip.steps .cell").nth(6).click()
+    canvas, about = page.locator(".timeline canvas"), page.locator(".slice")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert "joined last" not in about.inner_text()
+    canvas.evaluate(CHANGED)
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    assert page.locator(".hint").inner_text().startswith("all_reduce")
+    assert canvas.evaluate(CHANGED) > 40  # in the lanes of another rank too
+    assert about.locator(".late").text_content() == "Rank 5 joined last: the others waited for it, up to 30 ms."
+    table = about.locator("table")
+    assert table.locator("tbody tr").count() == 8
+    cells = table.locator("tbody tr").evaluate_all("all => all.map(one => [...one.cells].map(cell => cell.innerText))")
+    assert cells[0][0] == "0"
+    assert cells[0][1:] == ["92 ms", "128 ms", "36 ms", "30 ms"]
+    assert cells[5][1:] == ["122 ms", "128 ms", "6 ms", "0 ns"]
+    link = table.locator("button")
+    other = link.text_content()
+    link.click()
+    assert page.locator(".chosen h4").text_content().startswith(f"Rank {other}, step 6: ")
+    assert about.locator(".late").text_content().startswith("Rank 5 joined last")
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    box = canvas.bounding_box()  # the collective is in the middle; clicking beside it lets it go
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 45)
+    assert "joined last" not in about.inner_text()
+    assert visit.trouble == []
+
+
 @pytest.mark.slow  # the same page again
 def test_a_step_without_a_timeline_leads_to_others(browser: Any, delayed: Path) -> None:
     visit = Visit(browser, delayed)
@@ -274,6 +321,10 @@ def test_it_is_accessible(browser: Any, delayed: Path, width: int, scheme: str) 
     visit = Visit(browser, delayed, width, color_scheme=scheme, bypass_csp=True)
     visit.draw_all()
     visit.page.locator(".strip.ranks .cell.late").click()
+    visit.page.locator(".timeline canvas").focus()
+    for _ in range(3):  # the collective, with its table
+        visit.page.keyboard.press("ArrowDown")
+    assert visit.page.locator(".linked table").is_visible()
     found = axe.Axe().run(visit.page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import perfkit
+from perfkit.analysis.per_run.drawn_steps import chosen_steps
 from perfkit.report.content.run_tables import LONG
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
@@ -14,7 +15,7 @@ from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.timeline import step_rows
-from perfkit.timeline.step_timelines import MOST_RUNS, chosen_steps, with_step_timelines
+from perfkit.timeline.step_timelines import MOST_RUNS, with_step_timelines
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run, make_step
 from tests.support.traces.trace_builder import TraceBuilder
 

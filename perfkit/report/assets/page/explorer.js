@@ -179,7 +179,46 @@ class Explorer {
     const timeline = this.data.timelines.find(one => one.rank === this.rank && one.step === this.step);
     const times = this.data.times[this.rank][this.step], [label] = this.data.ranks[this.rank];
     const title = made("h4", { textContent: `Rank ${label}, step ${this.data.steps[this.step]}: ${duration(this.measures[0][1](times))}` });
-    panel.replaceChildren(title, this.against(times), this.command(timeline), timeline ? timelineOf(timeline) : this.otherTimelines());
+    panel.replaceChildren(title, this.against(times), this.command(timeline), timeline ? this.drawn(timeline).element : this.otherTimelines());
+  }
+
+  // The timeline of the chosen rank and step, above what other ranks of the page did in it.
+  drawn(timeline) {
+    const others = this.data.timelines.filter(one => one.step === timeline.step && one.rank !== timeline.rank);
+    const drawn = new Timeline(timeline, others.map(one => [this.data.ranks[one.rank][0], one]), (lane, link) => lane === "communication" ? this.linked(timeline, link) : []);
+    this.timeline = drawn;
+    return drawn;
+  }
+
+  // The chosen collective on other ranks.
+  linked(timeline, link) {
+    const one = this.data.collectives[link];
+    if (!one) return this.data.ranks.length > 1 ? [made("p", { className: "faint", textContent: this.data.unlinked })] : [];
+    const unit = timeline.begin_ns, longest = Math.max(...one.on.map(([, , , wait]) => wait ?? 0));
+    const last = one.last === null ? null : made("p", { className: "late", textContent: `${one.partial ? `Of the ${one.ranks} ranks with traces, rank` : "Rank"} ${one.last} joined last: ${one.ranks === 2 ? `the other waited for it for ${duration(longest)}` : `the others waited for it, up to ${duration(longest)}`}.${this.data.doubt}` });
+    const instant = (begin, after = 0) => begin === null || unit === null ? "unknown" : duration(begin + after - unit);
+    const rows = one.on.map(([rank, begin, length, wait]) => [this.toRank(rank, timeline, link), instant(begin), instant(begin, length), duration(length), wait === null ? "unknown" : duration(wait)]);
+    const heading = ["rank", "begins", "ends", "takes", "waits"].map(text => made("th", { scope: "col", textContent: text }));
+    const cells = row => made("tr", {}, ...row.map(cell => made("td", {}, cell)));
+    const more = one.ranks > one.on.length ? `; ${one.on.length} of ${one.ranks} ranks, among them those that wait longest` : "";
+    const caption = made("caption", { textContent: `${one.name} on each rank, since the start of this step${more}` });
+    const table = made("table", {}, caption, made("thead", {}, made("tr", {}, ...heading)), made("tbody", {}, ...rows.map(cells)));
+    return [...(last ? [last] : []), made("div", { className: "linked", tabIndex: 0 }, table)];
+  }
+
+  // A rank's number, as a button if the page has its timeline of this step.
+  toRank(rank, timeline, link) {
+    const label = String(rank), other = this.data.timelines.find(one => this.data.ranks[one.rank][0] === label && one.step === timeline.step);
+    if (!other || other === timeline) return label;
+    const button = made("button", { type: "button", textContent: label, ariaLabel: `rank ${label}: show it in its timeline` });
+    button.addEventListener("click", () => {
+      this.rank = other.rank;
+      this.show();
+      const slice = this.timeline.sliceOf(link);
+      if (slice) this.timeline.goTo(slice);
+      this.timeline.canvas.focus();
+    });
+    return button;
   }
 
   // Time by category beside that of the other ranks in this step.

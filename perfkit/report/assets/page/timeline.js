@@ -3,33 +3,46 @@
 
 const ROW_HEIGHT = 18, TITLE_HEIGHT = 15, AXIS_HEIGHT = 20, LEAST_TEXT = 26;
 const ZOOM = 1.5, CLOSEST = 50;
-const KEYS = "Drag to pan, Ctrl+wheel to zoom. Keys: arrows go from slice to slice, + and - zoom, Shift+arrows pan, 0 shows all.";
+const KEYS = "Drag to pan, Ctrl+wheel to zoom, click a slice to choose it. Keys: arrows choose the next slice, + and - zoom, Shift+arrows pan, 0 shows all.";
 
 class Timeline {
-  constructor(data) {
+  // `others` are timelines of the same step on other ranks, `linked` tells of a slice that is a collective.
+  constructor(data, others = [], linked = () => []) {
     this.data = data;
-    this.rows = data.rows.map(row => this.unpacked(row));
+    this.linked = linked;
+    this.rows = data.rows.map(row => this.unpacked(row, data));
+    const below = this.rows.findLastIndex(({ lane }) => lane === "communication") + 1;
+    this.rows.splice(below || this.rows.length, 0, ...others.flatMap(([label, other]) => this.rowsOf(label, other)));
     this.place();
     [this.from, this.to] = [0, data.length];
     this.canvas = made("canvas", { tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", this.inWords());
-    this.element = made("div", { className: "timeline" }, this.buttons(), this.canvas, made("p", { className: "faint", textContent: this.remark() }));
+    this.about = made("div", { className: "slice" });
+    this.element = made("div", { className: "timeline" }, this.buttons(), this.canvas, this.about, made("p", { className: "faint", textContent: this.remark() }));
     this.listen();
     new ResizeObserver(() => this.draw()).observe(this.element);
     dark.addEventListener("change", () => this.draw());
   }
 
-  // Spans are stored as start (since the one before), length and name, flat.
-  unpacked({ spans, ...row }) {
-    const starts = [], lengths = [], names = [];
+  // Spans are stored as start (since the one before), length and name, flat; in units of their own timeline.
+  unpacked({ spans, link, ...row }, { names: texts, unit_ns: unit }, shift = 0) {
+    const starts = [], lengths = [], names = [], scale = unit / this.data.unit_ns;
     for (let at = 0, start = 0; at < spans.length; at += 3) {
       start += spans[at];
-      starts.push(start);
-      lengths.push(spans[at + 1]);
-      names.push(spans[at + 2]);
+      starts.push(start * scale + shift);
+      lengths.push(spans[at + 1] * scale);
+      names.push(texts[spans[at + 2]]);
     }
-    return { ...row, starts, lengths, names };
+    return { ...row, starts, lengths, names, links: link ?? [] };
+  }
+
+  // What another rank did in this step, on this rank's axis; none if their clocks are not linked.
+  rowsOf(label, other) {
+    if (this.data.begin_ns === null || other.begin_ns === null) return [];
+    const shift = (other.begin_ns - this.data.begin_ns) / this.data.unit_ns;
+    return other.rows.filter(({ lane }) => lane === "category" || lane === "communication")
+      .map(row => this.unpacked({ ...row, title: `rank ${label}: ${row.title}` }, other, shift));
   }
 
   // The vertical place of each row: rows of one lane follow each other below its title.
@@ -47,7 +60,7 @@ class Timeline {
   inWords() {
     const parts = this.rows.filter(row => row.titled).map(row => {
       const longest = row.lengths.indexOf(Math.max(...row.lengths));
-      return `${row.title}: the longest is ${this.data.names[row.names[longest]]}, ${duration(row.lengths[longest] * this.data.unit_ns)}`;
+      return `${row.title}: the longest is ${row.names[longest]}, ${duration(row.lengths[longest] * this.data.unit_ns)}`;
     });
     return `Timeline, ${duration(this.data.length * this.data.unit_ns)}. ${parts.join("; ")}`;
   }
@@ -97,6 +110,27 @@ class Timeline {
     pen.font = "11px system-ui, sans-serif";
     this.drawAxis(pen, width);
     this.rows.forEach(row => this.drawRow(pen, row, width));
+    this.drawLink(pen, width);
+  }
+
+  get link() { return this.chosen?.row.links[this.chosen.place] ?? -1; }
+
+  // Lines from lane to lane where a chosen collective begins and ends on each rank.
+  drawLink(pen, width) {
+    if (this.link < 0) return;
+    const per = width / (this.to - this.from);
+    const found = this.rows.map(row => [row, row.links.indexOf(this.link)]).filter(([, place]) => place >= 0);
+    pen.strokeStyle = this.colours.ink;
+    pen.lineWidth = 1.5;
+    for (const edge of [0, 1]) {
+      pen.beginPath();
+      found.forEach(([row, place], number) => {
+        const x = (row.starts[place] + edge * row.lengths[place] - this.from) * per;
+        if (number) pen.lineTo(x, row.y);
+        pen.lineTo(x, row.y + ROW_HEIGHT - 2);
+      });
+      pen.stroke();
+    }
   }
 
   drawAxis(pen, width) {
@@ -126,7 +160,7 @@ class Timeline {
   }
 
   drawSlice(pen, row, place, left, right) {
-    const [colour, dark] = this.colourOf(row, place), chosen = this.chosen?.row === row && this.chosen.place === place;
+    const [colour, dark] = this.colourOf(row, place), chosen = (this.chosen?.row === row && this.chosen.place === place) || (this.link >= 0 && row.links[place] === this.link);
     pen.fillStyle = colour;
     pen.fillRect(left, row.y, right - left - (right - left > 3 ? .5 : 0), ROW_HEIGHT - 2);
     if (chosen) {
@@ -140,12 +174,12 @@ class Timeline {
     pen.rect(left, row.y, right - left - 2, ROW_HEIGHT);
     pen.clip();
     pen.fillStyle = dark ? "#000" : "#fff";
-    pen.fillText(this.data.names[row.names[place]], left + 3, row.y + 12);
+    pen.fillText(row.names[place], left + 3, row.y + 12);
     pen.restore();
   }
 
   colourOf(row, place) {
-    if (row.lane === "category") return CATEGORY_COLOURS[this.data.names[row.names[place]]] ?? ["#bdbdbd", true];
+    if (row.lane === "category") return CATEGORY_COLOURS[row.names[place]] ?? ["#bdbdbd", true];
     return LANE_COLOURS[row.lane];
   }
 
@@ -170,13 +204,17 @@ class Timeline {
 
   tell({ row, place }) {
     const unit = this.data.unit_ns;
-    return [this.data.names[row.names[place]], `${duration(row.lengths[place] * unit)}, from ${duration(row.starts[place] * unit)}`, row.title];
+    return [row.names[place], `${duration(row.lengths[place] * unit)}, from ${duration(row.starts[place] * unit)}`, row.title];
   }
 
   listen() {
     let dragged = null;
     this.canvas.addEventListener("pointerdown", event => { dragged = { x: event.offsetX, from: this.from, to: this.to }; this.canvas.setPointerCapture(event.pointerId); });
-    this.canvas.addEventListener("pointerup", () => { dragged = null; });
+    this.canvas.addEventListener("pointerup", event => {
+      const found = dragged && Math.abs(dragged.x - event.offsetX) < 3 ? this.slice(event.offsetX, event.offsetY) : null;
+      dragged = null;
+      if (found) this.choose(found);
+    });
     this.canvas.addEventListener("pointermove", event => {
       if (dragged) {
         const by = (dragged.x - event.offsetX) / this.canvas.clientWidth * (dragged.to - dragged.from);
@@ -217,6 +255,30 @@ class Timeline {
       const place = this.firstAfter(row, this.chosen.row.starts[this.chosen.place]);
       this.chosen = { row, place: Math.min(place, row.starts.length - 1) };
     } else this.chosen.place = Math.min(Math.max(this.chosen.place + slices, 0), this.chosen.row.starts.length - 1);
+    this.reveal();
+  }
+
+  choose(slice) {
+    this.chosen = slice;
+    this.about.replaceChildren(made("p", { textContent: this.tell(slice).join("; ") }), ...this.linked(slice.row.lane, this.link));
+    this.draw();
+  }
+
+  // Zoom to a slice and choose it; the page's tables and other ranks lead here.
+  goTo(slice) {
+    const start = slice.row.starts[slice.place], length = slice.row.lengths[slice.place];
+    this.choose(slice);
+    this.view(start - 2 * length, start + 3 * length);
+  }
+
+  sliceOf(link) {
+    const row = this.rows.find(one => one.links.includes(link));
+    return row ? { row, place: row.links.indexOf(link) } : null;
+  }
+
+  // Choose it, bring it into view, and tell it.
+  reveal() {
+    this.choose({ ...this.chosen });
     const { row, place } = this.chosen, start = row.starts[place], end = start + row.lengths[place];
     if (end <= this.from || start >= this.to) {
       const span = this.to - this.from, centre = (start + end) / 2;
@@ -234,4 +296,3 @@ const LANE_COLOURS = {
   idle: ["#d9d9d9", true], annotation: ["#56b4e9", true], operator: ["#b9cfe4", true], compute: ["#0072b2", false],
   communication: ["#d55e00", true], copy: ["#cc79a7", true],
 };
-const timelineOf = data => new Timeline(data).element;
