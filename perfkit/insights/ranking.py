@@ -108,7 +108,7 @@ def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Insight]:
 def _with_prediction(insight: Insight, context: RunContext, change: str | None) -> Insight:
     """Return the insight with the predicted saving, if there is one that does not contradict the bound.
 
-    The prediction is a median over steps, the bound a mean, so that one may exceed the other a little.
+    The graph may lack some of the steps that the bound is of, so that one may exceed the other a little.
     """
     bound_ns = insight.potential_saving_ns
     saving_ns = context.predicted_saving(change) if change else None

@@ -45,9 +45,30 @@ class RunContext(NamedTuple):
     load_ratio: float | None
     """Median load time relative to that from memory; None if unknown."""
 
+    @property
+    def recorded_steps(self) -> int:
+        """Number of steps that any rank recorded."""
+        return len({step.step for rank in self.run.ranks for step in rank.steps})
+
     def share(self, ns: float) -> float:
         """Return a time as a share of the step."""
         return ns / self.step_ns
+
+    def longest_wait_ns(self, wait_ns: float) -> float:
+        """Return the bound on what a mean step could save if nobody waited for others (ns).
+
+        What the rank that communicates most spends on it, without transfers: the mean over ranks is less than a step
+        loses, because the rank that all wait for hardly waits.
+
+        Args:
+            wait_ns: exposed waiting per step, the mean over ranks.
+        """
+        longest: dict[int | None, int] = defaultdict(int)
+        for rank in self.run.ranks:
+            for step in rank.steps:
+                longest[step.step] = max(longest[step.step], step.exposed_ns.communication)
+        mean_ns = sum(longest.values()) / len(longest) if longest else 0.0
+        return max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns))
 
     def option(self, name: str) -> object:
         """Return an option of the run; None if unknown."""

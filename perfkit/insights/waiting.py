@@ -41,25 +41,29 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if late:
         return _for_stragglers(context, late, wait_ns)
     across, efficiency = context.run.cross_rank, context.run.efficiency
-    if efficiency and (paused := _for_pauses(context, efficiency.wait_ns, wait_ns)) is not None:
+    longest_ns = context.longest_wait_ns(wait_ns)
+    if efficiency and (paused := _for_pauses(context, efficiency.wait_ns, longest_ns)) is not None:
         return paused
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
-        return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, wait_ns)
+        saving_ns = min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns)
+        return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
-    what = wait_less(context, most)
-    return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, what, wait_ns)
+    who = "other ranks, none of which is late beyond chance in all steps"
+    if across is None or not across.lateness_known:
+        who = "other ranks (too few steps to tell which of them are late)"
+    return InsightDraft(who, {}, wait_less(context, most), longest_ns)
 
 
-def _for_pauses(context: RunContext, total_wait_ns: int, wait_ns: float) -> InsightDraft | None:
+def _for_pauses(context: RunContext, total_wait_ns: int, longest_ns: float) -> InsightDraft | None:
     """Return the draft for waiting of which most is for a checkpoint or an evaluation of some ranks; None otherwise.
 
     Args:
         context: the run.
         total_wait_ns: waiting summed over ranks and steps.
-        wait_ns: as in `cause_of_waiting`.
+        longest_ns: bound on what a step loses by waiting.
     """
     most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
     others = len(context.run.ranks) - 1
@@ -70,10 +74,8 @@ def _for_pauses(context: RunContext, total_wait_ns: int, wait_ns: float) -> Insi
         "evaluation": "divide the evaluation over all ranks, or evaluate less often",
         "logging": "log less often, or in another thread",
     }[most.phase]
-    share = min(1.0, most.waited_ns * others / total_wait_ns)
-    return InsightDraft(
-        f"{most.phase} on rank {most.rank}", {"pause_wait_ns": float(most.waited_ns)}, what, wait_ns * share
-    )
+    saving_ns = min(most.waited_ns / context.recorded_steps, longest_ns)
+    return InsightDraft(f"{most.phase} on rank {most.rank}", {"pause_wait_ns": float(most.waited_ns)}, what, saving_ns)
 
 
 def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:

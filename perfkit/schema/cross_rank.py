@@ -1,9 +1,14 @@
 """Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.loading import WaitCause
+
+FEWEST_COMPARED_STEPS: Final = 3
+"""Fewer steps are no evidence that a rank is late, or that none is."""
 
 
 class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
@@ -157,6 +162,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     matched: int
     """Number of per-rank collectives matched with another rank's."""
     unmatched: int
+    compared_steps: int = 0
+    """Number of steps in which ranks were compared: those that all recorded; 0 if they cannot be compared."""
     stragglers: list[Straggler] = []
     """Largest lag first; empty if no rank is late beyond chance."""
     stragglers_gain_ns: int = 0
@@ -166,6 +173,11 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     clocks: list[HostClock] = []
     """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []
+
+    @property
+    def lateness_known(self) -> bool:
+        """Whether there was enough to tell that a rank is late, or that none is."""
+        return self.compared_steps >= FEWEST_COMPARED_STEPS
 
     @property
     def waits_known(self) -> bool:

@@ -22,12 +22,10 @@ from perfkit.analysis.cross_rank.lateness import (
     waited_ns,
 )
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, OneOffStraggler, Straggler
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
-_MIN_STEPS: Final = 3
-"""Fewer are no evidence."""
 _MADE_UP: Final = 0.25
 """A rank is not late if less than this share of its lag is left of it in its whole own time ..."""
 _MADE_UP_TAIL: Final = 0.05
@@ -66,7 +64,7 @@ def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance in every step or every n-th, with what their delays cost."""
-    if len(times.steps) < _MIN_STEPS:
+    if len(times.steps) < FEWEST_COMPARED_STEPS:
         return Stragglers([], 0)
     periodic = {one.place: one for one in find_periodic(times)}
     always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
@@ -161,7 +159,7 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
 
     A step without a recorded predecessor is skipped: the profiler may have started in it.
     """
-    if len(times.steps) < _MIN_STEPS:
+    if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
     return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)[:_MAX_ONE_OFF]
 

@@ -46,6 +46,7 @@ def summarize_cross_rank(
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
+        compared_steps=len(times.steps) if times else 0,
         stragglers=name_load_causes(name_phases(late.ranks, ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=find_one_off_stragglers(level_stages(times, stage_of), late) if times else [],

@@ -164,7 +164,7 @@ def _late(run: RunReport) -> str:
         return ""
     if compared.stragglers:
         return next((escape_unprintable(one.message) for one in run.findings if one.code == "straggler"), "")
-    whole = compared.waits_known and len(run.ranks) == run.world_size > 1
+    whole = compared.lateness_known and compared.waits_known and len(run.ranks) == run.world_size > 1
     return "no rank is late beyond chance" if whole else ""
 
 

@@ -33,14 +33,28 @@ def _headline(report: WhatIf) -> str:
         return "No single change would make the step noticeably shorter."
     changes = " ".join(escape_unprintable(change.change) for change in one.changes)
     if report.prediction is None:
+        if _is_unlike(one, report):
+            return f"The largest saving is predicted for {changes}: {_mean_saving(one, report)}."
         return f"The largest saving is predicted for {changes}: {_saving(one, report)} per step."
+    besides = f"; {_mean_saving(one, report)}" if _is_unlike(one, report) else ""
     if one.saving_ns == 0:
-        return f"With {changes}, the step would take as long: {duration(one.step_ns)}."
+        median = "median " if besides else ""
+        return f"With {changes}, the {median}step would take as long: {duration(one.step_ns)}{besides}."
     more = "less" if one.saving_ns > 0 else "more"
     return (
         f"With {changes}, the step would take {duration(one.step_ns)} instead of {duration(report.replayed_step_ns)}: "
-        f"{_saving(one, report)} {more}."
+        f"{_saving(one, report)} {more}{besides}."
     )
+
+
+def _is_unlike(one: Prediction, report: WhatIf) -> bool:
+    """Return whether the mean step gains noticeably more or less than the median one."""
+    return one.told_saving_ns(report.replayed_step_ns) != one.saving_ns
+
+
+def _mean_saving(one: Prediction, report: WhatIf) -> str:
+    more = "less" if one.mean_saving_ns >= 0 else "more"
+    return f"{duration(abs(one.mean_saving_ns))} {more} in the mean of {len(report.steps)} steps"
 
 
 def _saving(one: Prediction, report: WhatIf) -> str:
@@ -62,6 +76,8 @@ def _facts(report: WhatIf) -> list[KeyValue]:
         low, high = one.range_ns
         facts.append(KeyValue("predicted step", f"{duration(one.step_ns)}, steps {duration(low)} to {duration(high)}"))
         facts.append(KeyValue("saving per step", f"{duration(one.saving_ns)}{_interval(one)}"))
+        if _is_unlike(one, report):
+            facts.append(KeyValue("in the mean over steps", duration(one.mean_saving_ns)))
     return facts
 
 
@@ -93,12 +109,14 @@ def _applied(changes: list[AppliedChange]) -> Table:
 
 def _ranking(report: WhatIf, top: int) -> Table:
     predictions = report.ranking or []
+    both = any(_is_unlike(one, report) for one in predictions[:top])
     rows = [
         (
             Cell(escape_unprintable(one.changes[0].change)),
             Cell(duration(one.step_ns)),
             Cell(duration(one.saving_ns)),
             Cell(_saving(one, report).partition("(")[2].rstrip(")")),
+            *([Cell(duration(one.mean_saving_ns))] if both else []),
         )
         for one in predictions[:top]
     ]
@@ -110,6 +128,7 @@ def _ranking(report: WhatIf, top: int) -> Table:
             Column("predicted step"),
             Column("saves"),
             Column("of the step"),
+            *([Column("saves in the mean")] if both else []),
         ),
         rows,
         f"{left} more: use --top N" if left > 0 else "",

@@ -250,7 +250,7 @@ def make_across(**changes: Any) -> CrossRankSummary:
         error=0.05,
         reason=None,
     )
-    fields: dict[str, Any] = {"collectives": rows, "rank_waits": waits, "matched": 8, "unmatched": 1}
+    fields: dict[str, Any] = {"collectives": rows, "rank_waits": waits, "matched": 8, "unmatched": 1, "compared_steps": 4}
     fields["bandwidth_fits"] = [fit]
     return CrossRankSummary(**(fields | changes))
 

@@ -130,7 +130,8 @@ def test_workers_that_a_run_already_has_are_not_advised() -> None:
 def test_waiting_without_a_straggler_names_no_rank() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
     assert "waiting for other ranks, none of which is late beyond chance in all steps" in one.sentence
-    assert one.potential_saving_ns == 16 * MS
+    # Rank 0 communicates for 30 ms, of which 4 are data transfer: more than the mean over ranks could be saved.
+    assert one.potential_saving_ns == 26 * MS
 
 
 def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:

@@ -1,0 +1,83 @@
+"""What the report of a run says, on traces whose truth is known: each sentence where it is true, and not elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.pipeline.analyze import analyze
+from perfkit.pipeline.whatif import predict
+from perfkit.report.content.answer import run_answer
+from perfkit.report.views import whatif
+from perfkit.schema.report import Insight, Report
+from tests.support.traces.device_training import Device, Part, train
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+MS = 1_000_000
+
+
+def compute(one: Device, _step: int) -> None:
+    one.kernels("ampere_sgemm_128x64_nn", 300, 15)
+
+
+def finish(one: Device, _step: int) -> None:
+    one.kernels("multi_tensor_apply", 50)
+    one.item()
+
+
+def load(us: int, every: int = 1) -> Part:
+    """Return a loader that takes so long in every n-th step, otherwise nearly nothing."""
+    return lambda one, step: one.load(us if step % every == every - 1 else 20)
+
+
+def insights(report: Report) -> dict[str, Insight]:
+    return {one.rule: one for one in report.insights}
+
+
+def test_what_only_some_steps_do_is_promised_in_the_mean(tmp_path: Path) -> None:
+    run = train(tmp_path, 2, 12, [load(20_000, every=4), compute, 600, finish])
+    one = insights(analyze([run]))["input"]
+    assert one.potential_saving_ns == pytest.approx(5 * MS, rel=0.02)
+    assert one.predicted_for == "input=0"
+    ranking = predict(run)
+    assert ranking.ranking is not None
+    first = ranking.ranking[0]
+    assert first.changes[0].change == "input=0"
+    assert first.saving_ns == pytest.approx(0.02 * MS)
+    assert first.mean_saving_ns == pytest.approx(5 * MS, rel=0.02)
+    headline = whatif.document(ranking, 10).sections[0].headline
+    assert headline == "The largest saving is predicted for input=0: 5.01 ms less in the mean of 12 steps."
+    alone = whatif.document(predict(run, ["input=0"]), 10).sections[0].headline
+    assert "(0.4 %) less; 5.01 ms less in the mean of 12 steps." in alone
+
+
+def test_what_all_steps_do_has_no_mean_of_its_own(tmp_path: Path) -> None:
+    run = train(tmp_path, 2, 12, [load(5_000), compute, 600, finish])
+    assert insights(analyze([run]))["input"].potential_saving_ns == pytest.approx(5 * MS, rel=0.02)
+    shown = whatif.document(predict(run), 10).sections[0]
+    assert "mean" not in shown.headline
+    assert [column.title for column in shown.tables[0].columns][-1] == "of the step"
+
+
+def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path: Path) -> None:
+    def evaluate(one: Device, step: int) -> None:
+        if (one.rank, step) == (1, 4):
+            one.work(30_000, "train.py(10): evaluate")
+
+    run = train(tmp_path, 2, 10, [compute, 600, finish, evaluate])
+    one = insights(analyze([run]))["waiting"]
+    assert "most of it for rank 1 in step 7 (idle time +30.0 ms)" in one.sentence
+    assert one.potential_saving_ns == pytest.approx(3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(("steps", "known"), [(1, False), (2, False), (3, True)])
+def test_that_no_rank_is_late_is_said_of_enough_steps_only(tmp_path: Path, steps: int, known: bool) -> None:
+    report = analyze([train(tmp_path, 3, steps, [compute, 600, finish])])
+    assert (run_answer(report.runs[0]).late == "no rank is late beyond chance") is known
+
+
+def test_waiting_for_a_rank_in_one_step_does_not_say_that_none_is_late(tmp_path: Path) -> None:
+    run = train(tmp_path, 3, 1, [lambda one, _: one.kernels("gemm", 500 if one.rank == 1 else 200, 15), 600, finish])
+    one = insights(analyze([run]))["waiting"]
+    assert one.sentence.endswith("waiting for other ranks (too few steps to tell which of them are late)")
+    assert one.potential_saving_ns == pytest.approx(15 * 0.3 * MS, rel=0.05)
