@@ -1,4 +1,4 @@
-"""Conditions of `--capture-when`: `step > 1.5x median`, `loader wait > 30 %`, `every=10000`."""
+"""Conditions of `--capture-when`: `step > 1.5x median`, `loader wait > 30 %`, `rank late > 20 %`, `every=10000`."""
 
 import re
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from msgspec import Struct
 from perfkit.errors import UsageError
 from perfkit.util.byte_sizes import parse_size
 
-ConditionKind = Literal["step", "loader", "every"]
+ConditionKind = Literal["step", "loader", "late", "every"]
 
 _NUMBER: Final = r"(\d{1,9}(?:\.\d{1,6})?)"
 _FORMS: Final[dict[ConditionKind, re.Pattern[str]]] = {
     "step": re.compile(rf"step\s*>\s*{_NUMBER}\s*x\s*median"),
     "loader": re.compile(rf"loader\s+wait\s*>\s*{_NUMBER}\s*%"),
+    "late": re.compile(rf"rank\s+late\s*>\s*{_NUMBER}\s*%"),
     "every": re.compile(r"every\s*=\s*(\d{1,12})"),
 }
-_RANK_LATE: Final = re.compile(r"rank\s+late\b.*")
+_SHARES: Final = ("loader", "late")
 SHORTEST_PERIOD: Final = 100
 """Steps between two requests of conditions, at least."""
 
@@ -33,7 +34,8 @@ class Condition(Struct, frozen=True):
     """As the user wrote it."""
     kind: ConditionKind
     limit: float
-    """`step`: a multiple of the median step; `loader`: a share of the step, from 0 to 1; `every`: a number of steps."""
+    """`step`: a multiple of the median step; `loader`, `late`: a share of the step, from 0 to 1; `every`: a number of
+    steps."""
 
 
 class CaptureRules(Struct, frozen=True):
@@ -54,6 +56,40 @@ class CaptureRules(Struct, frozen=True):
             raise UsageError(f"--captures {captures}: must be at least 0")
         return cls(parse_conditions(conditions), captures, parse_size(most_bytes, "--capture-bytes"))
 
+    @property
+    def late(self) -> Condition | None:
+        """The condition about late ranks; None without one."""
+        return next((condition for condition in self.conditions if condition.kind == "late"), None)
+
+    def require_monitor(self, monitor: bool) -> None:
+        """Refuse a condition that only the monitor's logs can show.
+
+        Raises:
+            UsageError: It is given, and there is no monitor.
+        """
+        if self.late is not None and not monitor:
+            raise UsageError(
+                f"--capture-when '{self.late.text}' needs --monitor (monitor=True): its logs have what each rank waits "
+                "for the others"
+            )
+
+    def refuse_unseen_waits(self, world_size: int, device: str) -> None:
+        """Refuse a condition about late ranks where none can be seen.
+
+        Raises:
+            UsageError: There is a single rank, or its device waits for collectives, which the host does not see.
+        """
+        if self.late is None:
+            return
+        option = f"--capture-when '{self.late.text}'"
+        if world_size < 2:
+            raise UsageError(f"{option}: a single rank is waited for by no other")
+        if device != "cpu":
+            raise UsageError(
+                f"{option}: on {device} the device waits for collectives and not the host, so that nobody knows in "
+                "the run who is late; ranks that wait see 'step > 1.5x median'"
+            )
+
 
 def parse_condition(text: str) -> Condition:
     """Parse one condition.
@@ -64,13 +100,10 @@ def parse_condition(text: str) -> Condition:
     plain = text.strip()
     for kind, form in _FORMS.items():
         if match := form.fullmatch(plain):
-            return _checked(Condition(plain, kind, float(match[1]) / (100 if kind == "loader" else 1)))
-    if _RANK_LATE.fullmatch(plain):
-        raise UsageError(
-            f"--capture-when '{text}': a rank does not know while it runs who is late; the ranks that wait for it see "
-            "'step > 1.5x median'"
-        )
-    raise UsageError(f"--capture-when '{text}': write 'step > 1.5x median', 'loader wait > 30 %' or every=10000")
+            return _checked(Condition(plain, kind, float(match[1]) / (100 if kind in _SHARES else 1)))
+    raise UsageError(
+        f"--capture-when '{text}': write 'step > 1.5x median', 'loader wait > 30 %', 'rank late > 20 %' or every=10000"
+    )
 
 
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
@@ -91,7 +124,7 @@ def _checked(condition: Condition) -> Condition:
     option = f"--capture-when '{condition.text}'"
     if condition.kind == "step" and condition.limit <= 1:
         raise UsageError(f"{option}: half of all steps are longer than the median: the factor must be larger than 1")
-    if condition.kind == "loader" and not 0 < condition.limit < 1:
+    if condition.kind in _SHARES and not 0 < condition.limit < 1:
         raise UsageError(f"{option}: must be more than 0 % and less than 100 %")
     if condition.kind == "every" and condition.limit < SHORTEST_PERIOD:
         raise UsageError(f"{option}: must be at least every={SHORTEST_PERIOD}")

@@ -200,7 +200,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.capture_rules, self.monitor_limit
+        _ = self.hang_after_s, self.monitor_limit
+        self.capture_rules.require_monitor(self.monitor)
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")

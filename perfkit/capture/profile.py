@@ -82,7 +82,8 @@ def profile(
         monitor: Also write a record of every step of the whole run, as `perfkit.monitor` does.
         monitor_bytes: With `monitor`: size of each rank's file beyond which older steps are summed up, `64MiB`.
         capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
-            `loader wait > 30 %`, `every=10000`. `perfkit capture FOLDER` asks for coming steps at any time.
+            `loader wait > 30 %`, `rank late > 20 %` (with `monitor`), `every=10000`. `perfkit capture FOLDER` asks for
+            coming steps at any time.
         captures: How many captures conditions may ask for.
         capture_bytes: Size of all captures beyond which conditions ask for no more.
 
@@ -187,7 +188,9 @@ class _Loop(Struct, frozen=True, kw_only=True):
 def _recorded(loop: _Loop) -> Iterator[Session]:
     _require_process_group()
     model_device = _find_device(loop.device, loop.model)
+    loop.rules.require_monitor(loop.monitor_limit is not None)
     ranks = ProcessRankGroup(model_device)
+    loop.rules.refuse_unseen_waits(ranks.world_size, model_device.type)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
     recorded = [name for name in loop.options.__struct_fields__ if getattr(loop.options, name)]
     config = dict(loop.config)

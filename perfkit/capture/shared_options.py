@@ -35,7 +35,7 @@ CaptureWhen = Annotated[
     tuple[str, ...],
     Meta(
         description="Also record the steps after one in which this begins to hold: 'step > 1.5x median', "
-        "'loader wait > 30 %' or every=10000; repeatable. See docs/capture.md."
+        "'loader wait > 30 %', 'rank late > 20 %' (with --monitor) or every=10000; repeatable. See docs/capture.md."
     ),
 ]
 Captures = Annotated[int, Meta(ge=0, description="Captures that --capture-when may make, at most.")]

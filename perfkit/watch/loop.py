@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console, Group
 from rich.live import Live
 
-from perfkit.watch.follow import RunFollower
+from perfkit.storage.step_log.follow import RunFollower
 from perfkit.watch.frame import SORTS, draw
 from perfkit.watch.keyboard import Wait, pressed_keys
 from perfkit.watch.trace_request import TraceRequest

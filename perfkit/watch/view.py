@@ -14,7 +14,7 @@ from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats
-from perfkit.watch.follow import Records, RunFollower
+from perfkit.storage.step_log.follow import Records, RunFollower
 
 RECENT: Final = 32
 """Steps of the recent figures."""

@@ -32,15 +32,17 @@ class RequestingRank:
     def __init__(self, folder: Path, world_size: int, rules: CaptureRules) -> None:
         self._folder = folder
         self._ranks = range(world_size)
-        self._triggers = [Trigger(condition) for condition in rules.conditions]
+        self._triggers = [Trigger(condition) for condition in rules.conditions if condition.kind != "late"]
         self._left = rules.captures
         self._most_bytes = rules.most_bytes
         self._due: Firing | None = None
         self._quiet_until = 0
+        self._step = 0
         self._asking: threading.Thread | None = None
 
     def step_ended(self, step: LightStep) -> None:
         """Note a step that was not recorded."""
+        self._step = step.step
         for trigger in self._triggers:
             firing = trigger.step_ended(step.step, step.step_ns, step.load_ns)
             if firing is not None and self._due is None and self._left > 0:
@@ -53,6 +55,13 @@ class RequestingRank:
             self._quiet_until = step.step + SHORTEST_PERIOD
             self._asking = threading.Thread(target=self._ask, args=(due, step.step), name="perfkit-asks", daemon=True)
             self._asking.start()
+
+    def offer(self, firing: Firing) -> bool:
+        """Ask, once the step in progress has ended, for what another thread has seen; returns whether that may be."""
+        if self._due is not None or self._left <= 0 or self._step < self._quiet_until:
+            return False
+        self._due = firing
+        return True
 
     def note(self, request: Request) -> None:
         """Note what any rank asks for."""

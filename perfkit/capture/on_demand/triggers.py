@@ -1,6 +1,6 @@
 """Finds the steps at which a condition of `--capture-when` begins to hold.
 
-A condition fires when it begins to hold, and again only after it has not held for `_CALM_STEPS` steps. What it asks for
+A condition fires when it begins to hold, and again only after it has not held for `CALM_STEPS` steps. What it asks for
 are coming steps, not the one that fired it. A stall that comes every N steps is caught nevertheless: three stalls at
 equal distances tell when the next one is due. It fires at each of them until it has been asked for.
 """
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from perfkit.capture.conditions import Condition
 
-_CALM_STEPS: Final = 10
+CALM_STEPS: Final = 10
 _REMEMBERED: Final = 64
 _NEEDED: Final = 20
 """Steps before a median is known."""
@@ -80,7 +80,7 @@ class Trigger:
         self._loads_ns: deque[tuple[int, int]] = deque(maxlen=_LOADER_STEPS)
         self._usual_ns = 0.0
         self._seen = 0
-        self._calm = _CALM_STEPS
+        self._calm = CALM_STEPS
         self._periods = Periods()
 
     def step_ended(self, step: int, step_ns: int, load_ns: int | None) -> Firing | None:
@@ -95,7 +95,7 @@ class Trigger:
         if reason is None:
             self._calm += 1
             return None
-        began, self._calm = self._calm >= _CALM_STEPS, 0
+        began, self._calm = self._calm >= CALM_STEPS, 0
         if self.condition.kind != "step":
             return Firing(self.condition, reason) if began else None
         return self._fire(step, step_ns, reason, began=began)

@@ -82,6 +82,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         _ = self.hang_after_s, self.capture_rules, self.monitor_limit
+        self.capture_rules.require_monitor(self.monitor)
         self._refuse_unknown_waits()
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)

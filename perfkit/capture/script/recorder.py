@@ -20,12 +20,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from perfkit.capture.conditions import CaptureRules
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, create_run
@@ -57,7 +59,7 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import explain_no_steps
-from perfkit.errors import RunError
+from perfkit.errors import RunError, UsageError
 from perfkit.schema.manifest import StepKind
 
 TIMED_AFTER: Final = 100
@@ -273,7 +275,7 @@ class ScriptRecorder:
         folder = session.folder
         self._monitor.open(session, folder, ranks.world_size, device)
         paused_ns = self._monitor.paused_ns
-        captures = CaptureAgent(session, topology, self._schedule, self._config.capture_rules, paused_ns)
+        captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
@@ -299,6 +301,17 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
+
+    def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
+        """Return the conditions of captures; what a script's ranks and device rule out is told once, and left out."""
+        rules = self._config.capture_rules
+        try:
+            rules.refuse_unseen_waits(ranks.world_size, topology.device)
+        except UsageError as error:
+            if ranks.rank == 0:
+                print_warning(one_line(error))
+            return msgspec.structs.replace(rules, conditions=tuple(c for c in rules.conditions if c != rules.late))
+        return rules
 
     def _describe_run(self) -> RunDescription:
         config: dict[str, Any] = {"script": self._script, "arguments": self._arguments}

@@ -108,6 +108,7 @@ def _check_start(job: Job, ranks: ProcessRankGroup, device: torch.device) -> Non
         UsageError: The message names the option.
     """
     job.check_world(ranks.world_size)
+    job.run.capture_rules.refuse_unseen_waits(ranks.world_size, device.type)
     replicas = job.run.layout(ranks.world_size).replicas
     for problem in STRATEGIES.load(job.run.dp).find_start_problems(job.run, replicas, device.type):
         raise UsageError(problem)

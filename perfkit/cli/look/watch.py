@@ -53,7 +53,7 @@ def watch(
         raise UsageError("the live view needs a terminal: --once prints one frame")
     from rich.console import Console
 
-    from perfkit.watch.follow import latest_run
+    from perfkit.storage.step_log.follow import latest_run
     from perfkit.watch.loop import Watch
 
     console = Console(highlight=False, markup=False, emoji=False)

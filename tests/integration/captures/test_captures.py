@@ -104,6 +104,51 @@ def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) 
     assert kinds.count("warmup") == 1 + 2 * 4  # the schedule's own, and four steps of each capture
 
 
+def test_a_rank_that_becomes_late_is_captured_and_one_that_does_not_is_left_alone(tmp_path: Path) -> None:
+    def begin(name: str, *arguments: str) -> subprocess.Popen[str]:
+        rules = ["--capture-when", "rank late > 20 %", "--monitor", "--trace-dir", str(tmp_path), "--name", name]
+        told = ["--until", str(tmp_path / "stop"), "--sleep", "0.05", *arguments]
+        return start([*PYTHON, "run", UNTIL_TOLD, "-n", "2", *rules, "--no-report", "--", *told])
+
+    jobs = [begin("late", "--late-from", "60"), begin("healthy")]
+    deadline = time.monotonic() + LIMIT_S
+    while not (tmp_path / "late" / "capture-1").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (tmp_path / "stop").touch()
+    ends = [job.communicate(timeout=LIMIT_S)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], ends
+    record = record_of(tmp_path / "late" / "capture-1")
+    assert record.condition == "rank late > 20 %"
+    assert record.reason is not None
+    assert record.reason.startswith("rank 1 late by ")
+    assert 60 < record.first_step < 60 + 2 * 32 + 200
+    (run,) = perfkit.analyze(tmp_path / "late" / "capture-1", cache=False).runs
+    assert run.cross_rank is not None
+    assert [one.rank for one in run.cross_rank.stragglers] == [1]
+    assert len(list((tmp_path / "late").glob("capture-*"))) == 1
+    assert not list((tmp_path / "healthy").glob("*capture*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["-n", "2"], "needs --monitor"),
+        (["--monitor"], "a single rank is waited for by no other"),
+    ],
+)
+def test_where_nobody_can_be_seen_to_be_late_the_condition_is_refused(
+    options: list[str], why: str, tmp_path: Path
+) -> None:
+    rules = ["--capture-when", "rank late > 20 %", "--trace-dir", str(tmp_path)]
+    done = run_command("run", *TINY["gpt"], "--no-profile", *options, *rules)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+    done = execute([*PYTHON, "run", UNTIL_TOLD, *options, *rules, "--", "--steps", "3"])
+    assert why in done.stderr
+    assert done.returncode == (0 if "--monitor" in options else 2)  # of a script it is only known once it trains
+
+
 def test_captures_change_nothing(tmp_path: Path) -> None:
     arguments = ["--steps", "900", "--exit-code", "3"]
     plain = execute([sys.executable, UNTIL_TOLD, *arguments])

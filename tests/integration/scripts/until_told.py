@@ -14,6 +14,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", type=Path)
     parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--sleep", type=float, default=0.005)
+    parser.add_argument("--late-from", type=int, help="rank 1 takes 150 ms longer from this step on")
     parser.add_argument("--exit-code", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -23,11 +25,13 @@ def main() -> int:
         dist.init_process_group("gloo")
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(args.steps):
+    for step in range(args.steps):
+        if args.late_from is not None and step >= args.late_from and dist.get_rank() == 1:
+            time.sleep(0.15)
         optimizer.zero_grad()
         model(torch.randn(32, 64)).square().mean().backward()
         optimizer.step()
-        time.sleep(0.005)
+        time.sleep(args.sleep)
         told = torch.tensor(float(args.until is not None and args.until.exists()))
         if args.until is not None:
             dist.all_reduce(told)

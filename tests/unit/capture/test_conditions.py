@@ -15,6 +15,7 @@ from perfkit.errors import UsageError
         (" step>2 x median ", Condition("step>2 x median", "step", 2)),
         ("loader wait > 30 %", Condition("loader wait > 30 %", "loader", 0.3)),
         ("loader wait>7.5%", Condition("loader wait>7.5%", "loader", 0.075)),
+        ("rank late > 20 %", Condition("rank late > 20 %", "late", 0.2)),
         ("every=10000", Condition("every=10000", "every", 10_000)),
         ("every = 100", Condition("every = 100", "every", 100)),
     ],
@@ -37,7 +38,8 @@ def test_conditions(text: str, condition: Condition) -> None:
         ("every=99", "at least every=100"),
         ("every=1e3", "write"),
         ("every=" + "9" * 400, "write"),
-        ("rank late > 20 %", "does not know while it runs who is late"),
+        ("rank late > 0 %", "more than 0 %"),
+        ("rank late by 20 %", "'rank late > 20 %'"),
     ],
 )
 def test_what_is_refused(text: str, why: str) -> None:
@@ -62,3 +64,17 @@ def test_the_options_of_runs_are_checked_before_they_start() -> None:
     with pytest.raises(UsageError, match="needs --monitor"):
         ScriptConfig(capture_when=("loader wait > 30 %",))
     assert ScriptConfig(capture_when=("loader wait > 30 %",), monitor=True).capture_rules.captures == 5
+
+
+def test_late_ranks_are_only_known_where_their_waits_are_logged() -> None:
+    with pytest.raises(UsageError, match="needs --monitor"):
+        ScriptConfig(capture_when=("rank late > 20 %",))
+    with pytest.raises(UsageError, match="needs --monitor"):
+        RunConfig(capture_when=("rank late > 20 %",))
+    rules = ScriptConfig(capture_when=("rank late > 20 %",), monitor=True).capture_rules
+    rules.refuse_unseen_waits(2, "cpu")
+    with pytest.raises(UsageError, match="single rank"):
+        rules.refuse_unseen_waits(1, "cpu")
+    with pytest.raises(UsageError, match="on cuda:0 the device waits"):
+        rules.refuse_unseen_waits(2, "cuda:0")
+    ScriptConfig(capture_when=("every=100",)).capture_rules.refuse_unseen_waits(1, "cuda")

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from perfkit.schema.manifest import MANIFEST_VERSION
+from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.roll_up import roll_up
-from perfkit.watch.follow import RunFollower
 from perfkit.watch.frame import SORTS, draw, sparkline
 from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view
@@ -130,7 +130,7 @@ def test_a_log_that_is_rolled_up_meanwhile_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_of_a_long_log_only_the_newest_steps_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.watch.follow._LONGEST", 64)
+    monkeypatch.setattr("perfkit.storage.step_log.follow._LONGEST", 64)
     write_run(tmp_path, own_times(2, 500))
     run = RunFollower(tmp_path)
     run.read()

@@ -80,7 +80,7 @@ def _late_in_stretches(course: Course, excess: Values, row: int, levels: Levels)
     late = [
         (start, end)
         for start, end in pairwise(ends)
-        if _is_late(excess[start:end].astype(np.float64), LEAST_LAG * course.step_ns, chances, len(excess))
+        if is_late(excess[start:end].astype(np.float64), LEAST_LAG * course.step_ns, chances, len(excess))
     ]
     if not late:
         return None
@@ -94,8 +94,8 @@ def _late_in_stretches(course: Course, excess: Values, row: int, levels: Levels)
     )
 
 
-def _is_late(excess: Floats, least: float, chances: int, count: int) -> bool:
-    """Return whether the median is at least `least`, and positive beyond chance.
+def is_late(excess: Floats, least: float, chances: int, count: int) -> bool:
+    """Return whether the median of a rank's excess is at least `least`, and positive beyond chance.
 
     Both Student's t-test of blocks of steps and the sign test of them say so: of skewed times the mean exceeds the
     median of others on every rank.

@@ -78,10 +78,12 @@ class RunFollower:
 
     Args:
         folder: The run's folder; logs may appear in it later.
+        longest: Records of a rank that are kept, at most; None: as many as memory allows.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, longest: int | None = None) -> None:
         self.folder = folder
+        self._longest = longest
         self.logs: dict[int, RankLog] = {}
         self.manifest: RunManifest | None = None
         self.problem: str | None = None
@@ -134,7 +136,7 @@ class RunFollower:
         except StoreError as error:
             self.problem = str(error)
             return
-        kept = min(_LONGEST, max(_SHORTEST, _MOST_KEPT // max(1, len(paths))))
+        kept = min(self._longest or _LONGEST, max(_SHORTEST, _MOST_KEPT // max(1, len(paths))))
         for rank, path in paths.items():
             if rank not in self.logs:
                 self.logs[rank] = RankLog(path, kept)

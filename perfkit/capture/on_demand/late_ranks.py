@@ -1,0 +1,118 @@
+"""Finds out while a run is in progress whether a rank is late, for the condition `rank late > 20 %`.
+
+A rank does not know how long the others wait for it, but what each of them waited is in the monitor's logs in the run's
+folder. They are read as `perfkit watch` reads them: what was appended, without a collective.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.per_run.monitor.align import align, rank_steps
+from perfkit.analysis.per_run.monitor.late import is_late
+from perfkit.analysis.per_run.monitor.table import StepTable, excess_ns, over_ranks, own_ns
+from perfkit.capture.conditions import Condition
+from perfkit.capture.on_demand.triggers import CALM_STEPS, Firing
+from perfkit.schema.monitor.columns import KIND_NUMBERS
+from perfkit.storage.step_log.follow import RunFollower
+
+STRETCH: Final = 32
+"""Plain steps of each of the two stretches in which a rank must be late: as many as `perfkit watch` shows."""
+KEPT: Final = 256
+"""Records of a rank that are kept: among them may be steps of captures."""
+
+
+class LateRank(NamedTuple):
+    """The rank that is late by most."""
+
+    rank: int
+    lag_ns: float
+    """Median excess of its own time over the median of the others, in the second stretch."""
+    step_ns: float
+    """Median step of that stretch, the longest over ranks."""
+    first_step: int
+    last_step: int
+    """Of the two stretches."""
+
+
+class LateRanks:
+    """The condition `rank late > 20 %` of a run; one rank looks for all.
+
+    Args:
+        run: The logs of all ranks.
+        condition: The condition, of the kind `late`.
+    """
+
+    def __init__(self, run: RunFollower, condition: Condition) -> None:
+        self._run = run
+        self._condition = condition
+        self._is_asked = False
+        self._calm_since: int | None = None
+
+    def look(self) -> Firing | None:
+        """Read what was logged since the last time; returns that the condition holds, until `asked` is called.
+
+        After that it has to stop holding for some steps before it is returned again.
+        """
+        if not self._run.read():
+            return None
+        logs = {rank: rank_steps(log.records, log.device) for rank, log in self._run.logs.items() if len(log.records)}
+        table = align(logs)
+        if table is None:
+            return None
+        late = find_late_rank(table, self._condition.limit)
+        if late is None:
+            self._note_calm(int(table.first[-1]))
+            return None
+        self._calm_since = None
+        return None if self._is_asked else Firing(self._condition, _reason(late))
+
+    def asked(self) -> None:
+        """Note that a capture has been asked for."""
+        self._is_asked = True
+
+    def _note_calm(self, step: int) -> None:
+        if self._calm_since is None:
+            self._calm_since = step
+        elif step - self._calm_since >= CALM_STEPS:
+            self._is_asked = False
+
+
+def find_late_rank(table: StepTable, limit: float) -> LateRank | None:
+    """Return the rank that is late by most in both of the last two stretches of plain steps; None without one.
+
+    In each, its median excess is more than the limit, and positive beyond chance (metrics.md section 26).
+
+    Args:
+        table: Newest steps of all ranks.
+        limit: Share of the median step of the second stretch.
+    """
+    recent = _plain(table)
+    if len(recent.first) < 2 * STRETCH or (own := own_ns(recent)) is None:
+        return None
+    excess = excess_ns(own)
+    step_ns = float(np.median(over_ranks(recent.wall_ns)[STRETCH:]))
+    lag_ns = np.median(excess[:, STRETCH:], axis=1)
+    for row in np.argsort(-lag_ns, kind="stable"):
+        least = limit * step_ns
+        if not lag_ns[row] > least:
+            break
+        halves = (excess[row, :STRETCH], excess[row, STRETCH:])
+        if all(is_late(half.astype(np.float64), least, len(recent.ranks), STRETCH) for half in halves):
+            last = int(recent.first[-1])
+            return LateRank(recent.ranks[row], float(lag_ns[row]), step_ns, int(recent.first[0]), last)
+    return None
+
+
+def _plain(table: StepTable) -> StepTable:
+    """Return the last steps that are plain on all ranks, and that all have logged."""
+    kinds = table.columns["kind"]
+    is_plain = (kinds == KIND_NUMBERS["plain"]).all(axis=0) & (table.counts == 1)
+    return table.between(np.flatnonzero(is_plain)[-2 * STRETCH :])
+
+
+def _reason(late: LateRank) -> str:
+    share = f"{late.lag_ns / late.step_ns:.0%}"
+    return (
+        f"rank {late.rank} late by {share} of steps {late.first_step} to {late.last_step}, {late.lag_ns / 1e6:.3g} ms"
+    )
