@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -234,14 +235,22 @@ def analyze(
     else:
         write_files(drawn, pages, top)
         write_files(report, [file for file in files if file not in pages], top)
+    _send_to_trackers(report, trackers)
+    _print_written(files)
+    if html:
+        _write_page(drawn, paths, top)
+
+
+def _send_to_trackers(report: Report, trackers: Sequence[tuple[str, str]]) -> None:
     for tracker, address in trackers:
         for place in send(report, tracker, address):
             write_stderr(f"perfkit: {tracker}: {place}")
+
+
+def _print_written(files: Sequence[tuple[Path, Reporter]]) -> None:
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
-    if html:
-        _write_page(drawn, paths, top)
 
 
 def _write_sections(report: Report, names: list[str], top: int) -> None:
