@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.cli.completion import among
 from perfkit.cli.output import STDOUT, format_check, format_on_stdout, standard_output, write_files
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
@@ -295,8 +296,7 @@ def _check_page(page: Path) -> None:
 
 def _launched() -> str | None:
     """Return `mpi` if `mpiexec` started several of these processes, which otherwise would all do the same work."""
-    sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
-    return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
+    return "mpi" if is_among_mpi_ranks(os.environ) else None
 
 
 def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:
