@@ -15,7 +15,8 @@ from torch import nn
 
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.distributed.device_in_use import device_in_use
-from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
+from perfkit.capture.distributed.known_launchers import find_launcher
+from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure

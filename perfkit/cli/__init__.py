@@ -187,8 +187,9 @@ def _fail_unexpectedly(error: Exception, call: Call) -> int:
 
 def _repeats_another_process() -> bool:
     """Return whether `-n` or a launcher started this process beside one that gives the same warnings."""
-    ranks = ("RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
-    return "PERFKIT_RENDEZVOUS" in os.environ or any(os.environ.get(name, "0") != "0" for name in ranks)
+    from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, is_rank_above_0
+
+    return RENDEZVOUS_VARIABLE in os.environ or is_rank_above_0(os.environ)
 
 
 def _invoke(call: Call) -> int:

@@ -2,12 +2,14 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from msgspec.structs import replace
 
+from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.cli.completion import among
 from perfkit.cli.output import STDOUT, format_check, format_on_stdout, standard_output, write_files
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
@@ -234,14 +236,22 @@ def analyze(
     else:
         write_files(drawn, pages, top)
         write_files(report, [file for file in files if file not in pages], top)
+    _send_to_trackers(report, trackers)
+    _print_written(files)
+    if html:
+        _write_page(drawn, paths, top)
+
+
+def _send_to_trackers(report: Report, trackers: Sequence[tuple[str, str]]) -> None:
     for tracker, address in trackers:
         for place in send(report, tracker, address):
             write_stderr(f"perfkit: {tracker}: {place}")
+
+
+def _print_written(files: Sequence[tuple[Path, Reporter]]) -> None:
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
-    if html:
-        _write_page(drawn, paths, top)
 
 
 def _write_sections(report: Report, names: list[str], top: int) -> None:
@@ -286,8 +296,7 @@ def _check_page(page: Path) -> None:
 
 def _launched() -> str | None:
     """Return `mpi` if `mpiexec` started several of these processes, which otherwise would all do the same work."""
-    sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
-    return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
+    return "mpi" if is_among_mpi_ranks(os.environ) else None
 
 
 def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:

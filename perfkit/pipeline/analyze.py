@@ -116,24 +116,13 @@ def analyze(
     logs = load_comm_logs(log_files) if log_files else None
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
-    executor_options = ExecutorOptions(workers, scheduler)
-    check(executor, executor_options)
-    with ExitStack() as stack:
-        if executor == "mpi":
-            # Before anything that can fail on one rank alone, because the other ranks wait in it.
-            executor = stack.enter_context(open_executor("mpi", executor_options))
-        locations = find_runs(given)
-        options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
-        tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
-        outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
-    if cache and any(outcome.fresh for outcome in outcomes):
-        results.prune()
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
+    locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
     by_location = [_runs(location, outcome_iterator, rank, devices) for location in locations]
-    runs = [run for of_location in by_location for run in of_location]
-    runs = with_monitor(runs)
+    runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = [run for run in runs if run.ranks or run.state or run.monitor or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
         raise TraceError(_no_data_message(runs))
@@ -156,6 +145,28 @@ def analyze(
         multi_run=multi_run,
         insights=insights.insights,
     )
+
+
+def _read(
+    given: Sequence[Path],
+    options: Options,
+    cache: bool,
+    executor: str | Executor | None,
+    executor_options: ExecutorOptions,
+    progress: Progress | None,
+) -> tuple[list[RunLocation], list[TraceResult]]:
+    """Return the folders of runs under paths, and the summary of each of their traces in the same order."""
+    check(executor, executor_options)
+    with ExitStack() as stack:
+        if executor == "mpi":
+            # Before anything that can fail on one rank alone, because the other ranks wait in it.
+            executor = stack.enter_context(open_executor("mpi", executor_options))
+        locations = find_runs(given)
+        tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
+        outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
+    if cache and any(outcome.fresh for outcome in outcomes):
+        results.prune()
+    return locations, outcomes
 
 
 def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import detect_rank, find_launcher
+from perfkit.capture.distributed.known_launchers import find_launcher
+from perfkit.capture.distributed.launcher_env import detect_rank
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.util.extras import install_extra
 

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, Launcher, RankInfo
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, Launcher
+from perfkit.capture.distributed.launcher_env import RankInfo
 
 _LAUNCH_VARIABLES: Final = {"openmpi": "PMIX_NAMESPACE", "pals": "PALS_APID"}
 """Variable with an identifier of the launch that is the same on all hosts; Hydra has none."""

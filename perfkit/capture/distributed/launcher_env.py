@@ -1,26 +1,29 @@
 """Detects this process's rank: the launcher's environment variables -> RankInfo. Pure, without torch or MPI.
 
-The first row of `LAUNCHERS` with a marker in the environment wins. Two pitfalls: inside a Slurm batch job every process
-inherits `SLURM_PROCID=0`, so Slurm counts only in a step (`SLURM_STEP_ID`) whose processes were not started by an MPI
-launcher; and under Aurora's PALS with PMIx the environment has only the rank, so that MPI must be asked for the size.
+The first row of `known_launchers.LAUNCHERS` with a marker in the environment wins. Two pitfalls: inside a Slurm batch
+job every process inherits `SLURM_PROCID=0`, so Slurm counts only in a step (`SLURM_STEP_ID`) whose processes were not
+started by an MPI launcher; and under Aurora's PALS with PMIx the environment has only the rank, so that MPI must be
+asked for the size.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from perfkit.capture.distributed.known_launchers import (
+    LAUNCHERS,
+    Environment,
+    Launcher,
+    find_launcher,
+    is_present,
+    is_set,
+)
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.util.extras import install_extra
 
-RENDEZVOUS_VARIABLE: Final = "PERFKIT_RENDEZVOUS"
-"""Path of the file through which the ranks that `perfkit run -n` starts find each other."""
-
 FAILURE_GRACE_S: Final = 2.0
 """How long a rank waits before it exits because of another rank's error, so that the error is reported first."""
-
-Environment = Mapping[str, str]
 
 
 class RankInfo(Struct, frozen=True, kw_only=True):
@@ -38,92 +41,6 @@ class RankInfo(Struct, frozen=True, kw_only=True):
     def single_host(self) -> bool:
         """Whether all ranks are on one host."""
         return self.local_world_size == self.world_size
-
-
-class Launcher(Struct, frozen=True, kw_only=True):
-    """The environment variables of a launcher; of several names for one value, the first that is set is used."""
-
-    name: str
-    markers: tuple[str, ...]
-    """Any of them indicates this launcher."""
-    unless: tuple[str, ...] = ()
-    """Any of them rules this launcher out."""
-    rank: tuple[str, ...]
-    size: tuple[str, ...]
-    local_rank: tuple[str, ...]
-    local_size: tuple[str, ...]
-    node: tuple[str, ...] = ()
-    mpi: bool = False
-    """Whether its processes are MPI ranks, so that mpi4py can be asked."""
-
-
-LAUNCHERS: Final = (
-    Launcher(
-        name="perfkit",
-        markers=(RENDEZVOUS_VARIABLE,),
-        rank=("RANK",),
-        size=("WORLD_SIZE",),
-        local_rank=("LOCAL_RANK",),
-        local_size=("LOCAL_WORLD_SIZE",),
-    ),
-    Launcher(
-        name="torchrun",
-        markers=("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
-        rank=("RANK",),
-        size=("WORLD_SIZE",),
-        local_rank=("LOCAL_RANK",),
-        local_size=("LOCAL_WORLD_SIZE",),
-        node=("GROUP_RANK",),
-    ),
-    Launcher(
-        name="openmpi",
-        markers=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        rank=("OMPI_COMM_WORLD_RANK",),
-        size=("OMPI_COMM_WORLD_SIZE",),
-        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
-        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
-        mpi=True,
-    ),
-    Launcher(
-        name="pals",
-        markers=("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_APID", "PMI_LOCAL_RANK"),
-        unless=("SLURM_STEP_ID",),
-        rank=("PALS_RANKID", "PMI_RANK", "PMIX_RANK"),
-        size=("PALS_SIZE", "PMI_SIZE"),
-        local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
-        local_size=("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
-        node=("PALS_NODEID",),
-        mpi=True,
-    ),
-    Launcher(
-        name="hydra",
-        markers=("MPI_LOCALRANKID",),
-        rank=("PMI_RANK",),
-        size=("PMI_SIZE",),
-        local_rank=("MPI_LOCALRANKID",),
-        local_size=("MPI_LOCALNRANKS",),
-        mpi=True,
-    ),
-    Launcher(
-        name="hydra",
-        markers=("PMI_RANK", "PMI_SIZE"),
-        unless=("SLURM_STEP_ID",),
-        rank=("PMI_RANK",),
-        size=("PMI_SIZE",),
-        local_rank=("MPI_LOCALRANKID",),
-        local_size=("MPI_LOCALNRANKS",),
-        mpi=True,
-    ),
-    Launcher(
-        name="slurm",
-        markers=("SLURM_STEP_ID",),
-        rank=("SLURM_PROCID",),
-        size=("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"),
-        local_rank=("SLURM_LOCALID",),
-        local_size=("SLURM_STEP_TASKS_PER_NODE",),
-        node=("SLURM_NODEID",),
-    ),
-)
 
 
 class MpiView(NamedTuple):
@@ -157,34 +74,18 @@ def detect_rank(environment: Environment, mpi: MpiView | None = None) -> RankInf
     return info
 
 
-def find_launcher(environment: Environment) -> Launcher | None:
-    """Return the row of LAUNCHERS that started this process; None if it was started alone."""
-    for launcher in LAUNCHERS:
-        if _present(launcher, environment):
-            return launcher
-    return None
-
-
 def needs_mpi(environment: Environment) -> bool:
     """Return whether MPI should be asked: the launcher is an MPI launcher, or srun with PMI or PMIx."""
     launcher = find_launcher(environment)
     if launcher is None:
         return False
-    srun_with_mpi = launcher.name == "slurm" and _set(environment, ("PMI_RANK", "PMIX_RANK"))
+    srun_with_mpi = launcher.name == "slurm" and is_set(environment, ("PMI_RANK", "PMIX_RANK"))
     return launcher.mpi or srun_with_mpi
 
 
-def _set(environment: Environment, names: tuple[str, ...]) -> bool:
-    return any(environment.get(name) for name in names)
-
-
-def _present(launcher: Launcher, environment: Environment) -> bool:
-    return _set(environment, launcher.markers) and not _set(environment, launcher.unless)
-
-
 def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> RankInfo:
-    node = _number(environment, launcher.node) if _set(environment, launcher.node) else None
-    if mpi is not None and not _set(environment, launcher.size):
+    node = _number(environment, launcher.node) if is_set(environment, launcher.node) else None
+    if mpi is not None and not is_set(environment, launcher.size):
         size = mpi.size
     else:
         size = _required(launcher, environment, launcher.size)
@@ -203,7 +104,7 @@ def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> 
 
 
 def _required(launcher: Launcher, environment: Environment, names: tuple[str, ...]) -> int:
-    if not _set(environment, names):
+    if not is_set(environment, names):
         hint = ""
         if names == launcher.size and launcher.mpi:
             hint = f", or install mpi4py, which gets it from MPI ({install_extra('mpi')})"
@@ -269,9 +170,9 @@ def _check_outer_launchers(launcher: Launcher, environment: Environment, info: R
     if environment.get("TORCHELASTIC_RUN_ID") or launcher.name == "perfkit":
         return
     for other in LAUNCHERS:
-        if other.name == launcher.name or not _present(other, environment):
+        if other.name == launcher.name or not is_present(other, environment):
             continue
-        if not (_set(environment, other.rank) and _set(environment, other.size)):
+        if not (is_set(environment, other.rank) and is_set(environment, other.size)):
             continue
         place = _number(environment, other.rank), _number(environment, other.size)
         stale_slurm = other.name == "slurm"  # hydra starts its daemons with srun

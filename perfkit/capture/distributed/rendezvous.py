@@ -32,7 +32,8 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from perfkit.capture.distributed.host_address import own_address
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, MpiView, RankInfo
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.capture.distributed.launcher_env import MpiView, RankInfo
 from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
 from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect_rank, find_launcher
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
+from perfkit.capture.distributed.launcher_env import detect_rank
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError

@@ -15,8 +15,9 @@ from typing import Final, Protocol, TypeVar
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
+from perfkit.capture.distributed.known_launchers import Launcher, find_launcher
 from perfkit.capture.distributed.launch_id import launch_id
-from perfkit.capture.distributed.launcher_env import Launcher, RankInfo, find_launcher
+from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.messages import print_warning
 from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
 from perfkit.capture.script.rank_marks import mark_joined

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.capture.distributed.host_address import own_address
+from perfkit.capture.distributed.known_launchers import find_launcher
 from perfkit.capture.distributed.launch_id import launch_id
-from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
+from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.messages import print_warning
 from perfkit.errors import LaunchEnvironmentError
 

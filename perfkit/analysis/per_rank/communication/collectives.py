@@ -30,7 +30,7 @@ from perfkit.analysis.per_rank.pipeline_peers import find_peers
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.schema.trace_header import PerfkitHeader
+from perfkit.schema.trace_header import PerfkitHeader, RecordedCollective
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, Header
 from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest, uncovered_from
 
@@ -238,20 +238,13 @@ def _host_collectives(
 
     step = np.searchsorted(steps.bounds, start[inside], side="right") - 1
     messages = (own.pipeline.messages if own.pipeline else None) or []
-
-    def describe(operator: int, record: int, args: int, site: int, peer: int) -> CollectiveKey:
-        if record >= 0:
-            kind = from_record(operator_name(operator), recorded[record])
-        else:
-            kind = from_shapes(operator_name(operator), events.collective_args.args[args] if args >= 0 else None)
-        kind = _complete(kind, dimensions, None, site)
-        return kind._replace(peer=peer) if peer >= 0 else kind
-
-    kinds, kind = intern_descriptions(
-        describe,
+    kinds, kind = _host_kinds(
+        events,
+        recorded,
+        dimensions,
         asked[inside],
         record.record_index[inside],
-        np.where(record.record_index >= 0, -1, events.collective_args.args_index(rows))[inside],
+        events.collective_args.args_index(rows)[inside],
         find_issuing_sites(events, issues)[inside],
         find_peers(operator[inside], step, messages),
     )
@@ -271,6 +264,40 @@ def _host_collectives(
     )
     unmatched = asked[inside][record.record_index[inside] < 0] if recorded else operator[:0]
     return collectives, [operator_name(one) for one in unmatched.tolist()]
+
+
+def _host_kinds(
+    events: Events,
+    recorded: list[RecordedCollective],
+    dimensions: Dimensions,
+    operator: Ints,
+    record: Ints,
+    args: Ints,
+    site: Ints,
+    peer: Ints,
+) -> tuple[list[CollectiveKey], Ints]:
+    """Return the distinct kinds of collectives on the host, and which one each is.
+
+    Args:
+        events: Of the trace.
+        recorded: By torch's flight recorder.
+        dimensions: Of the rank's groups.
+        operator: What the program has asked for, of each collective.
+        record: Index into `recorded`, or -1.
+        args: Index into the arguments that events have, or -1; they count where there is no record.
+        site: What has issued it.
+        peer: Rank at the other end of a message, or -1.
+    """
+
+    def describe(operator: int, record: int, args: int, site: int, peer: int) -> CollectiveKey:
+        if record >= 0:
+            kind = from_record(operator_name(operator), recorded[record])
+        else:
+            kind = from_shapes(operator_name(operator), events.collective_args.args[args] if args >= 0 else None)
+        kind = _complete(kind, dimensions, None, site)
+        return kind._replace(peer=peer) if peer >= 0 else kind
+
+    return intern_descriptions(describe, operator, record, np.where(record >= 0, -1, args), site, peer)
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------

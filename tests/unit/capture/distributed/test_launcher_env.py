@@ -2,14 +2,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from perfkit.capture.distributed.launcher_env import (
-    MpiView,
-    RankInfo,
-    detect_rank,
-    expand_tasks_per_node,
-    find_launcher,
-    needs_mpi,
-)
+from perfkit.capture.distributed.known_launchers import find_launcher, is_among_mpi_ranks, is_rank_above_0
+from perfkit.capture.distributed.launcher_env import MpiView, RankInfo, detect_rank, expand_tasks_per_node, needs_mpi
 from perfkit.errors import LaunchEnvironmentError
 
 TORCHRUN = {
@@ -146,3 +140,12 @@ def test_single_host() -> None:
     assert not detect_rank(SLURM).single_host
     assert RankInfo().single_host
     assert find_launcher({}) is None
+
+
+def test_what_is_known_without_reading_a_launcher_s_variables_as_numbers() -> None:
+    assert all(is_rank_above_0(one) for one in (TORCHRUN, HYDRA, OPENMPI, SLURM, PALS))
+    assert not is_rank_above_0({})
+    assert not is_rank_above_0({**HYDRA, "PMI_RANK": "0"})
+    assert all(is_among_mpi_ranks(one) for one in (HYDRA, OPENMPI, PALS))
+    assert not any(is_among_mpi_ranks(one) for one in ({}, TORCHRUN, SLURM, {**HYDRA, "PMI_SIZE": "1"}))
+    assert not is_among_mpi_ranks({"PMI_SIZE": "many"})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import launch, wait_for_ranks
 
