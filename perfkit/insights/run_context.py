@@ -146,3 +146,10 @@ def stragglers_of(run: RunReport) -> list[Straggler]:
     """Return the ranks that are late in more than one step; empty if mending them could save no time."""
     across = run.cross_rank
     return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
+
+
+def exposed_without_stragglers(context: RunContext, category: Category) -> float:
+    """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting (ns)."""
+    late = [row for row in stragglers_of(context.run) if row.category == category]
+    alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
+    return context.exposed_ns[category] - alone

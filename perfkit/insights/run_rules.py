@@ -8,6 +8,7 @@ from typing import Final
 
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.insights.collective_rules import BUFFERS, TINY
+from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.idle import IdlePart, change_of, describe, evidence, largest_cause, remedy, saving_ns
@@ -15,11 +16,11 @@ from perfkit.insights.loader_advice import advice_for_loading
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
+from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
-from perfkit.schema.common import UNNAMED, Category
+from perfkit.schema.common import UNNAMED
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 from perfkit.whatif.changes import NO_INPUT, free_transfers
 
@@ -174,15 +175,8 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     )
 
 
-def _exposed_without_straggler(context: RunContext, category: Category) -> float:
-    """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting."""
-    late = [row for row in stragglers_of(context.run) if row.category == category]
-    alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
-    return context.exposed_ns[category] - alone
-
-
 def _input(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _exposed_without_straggler(context, "data_loading")
+    exposed_ns = exposed_without_stragglers(context, "data_loading")
     loads = context.run.data_loading
     if context.share(exposed_ns) < MIN_SHARE or loads is None:
         return None
@@ -214,7 +208,7 @@ def _input(context: RunContext) -> InsightDraft | None:
 
 def _host(context: RunContext) -> InsightDraft | None:
     # The profiler runs on the host: the time it adds to a step is not idle time of the training.
-    exposed_ns = _exposed_without_straggler(context, "overhead") - _profiler_ns(context)
+    exposed_ns = exposed_without_stragglers(context, "overhead") - _profiler_ns(context)
     if context.share(exposed_ns) < _MIN_IDLE_SHARE:
         return None
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
@@ -266,27 +260,12 @@ def _on_gpu(context: RunContext) -> bool:
     return any(rank.device == "gpu" for rank in context.run.ranks)
 
 
-def _copies(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _exposed_without_straggler(context, "memcpy")
-    if context.share(exposed_ns) < MIN_SHARE:
-        return None
-    return InsightDraft(
-        f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)})",
-        {"exposed_share": context.share(exposed_ns), "memcpy_ns": exposed_ns},
-        "use --pin-memory"
-        if context.option("pin_memory") is False
-        else "copy ahead, asynchronously and from pinned memory",
-        exposed_ns,
-    )
-
-
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
 WAITING: Final = Rule("waiting", _waiting)
 TRANSFER: Final = Rule("transfer", _transfer)
 TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
-COPIES: Final = Rule("copies", _copies)
 RULES: Final = (
     OVERSUBSCRIBED,
     WAITING,

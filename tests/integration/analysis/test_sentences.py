@@ -81,3 +81,31 @@ def test_waiting_for_a_rank_in_one_step_does_not_say_that_none_is_late(tmp_path:
     one = insights(analyze([run]))["waiting"]
     assert one.sentence.endswith("waiting for other ranks (too few steps to tell which of them are late)")
     assert one.potential_saving_ns == pytest.approx(15 * 0.3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "advice"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "copies from the host", "copy ahead, asynchronously and from pinned"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies from the host's pinned memory", "copy the next batch on another"),
+        ("Memcpy DtoD (Device -> Device)", "copies within the device", "find what copies tensors on the device"),
+        ("Memcpy DtoH (Device -> Pageable)", "copies to the host", "read results back less often"),
+        ("Memcpy PtoP (Device -> Device)", "copies between devices", "keep tensors on the device that uses them"),
+        ("Memset (Device)", "fills of memory", "find what fills memory on the device"),
+    ],
+)
+def test_advice_on_copies_is_about_where_they_go(tmp_path: Path, kind: str, words: str, advice: str) -> None:
+    run = train(tmp_path, 1, 4, [compute, lambda one, _: one.copy(900, kind), finish])
+    one = insights(analyze([run]))["copies"]
+    assert one.sentence.endswith(f", most of it {words}")
+    assert one.recommendation.startswith(advice)
+
+
+def test_copies_of_which_none_is_most_get_no_advice_on_one_of_them(tmp_path: Path) -> None:
+    def both(one: Device, _step: int) -> None:
+        one.copy(500, "Memcpy HtoD (Pageable -> Device)")
+        one.copy(500, "Memcpy DtoD (Device -> Device)")
+
+    one = insights(analyze([train(tmp_path, 1, 4, [compute, both, finish])]))["copies"]
+    assert "most of it" not in one.sentence
+    assert "pinned" not in one.recommendation
