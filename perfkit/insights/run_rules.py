@@ -7,7 +7,7 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 from typing import Final
 
 from perfkit.analysis.per_run.loading_causes import main_cause
-from perfkit.insights.collective_rules import BUFFERS, TINY
+from perfkit.insights.collective_rules import BUFFERS, TINY, is_told, told_ns
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
@@ -29,6 +29,7 @@ MIN_SHARE: Final = 0.05
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
+_ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
 
 
 def _oversubscribed(context: RunContext) -> InsightDraft | None:
@@ -107,12 +108,13 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         one is None
         or spans_hosts(one)
         or one.transfer_ns <= _MAJORITY * one.exposed_ns
-        or context.share(one.transfer_ns) < MIN_SHARE
+        or context.share(one.transfer_ns - (told := told_ns(context, one.name))) < MIN_SHARE
     ):
         return None
+    rest_ns = one.transfer_ns - told
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(
-        (row for row in rows if row.dimension == one.name),
+        (row for row in rows if row.dimension == one.name and not is_told(context, row)),
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
@@ -121,14 +123,14 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         if most and most.bytes and most.transfer_ns
         else ""
     )
-    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": one.transfer_ns}
+    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": rest_ns}
     if most and most.busbw:
         evidence["busbw"] = most.busbw
     of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
-    share = whole_percent(one.transfer_ns / exposed_ns)
-    sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it data transfer{of}{what}"
+    share, other = whole_percent(rest_ns / exposed_ns), "other " if told else ""
+    sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it {other}data transfer{of}{what}"
     advice = reduce_transfer(context, one) or _COMPARE_BANDWIDTH
-    return InsightDraft(sentence, evidence, advice, one.transfer_ns, free_transfers(one.name))
+    return InsightDraft(sentence, evidence, advice, rest_ns, None if told else free_transfers(one.name))
 
 
 _COMPARE_BANDWIDTH: Final = (
@@ -161,18 +163,30 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     """Return the draft for communication that cannot be split, because ranks or matches are missing."""
     missing = context.run.world_size - len(context.run.ranks)
     lost = "1 rank has" if missing == 1 else f"{missing} ranks have"
-    why = f"{lost} no trace" if missing > 0 else "most of it has no counterpart on another rank"
+    why = f"{lost} no trace" if missing > 0 else _why_unsplit(context)
     most = _longest(context, "exposed_ns")
     # The bubble, and tensor parallelism across hosts, have rules of their own.
     if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
+        return None
+    rest_ns = exposed_ns - sum(told_ns(context, one.name) for one in context.dimensions())
+    if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
         return None
     advice = reduce_transfer(context, most) if most is not None else None
     return InsightDraft(
         f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         "analyse the traces of all ranks" if missing > 0 else advice or _COMPARE_BANDWIDTH,
-        exposed_ns,
+        max(0.0, rest_ns),
     )
+
+
+def _why_unsplit(context: RunContext) -> str:
+    """Return why waiting cannot be told from transfer although all ranks have a trace."""
+    rows = [row for rank in context.run.ranks for row in rank.collectives]
+    of_one = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
+    if of_one > _MAJORITY * sum(row.exposed_ns for row in rows):
+        return "most of it is in broadcasts and the like, in which not all ranks wait for all others"
+    return "most of it has no counterpart on another rank"
 
 
 def _input(context: RunContext) -> InsightDraft | None:

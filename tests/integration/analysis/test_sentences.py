@@ -9,7 +9,7 @@ from perfkit.pipeline.whatif import predict
 from perfkit.report.content.answer import run_answer
 from perfkit.report.views import whatif
 from perfkit.schema.report import Insight, Report
-from tests.support.traces.device_training import Device, Part, train
+from tests.support.traces.device_training import Device, Part, communicate, save, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -109,3 +109,57 @@ def test_copies_of_which_none_is_most_get_no_advice_on_one_of_them(tmp_path: Pat
     one = insights(analyze([train(tmp_path, 1, 4, [compute, both, finish])]))["copies"]
     assert "most of it" not in one.sentence
     assert "pinned" not in one.recommendation
+
+
+def broadcasting(folder: Path, broadcast_us: int, reduce_us: int) -> Path:
+    """Write the traces of DDP that broadcasts buffers in each forward."""
+    devices = [Device(rank, 2) for rank in range(2)]
+    for step in range(8):
+        begun = [one.now for one in devices]
+        communicate(devices, broadcast_us, "broadcast")
+        for one, begin in zip(devices, begun, strict=True):
+            one.trace.annotation("DistributedDataParallel.forward", begin, one.now - begin)
+            compute(one, step)
+        communicate(devices, reduce_us)
+        for one, begin in zip(devices, begun, strict=True):
+            finish(one, step)
+            one.trace.step(step + 3, begin, one.now - begin)
+            one.now += 5
+    return save(folder, devices)
+
+
+def test_broadcasts_of_buffers_are_told_and_promised_once(tmp_path: Path) -> None:
+    found = insights(analyze([broadcasting(tmp_path, 2000, 100)]))
+    assert "transfer" not in found
+    assert found["broadcast_buffers"].potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
+
+
+def test_other_communication_beside_broadcasts_is_told_without_them(tmp_path: Path) -> None:
+    found = insights(analyze([broadcasting(tmp_path, 2000, 1200)]))
+    one = found["transfer"]
+    assert one.sentence.endswith("most of it is in broadcasts and the like, in which not all ranks wait for all others")
+    assert one.potential_saving_ns == pytest.approx(1.2 * MS, rel=0.02)
+    assert found["broadcast_buffers"].potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
+
+
+def test_tiny_collectives_are_told_and_promised_once(tmp_path: Path) -> None:
+    def metrics(folder: Path, reduce_us: int) -> dict[str, Insight]:
+        devices = [Device(rank, 2) for rank in range(2)]
+        for step in range(6):
+            begun = [one.now for one in devices]
+            for one in devices:
+                compute(one, step)
+            communicate(devices, reduce_us)
+            for _ in range(20):
+                communicate(devices, 60, elements=4)
+            for one, begin in zip(devices, begun, strict=True):
+                finish(one, step)
+                one.trace.step(step + 3, begin, one.now - begin)
+                one.now += 5
+        return insights(analyze([save(folder, devices)]))
+
+    assert "transfer" not in metrics(tmp_path / "alone", 50)
+    both = metrics(tmp_path / "both", 1000)
+    assert both["tiny_collectives"].potential_saving_ns == pytest.approx(1.14 * MS, rel=0.02)
+    assert both["transfer"].potential_saving_ns == pytest.approx(1.06 * MS, rel=0.02)
+    assert "of it other data transfer, dominated by all_reduce of 4.00 MB" in both["transfer"].sentence
