@@ -163,3 +163,34 @@ def test_tiny_collectives_are_told_and_promised_once(tmp_path: Path) -> None:
     assert both["tiny_collectives"].potential_saving_ns == pytest.approx(1.14 * MS, rel=0.02)
     assert both["transfer"].potential_saving_ns == pytest.approx(1.06 * MS, rel=0.02)
     assert "of it other data transfer, dominated by all_reduce of 4.00 MB" in both["transfer"].sentence
+
+
+def test_a_straggler_is_no_skew_of_the_start(tmp_path: Path) -> None:
+    """The others wait for it in the first collective of each step, and in no other."""
+
+    def late_load(first_step: int) -> Part:
+        return lambda one, step: one.load(5_000 if one.rank == 1 and step < first_step else 50)
+
+    def codes(folder: Path, first_step: int) -> set[str]:
+        parts: list[Part | int] = [late_load(first_step), compute, 600, compute, 600, finish]
+        return {finding.code for finding in analyze([train(folder, 3, 8, parts)]).runs[0].findings}
+
+    always, once = codes(tmp_path / "always", 8), codes(tmp_path / "once", 1)
+    assert ("straggler" in always, "start_skew" in always) == (True, False)
+    assert "start_skew" in once
+
+
+def test_one_step_does_not_tell_a_straggler_from_skew(tmp_path: Path) -> None:
+    parts: list[Part | int] = [lambda one, _: one.load(5_000 if one.rank == 1 else 50), compute, 600, 600, 600, finish]
+    findings = analyze([train(tmp_path, 3, 1, parts)]).runs[0].findings
+    (message,) = [finding.message for finding in findings if finding.code == "start_skew"]
+    assert message.endswith("it may include the skew with which the ranks started recording")
+
+
+def test_launching_promises_all_pauses_up_to_its_bound(tmp_path: Path) -> None:
+    run = train(tmp_path, 1, 6, [lambda one, _: one.kernels("elementwise", 2, 200, "aten::add"), finish])
+    one = insights(analyze([run]))["host"]
+    assert "of it is launching" in one.sentence
+    assert one.predicted_for is None
+    assert one.potential_saving_ns is not None
+    assert one.potential_saving_ns > 1 * MS
