@@ -9,16 +9,25 @@ from typing import Final
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.insights.collective_rules import BUFFERS, TINY, is_told, told_ns
 from perfkit.insights.copy_rules import COPIES
-from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
+from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
-from perfkit.insights.idle import IdlePart, change_of, describe, evidence, largest_cause, remedy, saving_ns
-from perfkit.insights.loader_advice import advice_for_loading
+from perfkit.insights.idle import (
+    IdlePart,
+    change_of,
+    describe,
+    evidence,
+    fewer_launches,
+    largest_cause,
+    remedy,
+    saving_ns,
+)
+from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
-from perfkit.insights.waiting import cause_of_waiting, speed_up_input
+from perfkit.insights.waiting import cause_of_waiting
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import UNNAMED
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
@@ -203,18 +212,21 @@ def _input(context: RunContext) -> InsightDraft | None:
     evidence = {"exposed_share": context.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
     if context.load_ratio:
         evidence["load_ratio"] = context.load_ratio
-    near, storage = "", ""
+    near, storage, why = "", "", main_cause(context.run.ranks)
     if loads.file_share is not None:
         evidence["file_share"] = loads.file_share
         if loads.file_share >= _MAJORITY:
             near = f", at {whole_percent(loads.file_share)} of the file's read bandwidth"
             storage = ", or faster storage"
-    why = main_cause(context.run.ranks)
+    advice = load_faster(context, why[0] if why else None)
+    # Where few loads take most of the time, the median one tells nothing of it.
+    few = loads.median_ns * loads.count < _MAJORITY * exposed_ns * context.rank_steps
+    longest = f", the longest {duration(loads.max_ns)}" if few else ""
     return InsightDraft(
         f"waiting for data takes {whole_percent(context.share(exposed_ns))} of the step: the median load{source} takes "
-        f"{duration(loads.median_ns)}{against}{near}" + (f"; {why[1]}" if why else ""),
+        f"{duration(loads.median_ns)}{longest}{against}{near}" + (f"; {why[1]}" if why else ""),
         evidence,
-        (why and advice_for_loading(why[0])) or speed_up_input(context) + storage,
+        advice if why or "faster storage" in advice else advice + storage,
         exposed_ns,
         NO_INPUT,
     )
@@ -262,11 +274,10 @@ def _reduce_idle(context: RunContext) -> str:
     gpu = _on_gpu(context)
     if context.option("compile") is None:
         return "inspect the gaps in the trace: launches, Python, synchronisation"
-    # perfkit refuses to compile a model that is split or sharded.
-    if gpu and is_whole_model(context) and context.option("compile") is False:
-        return "use --compile, or a larger batch: fewer launches for the same work"
     return (
-        "use a larger batch: more work per launch" if gpu else "re-run with --pyinstrument to find the Python hotspot"
+        f"{fewer_launches(context)}: fewer launches for the same work"
+        if gpu
+        else "re-run with --pyinstrument to find the Python hotspot"
     )
 
 
