@@ -22,14 +22,10 @@ _ZERO: Final = "Optimizer.step#ZeroRedundancyOptimizer"
 
 
 def _tiny(context: RunContext) -> InsightDraft | None:
-    steps = len({step.step for rank in context.run.ranks for step in rank.steps})
-    groups: dict[tuple[str, str | None], list[MatchedCollectiveStat]] = defaultdict(list)
-    for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
-        if row.bytes is not None and row.bytes <= _TINY_BYTES and row.transfer_ns is not None and _may_join(row):
-            groups[row.operator, row.group].append(row)
-    if not groups or not steps:
+    steps, rows = context.recorded_steps, _largest_tiny(context)
+    if not rows or not steps:
         return None
-    (operator, group), rows = max(groups.items(), key=lambda item: _transfer_ns(item[1]))
+    operator, group = rows[0].operator, rows[0].group
     many = sum(row.count for row in rows) / steps
     # One collective in their place would still take its turn, and what was overlapped cannot be saved.
     saving_ns = min(_transfer_ns(rows) / steps * (many - 1) / many, _exposed_ns(context, operator, group))
@@ -45,6 +41,20 @@ def _tiny(context: RunContext) -> InsightDraft | None:
         "example)",
         saving_ns,
     )
+
+
+def _largest_tiny(context: RunContext) -> list[MatchedCollectiveStat]:
+    """Return the tiny collectives of the operator and group whose transfers take longest; empty without any."""
+    groups: dict[tuple[str, str | None], list[MatchedCollectiveStat]] = defaultdict(list)
+    for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
+        if _is_tiny(row):
+            groups[row.operator, row.group].append(row)
+    return max(groups.values(), key=_transfer_ns, default=[])
+
+
+def _is_tiny(row: MatchedCollectiveStat) -> bool:
+    """Return whether the time of these collectives is known, nearly all latency, and not needed once for each."""
+    return row.bytes is not None and row.bytes <= _TINY_BYTES and row.transfer_ns is not None and _may_join(row)
 
 
 def _may_join(row: MatchedCollectiveStat) -> bool:
@@ -89,6 +99,25 @@ def _buffers(context: RunContext) -> InsightDraft | None:
 
 def _is_buffer(row: CollectiveStat) -> bool:
     return row.operator == "broadcast" and row.dimension in (*REPLICATED, None)
+
+
+def told_ns(context: RunContext, dimension: str | None) -> float:
+    """Return the exposed time of a dimension, per step, that the rules of this module already promise to save (ns)."""
+    told = 0.0
+    if _buffers(context) is not None:
+        rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
+        told += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
+    tiny = _tiny(context)
+    if tiny is not None and any(row.dimension == dimension for row in _largest_tiny(context)):
+        told += tiny.potential_saving_ns or 0.0
+    return told
+
+
+def is_told(context: RunContext, row: MatchedCollectiveStat) -> bool:
+    """Return whether a rule of this module speaks of these collectives."""
+    if row.operator == "broadcast" and row.dimension in (*REPLICATED, None):
+        return _buffers(context) is not None
+    return row in _largest_tiny(context) and _tiny(context) is not None
 
 
 TINY: Final = Rule("tiny_collectives", _tiny)

@@ -88,7 +88,9 @@ def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     return "perfkit merge shows all ranks on one timeline: see what differs between them from step to step"
 
 
-def _gather_less(context: RunContext) -> str:
+def _gather_less(context: RunContext) -> str | None:
+    if context.is_memory_full:
+        return None
     own = context.option("accumulate") is not None
     larger = "use a larger --batch-size" if own else "increase the batch of a micro-step"
     return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples"
@@ -100,16 +102,19 @@ def _may_accumulate(context: RunContext) -> bool:
     return context.option("dp") != "deepspeed" and not (isinstance(mesh, str) and "pp" in mesh)
 
 
-def _reduce_less(context: RunContext, one: DimensionTime) -> str:
+def _reduce_less(context: RunContext, one: DimensionTime) -> str | None:
     if context.option("overlap") is False:
         return "remove --no-overlap, so that gradients are averaged during backward"
     if bucket := next(_bucket_advice(context, one), None):
         return bucket
+    full = context.is_memory_full
     if context.option("accumulate") is not None and not _may_accumulate(context):
-        return "use a larger --batch-size: fewer transfers per sample"
+        return None if full else "use a larger --batch-size: fewer transfers per sample"
     if context.option("accumulate") is not None:
-        return "use --accumulate 2 to halve the transfers per sample, or a larger --batch-size to overlap more of them"
-    return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"
+        larger = "" if full else ", or a larger --batch-size to overlap more of them"
+        return f"use --accumulate 2 to halve the transfers per sample{larger}"
+    larger = "" if full else ", or increase the batch per rank"
+    return f"accumulate gradients over micro-steps{larger}: fewer transfers per sample"
 
 
 def _bucket_advice(context: RunContext, one: DimensionTime) -> Iterator[str]:

@@ -130,8 +130,14 @@ def saving_ns(part: IdlePart, context: RunContext) -> float:
     return max(part.ns, part.idle.begun_in_synchronisation_ns / context.rank_steps)
 
 
-def change_of(part: IdlePart) -> str:
-    """Return the change that the remedy is about, as `perfkit whatif` takes it."""
+def change_of(part: IdlePart) -> str | None:
+    """Return the change that the remedy is about, as `perfkit whatif` takes it; None if none is like it.
+
+    Fewer launches spare the operators that issue them, which are work of the host and no idle time of it: without
+    them there would be no pauses, but a replay without the pauses keeps them.
+    """
+    if part.cause == "launch_bound":
+        return None
     if part.cause == "synchronisation":
         return NO_SYNCHRONISATION
     named = part.cause in ("host_work", "not_running") and part.is_named()
@@ -154,10 +160,19 @@ def _launch_less(part: IdlePart, context: RunContext) -> str:
     in_optimizer = sum(row.total_ns for row in part.rows if (row.context or row.detail).startswith(_OPTIMIZER))
     if in_optimizer > _MAJORITY * part.total_ns:
         return "use a fused optimizer (fused=True): it updates all parameters in a few launches"
+    return f"{fewer_launches(context)}: fewer launches for the same work"
+
+
+def fewer_launches(context: RunContext) -> str:
+    """Return what makes fewer launches do the same work, of what the run does not do yet."""
+    larger = [] if context.is_memory_full else ["a larger batch"]
     # perfkit refuses to compile a model that is split or sharded.
     if is_whole_model(context) and context.option("compile") is False:
-        return "use --compile, or a larger batch: fewer launches for the same work"
-    return "use a larger batch, torch.compile or CUDA graphs: fewer launches for the same work"
+        return f"use {', or '.join(['--compile', *larger])}"
+    more = [] if context.is_compiled else ["torch.compile"]
+    graphs = "CUDA graphs for more of the step" if context.has("graphs_hide_operators") else "CUDA graphs"
+    *first, last = [*larger, *more, graphs]
+    return f"use {', '.join(first)}{' or ' if first else ''}{last}"
 
 
 _FUNCTION: Final = r".*\.py\(\d+\): |<built-in "

@@ -1,6 +1,5 @@
 """Insight rules on how well operators use the device: their type, their shapes, and passes over memory."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +23,6 @@ _FULL_SPEED: Final = 0.6
 """Share of the bound from which shapes are no obstacle."""
 _ALIGNMENT: Final = 8
 """Elements of 16 bits to which tensor cores want sizes aligned: 16 bytes (NVIDIA, Matrix Multiplication Background)."""
-_COMPILED: Final = re.compile(r"triton_|Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction")
 
 
 def _float32_products(context: RunContext) -> InsightDraft | None:
@@ -83,7 +81,7 @@ def _least_ns(row: RooflineRow, tflops: float, peaks: DevicePeaks) -> float:
 def _passes_over_memory(context: RunContext) -> InsightDraft | None:
     """Element-wise operators that a compiler would join."""
     roof = context.run.roofline
-    if roof is None or _is_compiled(context) or not is_whole_model(context):
+    if roof is None or context.is_compiled or not is_whole_model(context):
         return None
     rows = [row for row in roof.rows if row.kind in ("elementwise", "copy")]
     share, spent_ns = _share(rows, roof, context)
@@ -101,12 +99,6 @@ def _passes_over_memory(context: RunContext) -> InsightDraft | None:
         + ("use --compile" if context.option("compile") is False else "torch.compile, or fused modules"),
         _saving(spent_ns, context),
     )
-
-
-def _is_compiled(context: RunContext) -> bool:
-    if context.option("compile") is True:
-        return True
-    return any(_COMPILED.match(row.name) for rank in context.run.ranks for row in rank.operators)
 
 
 def _unaligned_products(context: RunContext) -> InsightDraft | None:

@@ -1,9 +1,10 @@
 """The input of insight rules: a run, its mean step, and its place among the other runs."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from perfkit.schema.aggregate import exposed_sums
 from perfkit.schema.common import Category
@@ -11,6 +12,10 @@ from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.dimensions import DimensionStat
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
+
+_COMPILED: Final = re.compile(r"triton_|Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction")
+_FULL: Final = 0.9
+"""Share of a device's memory from which a larger batch is not known to fit."""
 
 
 class DimensionTime(NamedTuple):
@@ -101,6 +106,23 @@ class RunContext(NamedTuple):
         """Return what a change would save per step (ns), by replay; None if it was not predicted."""
         return next((one.saving_ns for one in self.run.predicted_savings if one.change == change), None)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the run is known to run code of torch.compile."""
+        if self.option("compile") is True:
+            return True
+        ranks = self.run.ranks
+        idle = (row for rank in ranks if rank.idle for row in rank.idle.causes)
+        names = (name for row in idle for name in (row.detail, row.context) if name)
+        work = (row.name for rank in ranks for rows in (rank.operators, rank.phases) for row in rows)
+        return any(_COMPILED.match(name) for name in (*work, *names))
+
+    @property
+    def is_memory_full(self) -> bool:
+        """Whether tensors are known to fill the memory of a device: nothing that needs more is advised."""
+        uses = [use for rank in self.run.ranks for use in rank.memory if use.limit_bytes]
+        return any(use.peak.allocated_bytes >= _FULL * (use.limit_bytes or 0) for use in uses)
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)
@@ -146,3 +168,10 @@ def stragglers_of(run: RunReport) -> list[Straggler]:
     """Return the ranks that are late in more than one step; empty if mending them could save no time."""
     across = run.cross_rank
     return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
+
+
+def exposed_without_stragglers(context: RunContext, category: Category) -> float:
+    """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting (ns)."""
+    late = [row for row in stragglers_of(context.run) if row.category == category]
+    alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
+    return context.exposed_ns[category] - alone

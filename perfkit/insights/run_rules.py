@@ -7,19 +7,29 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 from typing import Final
 
 from perfkit.analysis.per_run.loading_causes import main_cause
-from perfkit.insights.collective_rules import BUFFERS, TINY
-from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
+from perfkit.insights.collective_rules import BUFFERS, TINY, is_told, told_ns
+from perfkit.insights.copy_rules import COPIES
+from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
-from perfkit.insights.idle import IdlePart, change_of, describe, evidence, largest_cause, remedy, saving_ns
-from perfkit.insights.loader_advice import advice_for_loading
+from perfkit.insights.idle import (
+    IdlePart,
+    change_of,
+    describe,
+    evidence,
+    fewer_launches,
+    largest_cause,
+    remedy,
+    saving_ns,
+)
+from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
+from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
-from perfkit.insights.waiting import cause_of_waiting, speed_up_input
+from perfkit.insights.waiting import cause_of_waiting
 from perfkit.scaling.points import oversubscribed as shared_cores
-from perfkit.schema.common import UNNAMED, Category
+from perfkit.schema.common import UNNAMED
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 from perfkit.whatif.changes import NO_INPUT, free_transfers
 
@@ -28,6 +38,7 @@ MIN_SHARE: Final = 0.05
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
+_ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
 
 
 def _oversubscribed(context: RunContext) -> InsightDraft | None:
@@ -106,12 +117,13 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         one is None
         or spans_hosts(one)
         or one.transfer_ns <= _MAJORITY * one.exposed_ns
-        or context.share(one.transfer_ns) < MIN_SHARE
+        or context.share(one.transfer_ns - (told := told_ns(context, one.name))) < MIN_SHARE
     ):
         return None
+    rest_ns = one.transfer_ns - told
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(
-        (row for row in rows if row.dimension == one.name),
+        (row for row in rows if row.dimension == one.name and not is_told(context, row)),
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
@@ -120,14 +132,14 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         if most and most.bytes and most.transfer_ns
         else ""
     )
-    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": one.transfer_ns}
+    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": rest_ns}
     if most and most.busbw:
         evidence["busbw"] = most.busbw
     of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
-    share = whole_percent(one.transfer_ns / exposed_ns)
-    sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it data transfer{of}{what}"
+    share, other = whole_percent(rest_ns / exposed_ns), "other " if told else ""
+    sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it {other}data transfer{of}{what}"
     advice = reduce_transfer(context, one) or _COMPARE_BANDWIDTH
-    return InsightDraft(sentence, evidence, advice, one.transfer_ns, free_transfers(one.name))
+    return InsightDraft(sentence, evidence, advice, rest_ns, None if told else free_transfers(one.name))
 
 
 _COMPARE_BANDWIDTH: Final = (
@@ -160,29 +172,34 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     """Return the draft for communication that cannot be split, because ranks or matches are missing."""
     missing = context.run.world_size - len(context.run.ranks)
     lost = "1 rank has" if missing == 1 else f"{missing} ranks have"
-    why = f"{lost} no trace" if missing > 0 else "most of it has no counterpart on another rank"
+    why = f"{lost} no trace" if missing > 0 else _why_unsplit(context)
     most = _longest(context, "exposed_ns")
     # The bubble, and tensor parallelism across hosts, have rules of their own.
     if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
+        return None
+    rest_ns = exposed_ns - sum(told_ns(context, one.name) for one in context.dimensions())
+    if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
         return None
     advice = reduce_transfer(context, most) if most is not None else None
     return InsightDraft(
         f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         "analyse the traces of all ranks" if missing > 0 else advice or _COMPARE_BANDWIDTH,
-        exposed_ns,
+        max(0.0, rest_ns),
     )
 
 
-def _exposed_without_straggler(context: RunContext, category: Category) -> float:
-    """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting."""
-    late = [row for row in stragglers_of(context.run) if row.category == category]
-    alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
-    return context.exposed_ns[category] - alone
+def _why_unsplit(context: RunContext) -> str:
+    """Return why waiting cannot be told from transfer although all ranks have a trace."""
+    rows = [row for rank in context.run.ranks for row in rank.collectives]
+    of_one = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
+    if of_one > _MAJORITY * sum(row.exposed_ns for row in rows):
+        return "most of it is in broadcasts and the like, in which not all ranks wait for all others"
+    return "most of it has no counterpart on another rank"
 
 
 def _input(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _exposed_without_straggler(context, "data_loading")
+    exposed_ns = exposed_without_stragglers(context, "data_loading")
     loads = context.run.data_loading
     if context.share(exposed_ns) < MIN_SHARE or loads is None:
         return None
@@ -195,18 +212,21 @@ def _input(context: RunContext) -> InsightDraft | None:
     evidence = {"exposed_share": context.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
     if context.load_ratio:
         evidence["load_ratio"] = context.load_ratio
-    near, storage = "", ""
+    near, storage, why = "", "", main_cause(context.run.ranks)
     if loads.file_share is not None:
         evidence["file_share"] = loads.file_share
         if loads.file_share >= _MAJORITY:
             near = f", at {whole_percent(loads.file_share)} of the file's read bandwidth"
             storage = ", or faster storage"
-    why = main_cause(context.run.ranks)
+    advice = load_faster(context, why[0] if why else None)
+    # Where few loads take most of the time, the median one tells nothing of it.
+    few = loads.median_ns * loads.count < _MAJORITY * exposed_ns * context.rank_steps
+    longest = f", the longest {duration(loads.max_ns)}" if few else ""
     return InsightDraft(
         f"waiting for data takes {whole_percent(context.share(exposed_ns))} of the step: the median load{source} takes "
-        f"{duration(loads.median_ns)}{against}{near}" + (f"; {why[1]}" if why else ""),
+        f"{duration(loads.median_ns)}{longest}{against}{near}" + (f"; {why[1]}" if why else ""),
         evidence,
-        (why and advice_for_loading(why[0])) or speed_up_input(context) + storage,
+        advice if why or "faster storage" in advice else advice + storage,
         exposed_ns,
         NO_INPUT,
     )
@@ -214,7 +234,7 @@ def _input(context: RunContext) -> InsightDraft | None:
 
 def _host(context: RunContext) -> InsightDraft | None:
     # The profiler runs on the host: the time it adds to a step is not idle time of the training.
-    exposed_ns = _exposed_without_straggler(context, "overhead") - _profiler_ns(context)
+    exposed_ns = exposed_without_stragglers(context, "overhead") - _profiler_ns(context)
     if context.share(exposed_ns) < _MIN_IDLE_SHARE:
         return None
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
@@ -254,30 +274,15 @@ def _reduce_idle(context: RunContext) -> str:
     gpu = _on_gpu(context)
     if context.option("compile") is None:
         return "inspect the gaps in the trace: launches, Python, synchronisation"
-    # perfkit refuses to compile a model that is split or sharded.
-    if gpu and is_whole_model(context) and context.option("compile") is False:
-        return "use --compile, or a larger batch: fewer launches for the same work"
     return (
-        "use a larger batch: more work per launch" if gpu else "re-run with --pyinstrument to find the Python hotspot"
+        f"{fewer_launches(context)}: fewer launches for the same work"
+        if gpu
+        else "re-run with --pyinstrument to find the Python hotspot"
     )
 
 
 def _on_gpu(context: RunContext) -> bool:
     return any(rank.device == "gpu" for rank in context.run.ranks)
-
-
-def _copies(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _exposed_without_straggler(context, "memcpy")
-    if context.share(exposed_ns) < MIN_SHARE:
-        return None
-    return InsightDraft(
-        f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)})",
-        {"exposed_share": context.share(exposed_ns), "memcpy_ns": exposed_ns},
-        "use --pin-memory"
-        if context.option("pin_memory") is False
-        else "copy ahead, asynchronously and from pinned memory",
-        exposed_ns,
-    )
 
 
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
@@ -286,7 +291,6 @@ TRANSFER: Final = Rule("transfer", _transfer)
 TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
-COPIES: Final = Rule("copies", _copies)
 RULES: Final = (
     OVERSUBSCRIBED,
     WAITING,

@@ -53,7 +53,8 @@ def _prefetch(context: RunContext) -> InsightDraft | None:
     phase = max(saved, key=saved.__getitem__)
     rows = list(_rows(context, phase))
     late, count = sum(row.late for row in rows), sum(row.count for row in rows)
-    if not late or context.share(saved[phase]) < _MIN_SHARE:
+    # Where memory is full, no further layer fits.
+    if not late or context.share(saved[phase]) < _MIN_SHARE or context.is_memory_full:
         return None
     return InsightDraft(
         f"{late} of {count} all-gathers of parameters in {phase} were issued after compute that could have hidden "
@@ -74,7 +75,8 @@ def _how_to_prefetch(context: RunContext, phase: PassPhase) -> str:
 
 def _reshard(context: RunContext) -> InsightDraft | None:
     option = context.option("dp")
-    if option not in (None, "zero3"):
+    # Parameters that stay gathered would not fit.
+    if option not in (None, "zero3") or context.is_memory_full:
         return None
     # What only backward gathers would have to be gathered in forward instead.
     before = {row.layer for row in _rows(context, "forward")}

@@ -11,7 +11,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     take_turns,
 )
 from perfkit.insights.dimension_advice import wait_less
-from perfkit.insights.loader_advice import advice_for_loading
+from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
@@ -20,8 +20,6 @@ from perfkit.util.formatting import duration
 from perfkit.whatif.changes import healthy_ranks
 
 _MAJORITY: Final = 0.5
-_LOADER_WORKERS: Final = "_MultiProcessingDataLoaderIter"
-"""In the name of torch's annotation where a loader has worker processes."""
 _ACTIVITIES: Final[dict[Category, str]] = {
     "compute": "computing",
     "memcpy": "copying",
@@ -108,7 +106,7 @@ def _who(late: list[Straggler]) -> str:
 def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     first = late[0]
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
-        return _load_faster(context, first)
+        return _faster(context, first)
     if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
@@ -125,7 +123,7 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
 
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
     if row.category == "data_loading":
-        return _load_faster(context, row)
+        return _faster(context, row)
     if row.every > 1:
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return {
@@ -135,21 +133,5 @@ def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
     }[row.category]
 
 
-def _load_faster(context: RunContext, row: Straggler) -> str:
-    return (row.loading and advice_for_loading(row.loading.cause)) or speed_up_input(context)
-
-
-def speed_up_input(context: RunContext) -> str:
-    """Return what to do about slow input."""
-    workers = context.option("num_workers")
-    if context.option("read") == "per-sample":
-        return (
-            f"use batched reads (--read batched), or {f'more than {workers} workers' if workers else '--num-workers 2'}"
-        )
-    if workers == 0:
-        return "use --num-workers 2 to load while the step computes"
-    if workers is not None:
-        return f"use more than {workers} workers, --prefetch, or faster storage"
-    if any(_LOADER_WORKERS in phase.name for rank in context.run.ranks for phase in rank.phases):
-        return "use more loader workers, a larger prefetch_factor, or faster storage"
-    return "read in batches, or with loader workers that read ahead"
+def _faster(context: RunContext, row: Straggler) -> str:
+    return load_faster(context, row.loading.cause if row.loading else None)

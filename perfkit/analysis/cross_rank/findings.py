@@ -1,7 +1,6 @@
 """Data-quality and anomaly findings of the cross-rank analysis."""
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, strag
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
+from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration
 
 _MAX_REPLAY_RATIO: Final = 1.01
@@ -19,7 +19,9 @@ _MAX_REPLAY_RATIO: Final = 1.01
 _CLOCK_TOLERANCE_NS: Final = 1_000_000
 """NTP keeps hosts within about this much of each other; traces further apart do not line up in a timeline."""
 _MIN_SKEW_RATIO: Final = 3.0
-"""Ratio of the first collective's waiting to the others' median from which it is start-up skew."""
+"""Ratio of the first collective's waiting to the usual one from which it is start-up skew."""
+_FEWEST_WAITS: Final = 3
+"""Collectives from which something is usual."""
 
 
 def cross_rank_findings(
@@ -124,22 +126,33 @@ def _clock_offsets(clocks: Sequence[HostClock]) -> list[Finding]:
 
 
 def _start_skew(matched: MatchedCollectives) -> list[Finding]:
-    """Return a finding if the first collective includes the ranks' start-up skew."""
-    waits = _longest_waits(matched)
-    if len(waits) < 3 or waits[0] <= max(_MIN_SKEW_RATIO * median(waits[1:]), 1_000_000):
+    """Return a finding if ranks wait in the first collective as they do in no later step, or in no other collective.
+
+    A rank that is late in each step makes the others wait in each step, too, often in one collective of several.
+    """
+    waits, steps = _longest_waits(matched)
+    if len(waits) < _FEWEST_WAITS:
         return []
+    _, number = np.unique(steps, return_inverse=True)
+    by_step = np.zeros(int(number.max()) + 1, np.int64)
+    np.maximum.at(by_step, number, waits)
+    later = np.delete(by_step, number[0])
+    usual_ns = float(np.median(later if len(later) else waits[1:]))
+    if waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, 1_000_000):
+        return []
+    usually = "in the median later step" if len(later) else "in the median other one"
     message = (
-        f"a rank waits {duration(waits[0])} in the first matched collective, against a median of "
-        f"{duration(median(waits[1:]))} in the others: it includes the skew with which the ranks started recording"
+        f"a rank waits {duration(int(waits[0]))} in the first matched collective, but at most "
+        f"{duration(usual_ns)} {usually}: it {'includes' if len(later) else 'may include'} the skew with which the "
+        "ranks started recording"
     )
     return [Finding(code="start_skew", severity="info", message=message)]
 
 
-def _longest_waits(matched: MatchedCollectives) -> Sequence[int]:
-    """Return the longest waiting time in each n-to-n collective, in order."""
+def _longest_waits(matched: MatchedCollectives) -> tuple[Ints, Ints]:
+    """Return the longest waiting time in each n-to-n collective, in order, and the step of each."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):
-        return []
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    longest: list[int] = np.maximum.reduceat(matched.wait_ns[rows], first).tolist()
-    return longest
+    return np.maximum.reduceat(matched.wait_ns[rows], first), matched.step[rows][first]

@@ -9,7 +9,7 @@ from perfkit.pipeline.whatif import predict
 from perfkit.report.content.answer import run_answer
 from perfkit.report.views import whatif
 from perfkit.schema.report import Insight, Report
-from tests.support.traces.device_training import Device, Part, train
+from tests.support.traces.device_training import Device, Part, communicate, save, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -81,3 +81,116 @@ def test_waiting_for_a_rank_in_one_step_does_not_say_that_none_is_late(tmp_path:
     one = insights(analyze([run]))["waiting"]
     assert one.sentence.endswith("waiting for other ranks (too few steps to tell which of them are late)")
     assert one.potential_saving_ns == pytest.approx(15 * 0.3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "advice"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "copies from the host", "copy ahead, asynchronously and from pinned"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies from the host's pinned memory", "copy the next batch on another"),
+        ("Memcpy DtoD (Device -> Device)", "copies within the device", "find what copies tensors on the device"),
+        ("Memcpy DtoH (Device -> Pageable)", "copies to the host", "read results back less often"),
+        ("Memcpy PtoP (Device -> Device)", "copies between devices", "keep tensors on the device that uses them"),
+        ("Memset (Device)", "fills of memory", "find what fills memory on the device"),
+    ],
+)
+def test_advice_on_copies_is_about_where_they_go(tmp_path: Path, kind: str, words: str, advice: str) -> None:
+    run = train(tmp_path, 1, 4, [compute, lambda one, _: one.copy(900, kind), finish])
+    one = insights(analyze([run]))["copies"]
+    assert one.sentence.endswith(f", most of it {words}")
+    assert one.recommendation.startswith(advice)
+
+
+def test_copies_of_which_none_is_most_get_no_advice_on_one_of_them(tmp_path: Path) -> None:
+    def both(one: Device, _step: int) -> None:
+        one.copy(500, "Memcpy HtoD (Pageable -> Device)")
+        one.copy(500, "Memcpy DtoD (Device -> Device)")
+
+    one = insights(analyze([train(tmp_path, 1, 4, [compute, both, finish])]))["copies"]
+    assert "most of it" not in one.sentence
+    assert "pinned" not in one.recommendation
+
+
+def broadcasting(folder: Path, broadcast_us: int, reduce_us: int) -> Path:
+    """Write the traces of DDP that broadcasts buffers in each forward."""
+    devices = [Device(rank, 2) for rank in range(2)]
+    for step in range(8):
+        begun = [one.now for one in devices]
+        communicate(devices, broadcast_us, "broadcast")
+        for one, begin in zip(devices, begun, strict=True):
+            one.trace.annotation("DistributedDataParallel.forward", begin, one.now - begin)
+            compute(one, step)
+        communicate(devices, reduce_us)
+        for one, begin in zip(devices, begun, strict=True):
+            finish(one, step)
+            one.trace.step(step + 3, begin, one.now - begin)
+            one.now += 5
+    return save(folder, devices)
+
+
+def test_broadcasts_of_buffers_are_told_and_promised_once(tmp_path: Path) -> None:
+    found = insights(analyze([broadcasting(tmp_path, 2000, 100)]))
+    assert "transfer" not in found
+    assert found["broadcast_buffers"].potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
+
+
+def test_other_communication_beside_broadcasts_is_told_without_them(tmp_path: Path) -> None:
+    found = insights(analyze([broadcasting(tmp_path, 2000, 1200)]))
+    one = found["transfer"]
+    assert one.sentence.endswith("most of it is in broadcasts and the like, in which not all ranks wait for all others")
+    assert one.potential_saving_ns == pytest.approx(1.2 * MS, rel=0.02)
+    assert found["broadcast_buffers"].potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
+
+
+def test_tiny_collectives_are_told_and_promised_once(tmp_path: Path) -> None:
+    def metrics(folder: Path, reduce_us: int) -> dict[str, Insight]:
+        devices = [Device(rank, 2) for rank in range(2)]
+        for step in range(6):
+            begun = [one.now for one in devices]
+            for one in devices:
+                compute(one, step)
+            communicate(devices, reduce_us)
+            for _ in range(20):
+                communicate(devices, 60, elements=4)
+            for one, begin in zip(devices, begun, strict=True):
+                finish(one, step)
+                one.trace.step(step + 3, begin, one.now - begin)
+                one.now += 5
+        return insights(analyze([save(folder, devices)]))
+
+    assert "transfer" not in metrics(tmp_path / "alone", 50)
+    both = metrics(tmp_path / "both", 1000)
+    assert both["tiny_collectives"].potential_saving_ns == pytest.approx(1.14 * MS, rel=0.02)
+    assert both["transfer"].potential_saving_ns == pytest.approx(1.06 * MS, rel=0.02)
+    assert "of it other data transfer, dominated by all_reduce of 4.00 MB" in both["transfer"].sentence
+
+
+def test_a_straggler_is_no_skew_of_the_start(tmp_path: Path) -> None:
+    """The others wait for it in the first collective of each step, and in no other."""
+
+    def late_load(first_step: int) -> Part:
+        return lambda one, step: one.load(5_000 if one.rank == 1 and step < first_step else 50)
+
+    def codes(folder: Path, first_step: int) -> set[str]:
+        parts: list[Part | int] = [late_load(first_step), compute, 600, compute, 600, finish]
+        return {finding.code for finding in analyze([train(folder, 3, 8, parts)]).runs[0].findings}
+
+    always, once = codes(tmp_path / "always", 8), codes(tmp_path / "once", 1)
+    assert ("straggler" in always, "start_skew" in always) == (True, False)
+    assert "start_skew" in once
+
+
+def test_one_step_does_not_tell_a_straggler_from_skew(tmp_path: Path) -> None:
+    parts: list[Part | int] = [lambda one, _: one.load(5_000 if one.rank == 1 else 50), compute, 600, 600, 600, finish]
+    findings = analyze([train(tmp_path, 3, 1, parts)]).runs[0].findings
+    (message,) = [finding.message for finding in findings if finding.code == "start_skew"]
+    assert message.endswith("it may include the skew with which the ranks started recording")
+
+
+def test_launching_promises_all_pauses_up_to_its_bound(tmp_path: Path) -> None:
+    run = train(tmp_path, 1, 6, [lambda one, _: one.kernels("elementwise", 2, 200, "aten::add"), finish])
+    one = insights(analyze([run]))["host"]
+    assert "of it is launching" in one.sentence
+    assert one.predicted_for is None
+    assert one.potential_saving_ns is not None
+    assert one.potential_saving_ns > 1 * MS

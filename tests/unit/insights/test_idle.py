@@ -7,17 +7,20 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.insights.ranking import find_insights
+from perfkit.schema.common import Finding
 from perfkit.schema.per_rank.idle import (
     NO_LAUNCH,
     NOTHING_RECORDED,
     QUEUED_FOR_NOTHING,
     Cause,
 )
-from perfkit.schema.rank import RankReport
+from perfkit.schema.per_run.whatif import PredictedSaving
+from perfkit.schema.rank import PhaseStat, RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run
+from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run, make_operator
 from tests.support.traces.idle_builders import STEPS, idle_rank, row
+from tests.unit.report.content.test_memory_content import make_use
 
 
 def insight(*ranks: RankReport, **changes: Any) -> Insight:
@@ -64,6 +67,41 @@ def test_launch_bound() -> None:
         idle_rank(*rows, kernels=1_000), config={"compile": False}, dimensions=make_dimensions(("tp", 1.0, 1.0))
     )
     assert "--compile" not in split.recommendation
+
+
+LAUNCHING = row("launch_bound", "aten::op", 30, count=400)
+
+
+def test_no_pause_is_replayed_for_fewer_launches() -> None:
+    """The operators that launch are work of the host, which `idle:launch_bound=0` leaves."""
+    predicted = [PredictedSaving(change="idle:launch_bound=0", saving_ns=1 * MS)]
+    found = insight(idle_rank(LAUNCHING), predicted_savings=predicted)
+    assert found.potential_saving_ns == pytest.approx(30 * MS)
+    assert found.predicted_for is None
+
+
+@pytest.mark.parametrize("where", ["operators", "phases", "idle"])
+def test_what_is_compiled_is_not_told_to_be(where: str) -> None:
+    assert "torch.compile" in insight(idle_rank(LAUNCHING)).recommendation
+    name = "Torch-Compiled Region: 0/0"
+    changes: dict[str, Any] = {
+        "operators": {"operators": [make_operator("triton_poi_fused_add_0")]},
+        "phases": {"phases": [PhaseStat(name=name, count=4, total_ns=MS, max_ns=MS)]},
+        "idle": {"idle": idle_rank(replace(LAUNCHING, context=name)).idle},
+    }
+    found = insight(replace(idle_rank(LAUNCHING), **changes[where]))
+    assert found.recommendation == "use a larger batch or CUDA graphs: fewer launches for the same work"
+
+
+def test_graphs_that_a_run_has_are_not_advised() -> None:
+    graphs = Finding(code="graphs_hide_operators", severity="info", message="")
+    assert "CUDA graphs for more of the step" in insight(idle_rank(LAUNCHING), findings=[graphs]).recommendation
+
+
+@pytest.mark.parametrize(("used_gb", "larger"), [(40, True), (71, True), (73, False)])
+def test_no_larger_batch_where_memory_is_full(used_gb: int, larger: bool) -> None:
+    found = insight(replace(idle_rank(LAUNCHING), memory=[make_use(used_gb * 10**9)]))
+    assert ("larger batch" in found.recommendation) is larger
 
 
 @pytest.mark.parametrize(("share", "fused"), [(0.6, True), (0.4, False)])

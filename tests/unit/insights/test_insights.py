@@ -239,13 +239,30 @@ def test_input_is_compared_with_memory() -> None:
     assert one.potential_saving_ns == 37 * MS
 
 
-def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
-    loading = make_loading(median_ns=37 * MS, file_share=0.81)
+@pytest.mark.parametrize(
+    ("share", "advice"),
+    [
+        (0.81, "use faster storage, or read less"),
+        (0.6, "use --num-workers 2 to load while the step computes, or faster"),
+    ],
+)
+def test_input_that_is_as_fast_as_its_file_needs_another_file_system(share: float, advice: str) -> None:
+    loading = make_loading(median_ns=37 * MS, file_share=share)
     slow = run_of({"compute": 60 * MS, "data_loading": 37 * MS}, source="hdf5", data_loading=loading)
     one = the("input", found(slow))
-    assert one.sentence.endswith("takes 37.0 ms, at 81 % of the file's read bandwidth")
-    assert one.evidence["file_share"] == 0.81
-    assert one.recommendation.endswith(", or faster storage")
+    assert one.sentence.endswith(f"takes 37.0 ms, at {100 * share:.0f} % of the file's read bandwidth")
+    assert one.evidence["file_share"] == share
+    assert one.recommendation.startswith(advice)
+    assert one.recommendation.count("storage") == 1
+
+
+def test_a_median_load_that_tells_nothing_of_the_waiting_has_the_longest_beside_it() -> None:
+    """Four loads that take 148 ms in sum, of which one takes nearly all."""
+    usual = make_loading(median_ns=37 * MS, max_ns=38 * MS)
+    rare = make_loading(median_ns=1 * MS, max_ns=145 * MS)
+    parts = {"compute": 60 * MS, "data_loading": 37 * MS}
+    assert "takes 37.0 ms;" in the("input", found(run_of(parts, data_loading=usual))).sentence + ";"
+    assert "takes 1.00 ms, the longest 145 ms" in the("input", found(run_of(parts, data_loading=rare))).sentence
 
 
 def test_profiler_cost_is_not_idle_time() -> None:
