@@ -94,10 +94,47 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
         beyond, late = one.beyond[place], phase == number
         if _comes_back(beyond, late) and _is_waited_for(beyond, waited[place], late):
             fitting[place] = late
-    turns = len(fitting) == period == len({once[place] for place in fitting})
+    phases = {place: once[place] for place in fitting}
+    rest = _rest_of_turn(one, phase, waited, phases) if 2 * period <= len(phase) else {}
+    turns = len(phases) + len(rest) == period == len({*phases.values(), *rest.values()})
+    if turns:
+        fitting |= {place: phase == number for place, number in rest.items()}
     for place, late in fitting.items():
         if turns or (2 * period <= len(phase) and _no_coincidence(one.beyond[place], late)):
             yield LateRank(place, one.name, period, late, turns)
+
+
+def _rest_of_turn(one: _Category, phase: Ints, waited: Floats, known: dict[int, int]) -> dict[int, int]:
+    """Return the ranks whose turn the phases without a late rank seem to be, with their phases; empty if not for all.
+
+    Once at least half of a turn is beyond chance, the rest need not be so by itself: one hiccup would hide a rank, and
+    leave the others named as if they were late alone.
+
+    Args:
+        one: the category.
+        phase: phase of each step, shape (steps,).
+        waited: what the others wait for each rank, shape (ranks, steps).
+        known: the ranks that are late beyond chance, with their phases.
+    """
+    missing = set(range(int(phase.max()) + 1)) - set(known.values())
+    if not missing or len(missing) > len(known):
+        return {}
+    delay = float(np.median([np.median(one.beyond[place, phase == number]) for place, number in known.items()]))
+    found = {}
+    for number in missing:
+        late = phase == number
+        place = int(np.median(one.beyond[:, late], axis=1).argmax())
+        beyond = one.beyond[place]
+        long = beyond >= _ALIKE * delay
+        if (
+            place in known
+            or long[late].mean() < _MOST
+            or long[~late].mean() > 1 - _REGULAR
+            or not _is_waited_for(beyond, waited[place], late)
+        ):
+            return {}
+        found[place] = number
+    return found
 
 
 def _late_cells(one: _Category, phase: Ints, least_ns: float) -> Bools:

@@ -158,6 +158,23 @@ def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
     assert "take turns: one of them is late in each step, by " in sentence(found)
 
 
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 6), (4, 12)])
+def test_a_hiccup_does_not_hide_a_rank_that_takes_turns(ranks: int, steps: int) -> None:
+    cells = late(ranks, steps)
+    cells[np.arange(steps) % ranks, np.arange(steps)] = 24 * MS
+    cells[0, 0] = 66 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(ranks, steps, ms=0.5)))
+    assert sorted((row.rank, row.every, row.in_turns) for row in found.ranks) == [(r, ranks, True) for r in range(ranks)]
+
+
+def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smaller() -> None:
+    cells = late(2, 12)
+    cells[1, ::2] = 24 * MS
+    cells[0, 1::2] = 9 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(2, 12, ms=0.5)))
+    assert [(row.rank, row.in_turns) for row in found.ranks] == [(1, False)]
+
+
 def test_ranks_of_two_stages_that_take_turns_are_not_said_to_do_so_together() -> None:
     lag: dict[str, Any] = {"lag_ns": 24 * MS, "share": 0.2, "gain_ns": 0, "steps_late": 5, "steps_last": 5, "steps": 10}
     rows = [Straggler(rank=rank, category="compute", every=2, in_turns=True, **lag) for rank in range(4)]

@@ -13,7 +13,7 @@ HOUR_US = 3_600 * 10**6
 
 
 def trace(
-    rank: int, world_size: int | None, *, at: int = 0, host: str | None = None, run: str | None = None
+    rank: int | None, world_size: int | None, *, at: int = 0, host: str | None = None, run: str | None = None
 ) -> TraceBuilder:
     """Two steps of 100 us with a collective each."""
     builder = TraceBuilder(rank, world_size, backend="gloo")
@@ -93,6 +93,13 @@ def test_hosts_and_times(tmp_path: Path, traces: dict[str, TraceBuilder], runs: 
     assert len(report.runs) == runs
     assert bool(report.findings) == (runs > 1)
     assert len({run.run for run in report.runs}) == runs
+
+
+def test_traces_of_unknown_ranks_that_lie_days_apart_are_no_ranks_of_one_run(tmp_path: Path) -> None:
+    day = 24 * HOUR_US
+    unknown = {name: trace(None, None, at=at) for name, at in (("b", day), ("c", day + 50), ("d", 400 * day))}
+    report = report_of(tmp_path, a=trace(0, None), **unknown)
+    assert groups(report) == [["a.json"], ["b.json", "c.json"], ["d.json"]]
 
 
 def test_jobs_that_cannot_be_told_apart_get_no_verdict(tmp_path: Path) -> None:
