@@ -18,11 +18,12 @@ from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.collectives import Collectives
+from perfkit.analysis.per_rank.communication.dimensions import described_dimension
 from perfkit.analysis.per_rank.inferred_actions import infer_actions
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.trace_header import RecordedPipeline
-from perfkit.trace.events import EventKind, Events
+from perfkit.trace.events import EventKind, Events, Header
 from perfkit.trace.intervals import Ints, Union, difference, measure, merge, union
 
 KINDS: Final = ("F", "B", "I", "W")
@@ -34,6 +35,9 @@ STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
 _DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
 _POINT_TO_POINT: Final = ("send", "recv")
+_PIPELINE: Final = "pp"
+_MOST_RANKS: Final = 4096
+"""Ranks of a pipeline: a larger group is none, and would be kept with each trace."""
 
 
 class PipelineActions(Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
     `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed communication of the pipeline
     and between data-parallel ranks; `work_begin_ns` and `work_end_ns` are when its work begins and ends, by the same
     clock. `stage` is `NO_STAGE` if the program does not annotate micro-batches."""
+    group: tuple[int, ...] | None = None
+    """Ranks of the one process group that the program calls that of its pipeline; None if it names none or several."""
     steps: bytearray
     """int64, `STEP_COLUMNS` concatenated, each of shape (k,). `is_first` is 1 for the first step of the trace."""
 
@@ -136,18 +142,17 @@ def find_pipeline_spans(
     return PipelineSpans(step, keys, issued, begin, end, waiting, bubble)
 
 
-def find_pipeline_actions(
-    spans: PipelineSpans | None, steps: Steps, recorded: RecordedPipeline | None
-) -> PipelineActions | None:
+def find_pipeline_actions(spans: PipelineSpans | None, steps: Steps, header: Header) -> PipelineActions | None:
     """Return the actions of a trace and the bubble of each step; None if it has no spans.
 
     Args:
         spans: actions and bubble in time; None if no micro-batches are annotated.
         steps: the steps.
-        recorded: what the header tells of the pipeline.
+        header: the header of the trace.
     """
     if spans is None:
         return None
+    own = header.perfkit.pipeline if header.perfkit else None
     number = np.array(steps.number, np.int64)
     work_ns = spans.end - spans.begin - spans.waiting
     actions = _joined(np.vstack([spans.step, spans.keys, spans.issued, work_ns, spans.begin, spans.end]))
@@ -155,10 +160,25 @@ def find_pipeline_actions(
     bubble_ns = measure(spans.bubble, steps.bounds[:-1], steps.bounds[1:])
     is_first = np.arange(len(number)) == 0
     return PipelineActions(
-        recorded=recorded,
+        recorded=replace(own, messages=None) if own else None,
         actions=bytearray(np.ascontiguousarray(actions)),
         steps=bytearray(np.vstack([number, bubble_ns, is_first])),
+        group=_pipeline_group(header),
     )
+
+
+def _pipeline_group(header: Header) -> tuple[int, ...] | None:
+    """Return the process group that the program calls that of the rank's pipeline, as the header lists it.
+
+    gloo's sends and receives do not tell theirs. Smaller groups are those of first and last stages alone.
+    """
+    listed = {
+        group.ranks
+        for group in header.groups
+        if group.ranks and header.rank in group.ranks and described_dimension(group.description) == _PIPELINE
+    }
+    largest = [ranks for ranks in listed if len(ranks) == max(map(len, listed))]
+    return largest[0] if len(largest) == 1 and 1 < len(largest[0]) <= _MOST_RANKS else None
 
 
 def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints, Ints]:
@@ -231,7 +251,7 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
 def _is_of_pipeline(kind: CollectiveKey) -> bool:
     if kind.dimension is None:
         return kind.operator in _POINT_TO_POINT
-    return "pp" in kind.dimension.split("+")
+    return _PIPELINE in kind.dimension.split("+")
 
 
 def _is_between_replicas(kind: CollectiveKey) -> bool:

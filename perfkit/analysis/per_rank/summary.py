@@ -118,7 +118,7 @@ def summarize_trace(
     findings += sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
     pipeline = find_pipeline_actions(
-        find_pipeline_spans(events, device, activity, collectives, steps), steps, own.pipeline if own else None
+        find_pipeline_spans(events, device, activity, collectives, steps), steps, trace.header
     )
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     host, threads = host_time(events, trace.frames, names, device, steps, step_marker)

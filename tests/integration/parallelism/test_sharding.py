@@ -9,7 +9,8 @@ import perfkit
 from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.schema.run import RunReport
 from tests.integration.test_run import run_once
-from tests.support.processes.launching import PYTHON
+from tests.support.processes import mesh_pipeline
+from tests.support.processes.launching import PYTHON, execute
 
 LAYERS = (ROOT_LAYER, "blocks.0", "blocks.1")
 """What `perfkit run gpt` gathers, of its preset tiny."""
@@ -95,3 +96,21 @@ def test_sequence_parallel_is_recognised(sequence: bool, tmp_path: Path) -> None
     assert of_activations(run) == (divided if sequence else {"all_reduce": (1 + 2 * 2) + (2 * 2 + 1)})
     assert tensor.exposed_ns <= tensor.total_ns
     check_sums(run)
+
+
+@pytest.mark.slow
+def test_dimensions_of_a_script_with_a_mesh(tmp_path: Path) -> None:
+    """gloo's sends name no group, and the default group no dimension: the named groups and the data tell both."""
+    own = ["run", mesh_pipeline.__file__, "-n", "4", "--trace-dir", str(tmp_path)]
+    done = execute([*PYTHON, *own, "--schedule", "wait=0,warmup=2,active=3"])
+    assert done.returncode == 0, done.stderr
+    (run,) = perfkit.analyze(tmp_path).runs
+    found = {
+        (row.operator, row.dimension): row.count // len(rank.steps) for rank in run.ranks for row in rank.collectives
+    }
+    batches = {("send", "pp"): mesh_pipeline.BATCHES, ("recv", "pp"): mesh_pipeline.BATCHES}
+    assert found == batches | {("all_reduce", name): 1 for name in ("dp", "pp", "pp+dp")}
+    assert sorted([rank.rank for rank in one.ranks] for one in run.pipelines) == [[0, 2], [1, 3]]
+    assert {(one.schedule, one.stages, one.micro_batches) for one in run.pipelines} == {
+        ("1f1b", 2, mesh_pipeline.BATCHES)
+    }

@@ -53,12 +53,21 @@ def find_inferred_lines(
     kinds = [(rank, kind) for rank in actions for kind in calls[rank].kinds if kind.dimension in (None, PIPELINE)]
     parts = connected(actions, [(rank, kind.peer) for rank, kind in kinds if kind.peer not in (None, rank)])
     if all(len(part) == 1 for part in parts):
-        # Nothing tells who sends to whom: they are one pipeline, or none.
-        parts = [sorted(actions)] if set(actions) == set(calls) and world_size in (None, len(actions)) else []
+        # Nothing tells who sends to whom: ranks of one group are one pipeline, or none.
+        groups = _named(actions) or ([sorted(actions)] if world_size in (None, len(actions)) else [])
+        parts = groups if {rank for group in groups for rank in group} == set(actions) == set(calls) else []
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
     lines = [_in_order(part, actions, calls, clock_of) for part in parts]
     whole = [line for line in lines if line]
     return whole if len(whole) == len(parts) and len({len(line) for line in whole}) == 1 else []
+
+
+def _named(actions: Mapping[int, Sequence[PipelineActions]]) -> list[list[int]]:
+    """Return the groups that the program calls those of pipelines; empty unless each rank is in exactly one."""
+    groups = {trace.group for traces in actions.values() for trace in traces}
+    distinct = sorted(group for group in groups if group)
+    together = [rank for group in distinct for rank in group]
+    return [list(group) for group in distinct] if None not in groups and len(set(together)) == len(together) else []
 
 
 def _in_order(

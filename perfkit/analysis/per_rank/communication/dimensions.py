@@ -6,6 +6,7 @@ where it was issued. A dimension that none of these tells stays unknown: it is n
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -111,6 +112,7 @@ class Dimensions:
         own = header.perfkit
         self._sizes = own.mesh if own and 0 < _product(own.mesh.values()) <= _MOST_RANKS else {}
         self._groups = {group.name: group for group in header.groups}
+        self._named = {} if self._sizes else _named_groups(header)
 
     def name(self, collective: CollectiveKey, description: str | None, site: int) -> str | None:
         """Return the dimension of a collective; None if it is unknown.
@@ -124,7 +126,8 @@ class Dimensions:
         ranks = listed_ranks(collective.members) or (group.ranks if group else None)
         by_mesh = self._by_mesh(ranks) if ranks else self._of_point_to_point(collective.operator)
         by_name = described_dimension(description or (group.description if group else None))
-        return by_mesh or by_name or _by_site(collective.operator, site)
+        by_site = by_mesh or by_name or _by_site(collective.operator, site)
+        return by_site or (self._spanned(frozenset(ranks)) if ranks else None)
 
     def _by_mesh(self, ranks: Sequence[int]) -> str | None:
         """Return the dimensions of the mesh along which the members differ."""
@@ -137,10 +140,28 @@ class Dimensions:
                 varying.append(name)
         return _JOINT.join(reversed(varying)) or None
 
+    def _spanned(self, ranks: frozenset[int]) -> str | None:
+        """Return the dimensions whose named groups together span just these ranks, as those of a mesh do."""
+        within = {name: group for name, group in self._named.items() if group <= ranks}
+        if not within or _product(map(len, within.values())) != len(ranks):
+            return None
+        apart = all(len(one & other) == 1 for one, other in combinations(within.values(), 2))
+        return _JOINT.join(name for name in DIMENSIONS if name in within) if apart else None
+
     def _of_point_to_point(self, operator: str) -> str | None:
         """Return the dimension of a send or receive, whose group gloo's traces lack: only these two have any."""
         found = [name for name in ("pp", "cp") if self._sizes.get(name, 1) > 1]
         return found[0] if operator in _POINT_TO_POINT and len(found) == 1 else None
+
+
+def _named_groups(header: Header) -> dict[str, frozenset[int]]:
+    """Return the group of the rank along each dimension that the program names; without dimensions of two groups."""
+    found: dict[str, set[frozenset[int]]] = {}
+    for group in header.groups:
+        dimension = described_dimension(group.description)
+        if dimension in DIMENSIONS and group.ranks and header.rank in group.ranks and len(group.ranks) > 1:
+            found.setdefault(dimension, set()).add(frozenset(group.ranks))
+    return {dimension: groups.pop() for dimension, groups in found.items() if len(groups) == 1}
 
 
 def described_dimension(description: str | None) -> str | None:

@@ -101,6 +101,45 @@ def test_two_pipelines_whose_messages_name_no_peer_are_not_told_apart(tmp_path: 
     assert silent(tmp_path, one + other)
 
 
+def two_pipelines(*groups: tuple[str, tuple[int, ...]]) -> list[TraceBuilder]:
+    """Return traces of ranks 0 and 2, and of 1 and 3, whose headers list the groups that each rank is in."""
+    one, other = (unannotated(gpipe(2, 4), [equal] * 3, ranks=ranks, world_size=4) for ranks in ((0, 2), (1, 3)))
+    for rank, builder in zip((0, 2, 1, 3), one + other, strict=True):
+        listed = [
+            {"pg_name": str(number), "pg_desc": name, "ranks": list(ranks)}
+            for number, (name, ranks) in enumerate(groups)
+            if rank in ranks
+        ]
+        info = {"backend": "gloo", "rank": rank, "world_size": 4, "pg_config": listed}
+        builder.header(distributedInfo=info)
+    return one + other
+
+
+EVEN, ODD = ("mesh_pp", (0, 2)), ("mesh_pp", (1, 3))
+
+
+def test_two_pipelines_whose_groups_have_names(tmp_path: Path) -> None:
+    run = analyzed(tmp_path, two_pipelines(EVEN, ODD, ("mesh_dp", (0, 1)), ("mesh_dp", (2, 3))))
+    assert sorted([rank.rank for rank in found.ranks] for found in run.pipelines) == [[0, 2], [1, 3]]
+    assert {(found.schedule, found.stages, found.micro_batches) for found in run.pipelines} == {("gpipe", 2, 4)}
+    assert dimensions(run) == {"pp"}
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [("mesh_dp", (0, 2)), ("mesh_dp", (1, 3))],
+        [EVEN],
+        [("mesh_pp", (0, 1)), ("mesh_pp", (2, 3))],  # the data goes another way
+        [EVEN, ODD, ("mesh_pp", (0, 1))],
+    ],
+)
+def test_two_pipelines_whose_groups_do_not_tell_them_apart(
+    groups: list[tuple[str, tuple[int, ...]]], tmp_path: Path
+) -> None:
+    assert silent(tmp_path, two_pipelines(*groups))
+
+
 def test_a_rank_without_a_trace(tmp_path: Path) -> None:
     assert silent(tmp_path, unannotated(gpipe(3, 4), [equal] * 3)[:2])
 

@@ -92,3 +92,27 @@ def test_the_default_group_is_data_parallel_only_where_ddp_issues() -> None:
     assert dimensions.name(CollectiveKey("all_reduce", group="0"), None, 0) is None
     assert dimensions.name(CollectiveKey("all_reduce", group="0"), None, 1) == "dp"
     assert dimensions.name(CollectiveKey("dispatch"), None, 0) == "ep"
+
+
+@pytest.mark.parametrize(
+    ("named", "dimension"),
+    [
+        ({"mesh_dp": (0, 1), "mesh_pp": (0, 2)}, "pp+dp"),
+        ({"mesh_tp": (0, 1, 2, 3)}, "tp"),
+        ({"mesh_dp": (0, 1)}, None),
+        ({"mesh_dp": (0, 1), "mesh_cp": (0, 1)}, None),
+        ({"mesh_dp": (0, 1), "mesh_pp": (0, 2), "mesh_dp_cp": (0, 1)}, "pp+dp"),
+        ({"mesh_dp": (0, 1, 2, 3), "mesh_shard": (0, 2)}, None),
+        ({"mesh_dp": (0, 1), "mesh_pp": (0, 4)}, None),
+        ({"mesh_dp": (2, 3), "mesh_pp": (0, 2)}, None),
+        ({}, None),
+    ],
+)
+def test_named_groups_tell_what_a_group_without_a_name_spans(
+    named: dict[str, tuple[int, ...]], dimension: str | None
+) -> None:
+    """As the mesh would whose dimensions they are: together they have its ranks, and only one in common."""
+    groups = [ProcessGroup(name="0", description="default_pg", ranks=(0, 1, 2, 3))]
+    groups += [ProcessGroup(name=name, description=name, ranks=ranks) for name, ranks in named.items()]
+    dimensions = Dimensions(Header(rank=0, groups=groups))
+    assert dimensions.name(CollectiveKey("all_reduce", group="0"), None, 0) == dimension
