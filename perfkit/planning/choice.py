@@ -89,10 +89,10 @@ def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
     )
 
 
-def simplicity(one: PlannedLayout) -> tuple[int, int, int]:
+def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
     """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
     dimensions = sum(one.mesh.get(name, 1) > 1 for name in ("tp", "pp"))
-    return dimensions, int(one.checkpointing != "none"), _ORDER.index(one.dp)
+    return dimensions, int(one.checkpointing != "none"), int(one.sequence_parallel), _ORDER.index(one.dp)
 
 
 def describe(one: PlannedLayout) -> str:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.planning.shape import Shape
 
@@ -32,6 +34,13 @@ class Layout(Struct, frozen=True, kw_only=True):
     micro_batches: int = 1
     """Parts of a batch in a pipeline."""
     checkpointing: Checkpointing = "none"
+    sequence_parallel: bool = False
+    """Whether the ranks of `tp` also divide, along the sequence, what is between the matrices."""
+
+    @property
+    def between(self) -> int:
+        """Number of ranks that divide the tokens between the matrices."""
+        return self.tp if self.sequence_parallel else 1
 
     @property
     def ranks(self) -> int:
@@ -47,7 +56,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Words for it, without checkpointing."""
         parts = [_NAMES[self.dp]] if self.replicas > 1 or (self.tp == 1 and self.pp == 1) else []
-        parts += [f"{size}-way tensor parallel"] if (size := self.tp) > 1 else []
+        words = "tensor and sequence parallel" if self.sequence_parallel else "tensor parallel"
+        parts += [f"{self.tp}-way {words}"] if self.tp > 1 else []
         parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
         return ", ".join(parts) if self.ranks > 1 else "one rank"
 
@@ -73,19 +83,7 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
         checkpointing: The kinds of activation checkpointing to compare.
     """
     shared = [*_data_parallel(ranks, per_host), *_divided(shape, ranks, per_host)]
-    made = [(layout, kind) for layout in shared for kind in checkpointing]
-    return [
-        Layout(
-            dp=one.dp,
-            replicate=one.replicate,
-            shard=one.shard,
-            tp=one.tp,
-            pp=one.pp,
-            micro_batches=one.micro_batches,
-            checkpointing=kind,
-        )
-        for one, kind in made
-    ]
+    return [replace(layout, checkpointing=kind) for layout in shared for kind in checkpointing]
 
 
 def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:
@@ -110,5 +108,14 @@ def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
             if (pp, tp) == (1, 1) or ranks % (pp * tp):
                 continue
             replicas = ranks // (pp * tp)
-            for name in ("ddp", "zero3") if replicas > 1 else ("ddp",):
-                yield Layout(dp=name, shard=replicas, tp=tp, pp=pp, micro_batches=2 * pp if pp > 1 else 1)
+            between = (False, True) if tp > 1 and (shape.sequence or 0) % tp == 0 else (False,)
+            shared: tuple[DataParallel, ...] = ("ddp", "zero3") if replicas > 1 else ("ddp",)
+            for name, sequence in product(shared, between):
+                yield Layout(
+                    dp=name,
+                    shard=replicas,
+                    tp=tp,
+                    pp=pp,
+                    micro_batches=2 * pp if pp > 1 else 1,
+                    sequence_parallel=sequence,
+                )

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 
@@ -22,6 +23,8 @@ class Tensor(Struct, frozen=True):
     """Whether the optimizer decays it; ZeRO-1 gives those that it decays to ranks first."""
     end: Literal["first", "last", "tied", ""] = ""
     """The stage of a pipeline that has it, outside of the layers: with `tied`, both ends."""
+    is_norm: bool = False
+    """Whether a norm scales or shifts with it."""
 
     @property
     def count(self) -> int:
@@ -31,9 +34,9 @@ class Tensor(Struct, frozen=True):
     def divided(self, ranks: int) -> "Tensor":
         """Return the part of the rank that has most, of `ranks` of tensor parallelism."""
         if self.split == "rows":
-            return Tensor(-(-self.rows // ranks), self.columns, self.layer, self.split, self.decayed, self.end)
+            return replace(self, rows=-(-self.rows // ranks))
         if self.split == "columns":
-            return Tensor(self.rows, -(-self.columns // ranks), self.layer, self.split, self.decayed, self.end)
+            return replace(self, columns=-(-self.columns // ranks))
         return self
 
 
@@ -126,7 +129,8 @@ def _linear(layer: int, rows: int, columns: int, split: Split, bias: bool) -> li
 
 
 def _norm(layer: int | None, width: int, bias: bool) -> list[Tensor]:
-    return [Tensor(width, layer=layer, decayed=False, end="" if layer is not None else "last")] * (2 if bias else 1)
+    end: Literal["last", ""] = "" if layer is not None else "last"
+    return [Tensor(width, layer=layer, decayed=False, end=end, is_norm=True)] * (2 if bias else 1)
 
 
 def counted_shape(

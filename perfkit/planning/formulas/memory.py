@@ -96,7 +96,7 @@ def _outputs(shape: Shape, layout: Layout, precision: Precision, samples: int, s
     if layout.pp == 1 or shape.width is None or shape.sequence is None:
         return 0
     last = stage == layout.pp - 1
-    numbers = (shape.vocabulary or 0) if last else shape.width
+    numbers = (shape.vocabulary or 0) if last else shape.width // layout.between
     return (
         samples
         * shape.sequence
@@ -182,6 +182,10 @@ def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
 
 
+def _widths(layout: Layout) -> str:
+    return "(2 width + 14 width / tp)" if layout.sequence_parallel else "(4 width + 12 width / tp)"
+
+
 def _activation_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
     kept = parts.activations
     if kept is None:
@@ -189,7 +193,7 @@ def _activation_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
     whole = (
         "layers x tokens x width x bytes of the residual"
         if layout.checkpointing == "full"
-        else ("layers x tokens x (4 width + 12 width / tp) x bytes, + statistics")
+        else f"layers x tokens x {_widths(layout)} x bytes, + statistics"
     )
     made = [
         ("kept of the layers", kept.layers_bytes, whole, SOURCE),

@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.messages import Message, hops
 from perfkit.planning.formulas.state import State
-from perfkit.planning.formulas.traffic import Message, hops
 from perfkit.planning.layout import Layout
 from perfkit.planning.shape import Shape
 from perfkit.schema.plan import PlannedDevice, PlanTerm, StepEstimate, Traffic

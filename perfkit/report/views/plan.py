@@ -147,7 +147,8 @@ def _label(one: PlannedLayout) -> str:
     mesh = ",".join(f"{name}={count}" for name, count in one.mesh.items())
     if one.dp == "hsdp":
         mesh = f"{one.mesh['replicate']}x{one.mesh['shard']}"
-    return f"{one.dp} {mesh}" + ("" if one.checkpointing == "none" else f" {one.checkpointing}")
+    kept = "" if one.checkpointing == "none" else f" {one.checkpointing}"
+    return f"{one.dp} {mesh}{', sequence' if one.sequence_parallel else ''}{kept}"
 
 
 def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from perfkit.capture.training.trainer import checkpoint_activations
@@ -65,6 +66,18 @@ def test_tensor_parallelism_divides_24_of_the_34() -> None:
     found = activations_of(shape, Layout(tp=8), PRECISIONS["half"], 1, 0, fused=True)
     assert found is not None
     assert found.layers_bytes == pytest.approx(2048 * 1024 * (10 + 24 / 8), rel=0.002)
+
+
+def test_sequence_parallelism_divides_all_but_the_two_gathered_inputs() -> None:
+    """Korthikanti et al. (2022), equation 4: 34 / t, if the inputs of matrices are gathered again in backward."""
+    shape = gpt_shape(name="gpt", layers=1, width=1024, heads=16, block=2048, vocabulary=0, bias=True, dropout=0.1)
+    layout = Layout(tp=8, sequence_parallel=True)
+    found = activations_of(shape, layout, PRECISIONS["half"], 1, 0, fused=True)
+    assert found is not None
+    assert found.layers_bytes == pytest.approx(2048 * 1024 * (34 / 8 + 2 * 2 * 7 / 8), rel=0.002)
+    full = activations_of(shape, replace(layout, checkpointing="full"), PRECISIONS["half"], 1, 0, fused=True)
+    assert full is not None
+    assert full.layers_bytes == 2048 * 1024 * 2 // 8
 
 
 def test_a_stage_has_fewer_micro_batches_in_flight_the_later_it_is() -> None:
