@@ -19,9 +19,8 @@ from perfkit.planning.precision import PRECISIONS
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.schema.run import RunReport
 
-_SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout")
+_SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
 _REFUSED: Final = {
-    "experts": 0,
     "loss_parallel": False,
     "prefetch_layers": None,
     "accumulate": 1,
@@ -90,7 +89,7 @@ def request_of(run: RunReport, rates: Rates, device: PlannedDevice | None) -> tu
 
 def _layout(config: dict[str, Any], run: RunReport) -> Layout:
     sizes = lay_out(config.get("mesh"), run.world_size).sizes
-    if unknown := sorted(sizes.keys() & {"cp", "ep"}):
+    if unknown := sorted(sizes.keys() & {"cp"}):
         raise UsageError(f"{run.path}: --check has no formulas for the dimension {unknown[0]}")
     if config.get("dp") == "deepspeed" or config.get("pp_schedule") not in (None, "1f1b"):
         raise UsageError(
@@ -102,6 +101,7 @@ def _layout(config: dict[str, Any], run: RunReport) -> Layout:
         shard=sizes.get("shard", sizes.get("dp", 1)),
         tp=sizes.get("tp", 1),
         pp=sizes.get("pp", 1),
+        ep=sizes.get("ep", 1),
         micro_batches=config.get("micro_batches") or 1,
         checkpointing="full" if config.get("checkpoint_activations") else "none",
         sequence_parallel=bool(config.get("sequence_parallel")),
@@ -132,7 +132,8 @@ def _peak_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanC
     need = need_of(request, layout).memory
     held = 0
     if all(use.device == "CPU" for use in uses):
-        entries = sum(tensor.count for tensor in local_tensors(request.shape, layout, layout.pp - 1))
+        tensors = local_tensors(request.shape, layout, layout.pp - 1)
+        entries = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
         held = need.parameters_bytes + need.optimizer_bytes + (4 * entries if _has_buckets(layout) else 0)
     # The first recorded step: tensors that live on from one step to the next are not counted twice in it.
     real = max(use.steps[0].allocated_bytes for use in uses if use.steps)

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.experts import backward_bytes, kept_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
@@ -46,7 +47,8 @@ def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int
     between = 2 * precision.residual * width + _STATISTICS
     if shape.dropout:
         between += 2 * width
-    split = 12 * precision.activation * width
+    attention, mlp = 4 * precision.activation * width, 8 * precision.activation * width
+    split = attention + (kept_bytes(shape, layout, precision) if shape.experts else mlp)
     if fused:
         split += 4 * heads
     else:
@@ -88,8 +90,15 @@ def activations_of(
         recomputed_bytes=full if layout.checkpointing == "full" else 0,
         ends_bytes=_ends(shape, layout, precision, tokens, last=last) if shape.vocabulary else 0,
         loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
-        backward_bytes=tokens * shape.width * (precision.residual + 4 * precision.activation),
+        backward_bytes=tokens * _gradients(shape, layout, precision),
     )
+
+
+def _gradients(shape: Shape, layout: Layout, precision: Precision) -> int:
+    """Return the temporary gradients of a layer's backward pass, per token."""
+    if shape.experts:
+        return backward_bytes(shape, layout, precision)
+    return (shape.width or 0) * (precision.residual + 4 * precision.activation)
 
 
 def _ends(shape: Shape, layout: Layout, precision: Precision, tokens: int, *, last: bool) -> int:

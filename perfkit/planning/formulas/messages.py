@@ -1,8 +1,13 @@
 """Messages of one rank in one step, of one operator along one dimension of the mesh."""
 
 from math import ceil, log2
+from typing import Final
 
 from msgspec import Struct
+
+BUCKET_BYTES: Final = 25 * 2**20
+"""DDP's buckets; the first is smaller, so that averaging begins early."""
+FIRST_BUCKET_BYTES: Final = 2**20
 
 
 class Message(Struct, frozen=True, kw_only=True):

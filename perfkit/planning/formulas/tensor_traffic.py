@@ -9,7 +9,7 @@ attention communicates, and the all-gather before its MLP.
 from collections.abc import Iterator
 
 from perfkit.planning.formulas.messages import Message, message
-from perfkit.planning.formulas.state import local_tensors
+from perfkit.planning.formulas.state import gathers, local_tensors
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
@@ -30,13 +30,15 @@ def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples:
     again = layers if layout.checkpointing == "full" else 0
     tokens = samples * (shape.sequence or 0) * layout.micro_batches
     numbers = tokens * (shape.width or 0)
+    # Parameters that are gathered in 16 bits leave nothing in 32.
+    stream = precision.activation if gathers(layout) else precision.residual
 
     def activations(operator: str, computed: int, residual: int, words: str) -> Message:
         """Return messages of tokens x width, those in the precision of matrices and those in the residual's.
 
         A matrix takes its input, and returns the gradient of it, in the precision of the norm before it.
         """
-        size = numbers * (computed * precision.activation + residual * precision.residual)
+        size = numbers * (computed * precision.activation + residual * stream)
         return message("tp", operator, layout.tp, (computed + residual) * layout.micro_batches, size, words)
 
     if layout.sequence_parallel:
@@ -59,5 +61,6 @@ def _norms(shape: Shape, layout: Layout, precision: Precision, stage: int) -> It
     norms = [tensor for tensor in local_tensors(shape, layout, stage) if tensor.is_norm]
     if norms:
         count = len(norms) * layout.micro_batches
-        size = precision.gradient * sum(tensor.count for tensor in norms) * layout.micro_batches
+        entry = precision.gathered if gathers(layout) else precision.gradient
+        size = entry * sum(tensor.count for tensor in norms) * layout.micro_batches
         yield message("tp", "all_reduce", layout.tp, count, size, "gradients of norms")

@@ -4,16 +4,13 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
-from perfkit.planning.formulas.messages import Message, message
+from perfkit.planning.formulas.experts import expert_parallel
+from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
 from perfkit.planning.formulas.state import local_tensors
 from perfkit.planning.formulas.tensor_traffic import tensor_parallel
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
-
-BUCKET_BYTES: Final = 25 * 2**20
-"""DDP's buckets; the first is smaller, so that averaging begins early."""
-FIRST_BUCKET_BYTES: Final = 2**20
 
 _BACKWARD: Final = (0.0, 1.0)
 
@@ -37,6 +34,8 @@ def messages_of(
     found = [*_data_parallel(shape, layout, precision, stage)]
     if layout.tp > 1:
         found += tensor_parallel(shape, layout, precision, samples, stage)
+    if layout.ep > 1:
+        found += expert_parallel(shape, layout, precision, samples)
     if layout.pp > 1:
         found += _pipeline(shape, layout, precision, samples, stage)
     if clips:
@@ -46,8 +45,11 @@ def messages_of(
 
 def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: int) -> Iterator[Message]:
     tensors = local_tensors(shape, layout, stage)
-    entries, ranks = sum(tensor.count for tensor in tensors), layout.shard
+    averaged = tensors if layout.ep == 1 else [tensor for tensor in tensors if not tensor.is_expert]
+    entries, ranks = sum(tensor.count for tensor in averaged), layout.shard * layout.ep
     dimension = "shard" if layout.dp == "hsdp" else "dp"
+    if layout.ep > 1:
+        dimension = "dp+ep" if layout.shard > 1 else "ep"
     reduced = 2 if precision.parameter == 2 else 4
     if layout.dp not in SHARDED:
         if ranks == 1:
@@ -88,8 +90,8 @@ def _norms(layout: Layout) -> Iterator[Message]:
     """Yield the sums of squares of gradients: one for each way in which tensors are split, along each dimension."""
     data = ("shard" if layout.dp == "hsdp" else "dp") if layout.dp in SHARDED and layout.shard > 1 else None
     ways = 2 if layout.tp > 1 else 1
-    counts = {data: ways if data else 0, "tp": 1 if layout.tp > 1 else 0, "pp": 1 if layout.pp > 1 else 0}
-    sizes = {data: layout.shard, "tp": layout.tp, "pp": layout.pp}
+    sizes = {data: layout.shard, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep}
+    counts = {name: int(size > 1) for name, size in sizes.items()} | {data: ways if data else 0}
     for dimension, count in counts.items():
         if dimension is not None and count:
             size = NORM_BYTES * count

@@ -2,7 +2,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.planning.formulas.memory import memory_of
-from perfkit.planning.formulas.state import state_of
+from perfkit.planning.formulas.state import local_tensors, state_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.models import gpt_model
 from perfkit.planning.planner import Request, make_plan
@@ -54,6 +54,30 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     )
     found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - buckets
     assert found == pytest.approx(peak, rel=0.01 if layout.dp == "ddp" else 0.1)
+
+
+MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
+# The mean over ranks, whose shares of the tokens differ.
+RECORDED_MIXTURE: list[tuple[Layout, int]] = [
+    (Layout(shard=2), 19_344_232),
+    (Layout(ep=2), (20_063_360 + 20_787_536) // 2),
+    (Layout(ep=2, checkpointing="full"), (5_978_936 + 6_954_360) // 2),
+]
+
+
+@pytest.mark.parametrize(("layout", "peak"), RECORDED_MIXTURE)
+def test_formulas_of_experts_are_near_the_peaks_of_real_ranks(layout: Layout, peak: int) -> None:
+    need = memory_of(MIXTURE, layout, PRECISIONS["float32"], 8, fused=True, reserve=0).memory
+    own = [one for one in local_tensors(MIXTURE, layout, 0) if not (one.is_expert and layout.ep > 1)]
+    found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - 4 * sum(one.count for one in own)
+    assert found == pytest.approx(peak, rel=0.05)
+
+
+def test_experts_are_not_traced() -> None:
+    model = gpt_model("tiny", {"experts": 4})
+    request = Request(shape=model.shape, ranks=2, global_batch=2, precision="float32", workload=model.workload)
+    with pytest.raises(UsageError, match="--trace does not trace --experts"):
+        refine(make_plan(request), request)
 
 
 def test_a_precision_without_modules_is_refused() -> None:

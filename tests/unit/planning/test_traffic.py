@@ -68,6 +68,65 @@ RECORDED = [
 SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
 
 
+MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
+# The same with 4 experts, 2 of them for each token. Messages of rows are as large as the router makes them; with as
+# many for each expert, 8 x 64 x 2 x 64 x 4 = 262,144 bytes.
+RECORDED_MIXTURE = [
+    ({"shard": 2}, [("dp", "all_reduce", 2, 2_540_032)]),
+    (
+        {"ep": 2},
+        [
+            ("ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 16, 16 * 262_144),
+            ("ep", "all_to_all", 4, 4 * 32),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"ep": 2, "checkpointing": "full"},
+        [
+            ("ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 24, 24 * 262_144),
+            ("ep", "all_to_all", 8, 8 * 32),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"shard": 2, "ep": 2},
+        [
+            ("dp+ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 16, 16 * 262_144),
+            ("ep", "all_to_all", 4, 4 * 32),
+            ("dp", "all_reduce", 1, 1_058_816),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"dp": "zero3", "shard": 4},
+        [
+            ("dp", "all_gather", 10, 8 * 598_016 + 2 * 147_968),
+            ("dp", "reduce_scatter", 5, 4 * 598_016 + 147_968),
+            ("dp", "all_reduce", 1, 4),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sizes", "expected"), RECORDED_MIXTURE)
+def test_messages_of_experts_are_those_of_real_ranks(
+    sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
+) -> None:
+    layout = Layout(**sizes)  # type: ignore[arg-type]
+    found = messages_of(MIXTURE, layout, PRECISIONS["float32"], 8, 0, clips=True)
+    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+
+
+def test_the_flop_of_a_token_are_those_of_its_experts() -> None:
+    dense = SHAPE.flops_per_token
+    experts = 6 * 4 * (64 * 4 + 8 * 64 * 64 + 5 * 64)  # of each layer one more MLP, and the router
+    assert MIXTURE.flops_per_token == dense + experts
+
+
 def messages(layout: Layout, *, batch: int = 8) -> list[Message]:
     return messages_of(SHAPE, layout, PRECISIONS["float32"], batch // layout.micro_batches, 0, clips=True)
 
