@@ -50,6 +50,13 @@ def plan(
         typer.Option(metavar="FUNCTION", help="Function of FILE.py that returns it instead.", rich_help_panel=_MODEL),
     ] = None,
     bias: Annotated[bool | None, typer.Option(help="Biases in gpt.", rich_help_panel=_MODEL)] = None,
+    experts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Experts in place of each MLP of gpt [default: one MLP].", rich_help_panel=_MODEL),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Experts that each token goes to [default: 2].", rich_help_panel=_MODEL)
+    ] = None,
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, max=2**17, help="Number of ranks.")] = 1,
     batch_size: Annotated[
         int | None,
@@ -115,7 +122,7 @@ def plan(
     output: Annotated[list[Path] | None, output_option(Plan)] = None,
     name: Annotated[str | None, format_option(Plan, default="  [default: rich]")] = None,
     json: Json = False,
-    top: Annotated[int, typer.Option(min=1, help="Layouts with tp or pp to show.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp or ep to show.")] = DEFAULT_TOP,
 ) -> None:
     """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
 
@@ -136,7 +143,16 @@ def plan(
         model=model,
         preset=preset,
         params=params,
-        sizes=Sizes(layers=layers, width=width, heads=heads, block=sequence, vocab_size=vocab_size, bias=bias),
+        sizes=Sizes(
+            layers=layers,
+            width=width,
+            heads=heads,
+            block=sequence,
+            vocab_size=vocab_size,
+            bias=bias,
+            experts=experts,
+            top_k=top_k,
+        ),
         ranks=ranks,
         batch_size=batch_size,
         precision=precision,

@@ -10,6 +10,7 @@ from perfkit.capture.mesh import lay_out
 from perfkit.errors import UsageError
 from perfkit.planning.formulas.state import local_tensors, state_of
 from perfkit.planning.formulas.step_time import Rates
+from perfkit.planning.formulas.traffic import messages_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.measured import compute_ns, measured_rates, read_run
 from perfkit.planning.models import gpt_model
@@ -18,10 +19,8 @@ from perfkit.planning.precision import PRECISIONS
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.schema.run import RunReport
 
-_SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout")
+_SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
 _REFUSED: Final = {
-    "experts": 0,
-    "sequence_parallel": False,
     "loss_parallel": False,
     "prefetch_layers": None,
     "accumulate": 1,
@@ -48,7 +47,8 @@ def check_run(path: Path, rates: Rates | None, device: PlannedDevice | None) -> 
     request, layout = request_of(run, rates, device)
     planned = plan_layout(request, layout)
     plan = make_plan(replace(request, workload=None))
-    checks = [*_state_checks(run, request, layout), *_peak_checks(run, request, layout), *_traffic_checks(run, planned)]
+    kinds = (_state_checks, _peak_checks, _traffic_checks)
+    checks = [check for kind in kinds for check in kind(run, request, layout)]
     return replace(
         plan,
         layouts=[planned],
@@ -89,7 +89,7 @@ def request_of(run: RunReport, rates: Rates, device: PlannedDevice | None) -> tu
 
 def _layout(config: dict[str, Any], run: RunReport) -> Layout:
     sizes = lay_out(config.get("mesh"), run.world_size).sizes
-    if unknown := sorted(sizes.keys() & {"cp", "ep"}):
+    if unknown := sorted(sizes.keys() & {"cp"}):
         raise UsageError(f"{run.path}: --check has no formulas for the dimension {unknown[0]}")
     if config.get("dp") == "deepspeed" or config.get("pp_schedule") not in (None, "1f1b"):
         raise UsageError(
@@ -101,8 +101,10 @@ def _layout(config: dict[str, Any], run: RunReport) -> Layout:
         shard=sizes.get("shard", sizes.get("dp", 1)),
         tp=sizes.get("tp", 1),
         pp=sizes.get("pp", 1),
+        ep=sizes.get("ep", 1),
         micro_batches=config.get("micro_batches") or 1,
         checkpointing="full" if config.get("checkpoint_activations") else "none",
+        sequence_parallel=bool(config.get("sequence_parallel")),
     )
 
 
@@ -130,7 +132,8 @@ def _peak_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanC
     need = need_of(request, layout).memory
     held = 0
     if all(use.device == "CPU" for use in uses):
-        entries = sum(tensor.count for tensor in local_tensors(request.shape, layout, layout.pp - 1))
+        tensors = local_tensors(request.shape, layout, layout.pp - 1)
+        entries = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
         held = need.parameters_bytes + need.optimizer_bytes + (4 * entries if _has_buckets(layout) else 0)
     # The first recorded step: tensors that live on from one step to the next are not counted twice in it.
     real = max(use.steps[0].allocated_bytes for use in uses if use.steps)
@@ -142,12 +145,24 @@ def _has_buckets(layout: Layout) -> bool:
     return layout.dp in ("ddp", "zero1") and (layout.pp == 1 or layout.replicas > 1)
 
 
-def _traffic_checks(run: RunReport, planned: PlannedLayout) -> list[PlanCheck]:
-    """Compare message bytes of a rank per step, the largest over ranks; those of unknown size are counted."""
+def _predicted_traffic(request: Request, layout: Layout) -> dict[tuple[str, str], list[int]]:
+    """Return bytes and messages by dimension and operator, the most over the stages of a pipeline."""
     predicted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for row in planned.traffic:
-        predicted[row.dimension, row.operator][0] += row.bytes
-        predicted[row.dimension, row.operator][1] += row.messages
+    samples = request.global_batch // layout.replicas // layout.micro_batches
+    precision = PRECISIONS[request.precision]
+    for stage in range(layout.pp):
+        own: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for one in messages_of(request.shape, layout, precision, samples, stage, clips=True):
+            found = own[one.dimension, one.operator]
+            found[0], found[1] = found[0] + one.bytes, found[1] + one.count
+        for key, found in own.items():
+            predicted[key] = max(predicted[key], found)
+    return predicted
+
+
+def _traffic_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanCheck]:
+    """Compare message bytes of a rank per step, the largest over ranks; those of unknown size are counted."""
+    predicted = _predicted_traffic(request, layout)
     measured: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 1.0])
     for rank in run.ranks:
         own: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 1.0])

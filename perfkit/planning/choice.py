@@ -9,13 +9,16 @@ from perfkit.util.formatting import duration, size
 CLOSE: Final = 1.05
 """Predicted times within this ratio are not told apart: the simplest layout wins."""
 
+DIVIDING: Final = ("tp", "pp", "ep")
+"""Dimensions of a mesh that divide more than samples."""
+
 _ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp")
 
 Question = tuple[str, Callable[[PlannedLayout], bool]]
 
 
 def _is_divided(one: PlannedLayout) -> bool:
-    return one.mesh.get("tp", 1) > 1 or one.mesh.get("pp", 1) > 1
+    return any(one.mesh.get(name, 1) > 1 for name in DIVIDING)
 
 
 QUESTIONS: Final[tuple[Question, ...]] = (
@@ -28,6 +31,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
         "Does it fit if activations are computed again",
         lambda one: not _is_divided(one) and one.checkpointing != "none",
     ),
+    ("Does it fit if ranks divide the experts (expert parallel)", lambda one: one.mesh.get("ep", 1) > 1),
     (
         "Does it fit if ranks of a host divide each layer (tensor parallel)",
         lambda one: one.mesh.get("tp", 1) > 1 and one.mesh.get("pp", 1) == 1,
@@ -89,10 +93,10 @@ def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
     )
 
 
-def simplicity(one: PlannedLayout) -> tuple[int, int, int]:
+def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
     """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
-    dimensions = sum(one.mesh.get(name, 1) > 1 for name in ("tp", "pp"))
-    return dimensions, int(one.checkpointing != "none"), _ORDER.index(one.dp)
+    dimensions = sum(one.mesh.get(name, 1) > 1 for name in DIVIDING)
+    return dimensions, int(one.checkpointing != "none"), int(one.sequence_parallel), _ORDER.index(one.dp)
 
 
 def describe(one: PlannedLayout) -> str:

@@ -31,6 +31,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     block: int | None = None
     vocab_size: int | None = None
     bias: bool | None = None
+    experts: int | None = None
+    top_k: int | None = None
 
     def given(self) -> dict[str, Any]:
         """Return those that were given."""

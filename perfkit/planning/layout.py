@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.planning.shape import Shape
 
@@ -29,9 +31,18 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Ranks with different samples that share what `dp` divides; with hybrid sharding, those of one group."""
     tp: int = 1
     pp: int = 1
+    ep: int = 1
+    """Ranks with different samples that divide the experts of each layer."""
     micro_batches: int = 1
     """Parts of a batch in a pipeline."""
     checkpointing: Checkpointing = "none"
+    sequence_parallel: bool = False
+    """Whether the ranks of `tp` also divide, along the sequence, what is between the matrices."""
+
+    @property
+    def between(self) -> int:
+        """Number of ranks that divide the tokens between the matrices."""
+        return self.tp if self.sequence_parallel else 1
 
     @property
     def ranks(self) -> int:
@@ -41,21 +52,24 @@ class Layout(Struct, frozen=True, kw_only=True):
     @property
     def replicas(self) -> int:
         """Number of ranks, or groups of ranks, with different samples."""
-        return self.replicate * self.shard
+        return self.replicate * self.shard * self.ep
 
     @property
     def name(self) -> str:
         """Words for it, without checkpointing."""
-        parts = [_NAMES[self.dp]] if self.replicas > 1 or (self.tp == 1 and self.pp == 1) else []
-        parts += [f"{size}-way tensor parallel"] if (size := self.tp) > 1 else []
+        divides = self.tp * self.pp * self.ep > 1
+        parts = [_NAMES[self.dp]] if self.replicate * self.shard > 1 or not divides else []
+        words = "tensor and sequence parallel" if self.sequence_parallel else "tensor parallel"
+        parts += [f"{self.tp}-way {words}"] if self.tp > 1 else []
         parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
+        parts += [f"{self.ep}-way expert parallel"] if self.ep > 1 else []
         return ", ".join(parts) if self.ranks > 1 else "one rank"
 
     @property
     def mesh(self) -> dict[str, int]:
         """Sizes of the dimensions as `--mesh` has them, outermost first."""
         data = {"replicate": self.replicate, "shard": self.shard} if self.dp == "hsdp" else {"dp": self.shard}
-        sizes = {"pp": self.pp, **data, "tp": self.tp}
+        sizes = {"pp": self.pp, **data, "ep": self.ep, "tp": self.tp}
         kept = {name: size for name, size in sizes.items() if size > 1 or (self.dp == "hsdp" and name in data)}
         return kept or {"dp": 1}
 
@@ -72,20 +86,9 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
         per_host: Number of devices per host.
         checkpointing: The kinds of activation checkpointing to compare.
     """
-    shared = [*_data_parallel(ranks, per_host), *_divided(shape, ranks, per_host)]
-    made = [(layout, kind) for layout in shared for kind in checkpointing]
-    return [
-        Layout(
-            dp=one.dp,
-            replicate=one.replicate,
-            shard=one.shard,
-            tp=one.tp,
-            pp=one.pp,
-            micro_batches=one.micro_batches,
-            checkpointing=kind,
-        )
-        for one, kind in made
-    ]
+    divided = _expert_parallel(shape, ranks) if shape.experts else _divided(shape, ranks, per_host)
+    shared = [*_data_parallel(ranks, per_host), *divided]
+    return [replace(layout, checkpointing=kind) for layout in shared for kind in checkpointing]
 
 
 def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:
@@ -96,6 +99,13 @@ def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:
         yield Layout(dp=name, shard=ranks)
     if per_host > 1 and ranks > per_host and ranks % per_host == 0:
         yield Layout(dp="hsdp", replicate=ranks // per_host, shard=per_host)
+
+
+def _expert_parallel(shape: Shape, ranks: int) -> Iterator[Layout]:
+    """Yield expert parallelism, with DDP beside it: experts are divided by no other dimension."""
+    for ep in range(2, min(ranks, shape.experts) + 1):
+        if shape.experts % ep == 0 and ranks % ep == 0:
+            yield Layout(shard=ranks // ep, ep=ep)
 
 
 def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
@@ -110,5 +120,14 @@ def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
             if (pp, tp) == (1, 1) or ranks % (pp * tp):
                 continue
             replicas = ranks // (pp * tp)
-            for name in ("ddp", "zero3") if replicas > 1 else ("ddp",):
-                yield Layout(dp=name, shard=replicas, tp=tp, pp=pp, micro_batches=2 * pp if pp > 1 else 1)
+            between = (False, True) if tp > 1 and (shape.sequence or 0) % tp == 0 else (False,)
+            shared: tuple[DataParallel, ...] = ("ddp", "zero3") if replicas > 1 else ("ddp",)
+            for name, sequence in product(shared, between):
+                yield Layout(
+                    dp=name,
+                    shard=replicas,
+                    tp=tp,
+                    pp=pp,
+                    micro_batches=2 * pp if pp > 1 else 1,
+                    sequence_parallel=sequence,
+                )

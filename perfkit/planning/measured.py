@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.planning.formulas.messages import hops
 from perfkit.planning.formulas.step_time import Rates
-from perfkit.planning.formulas.traffic import hops
 from perfkit.schema.cross_rank import BandwidthFit
 from perfkit.schema.plan import PlannedDevice
 from perfkit.schema.run import RunReport

@@ -50,6 +50,8 @@ def gpt_model(preset: str | None, given: Mapping[str, Any]) -> Model:
         vocabulary=config.vocab_size,
         bias=config.bias,
         dropout=config.dropout,
+        experts=config.experts,
+        top_k=config.top_k,
     )
     return Model(shape=shape, batch_size=batch, workload=GPT(config), options={"preset": name, **given})
 
@@ -62,6 +64,8 @@ def counted_model(parameters: float, given: Mapping[str, Any]) -> Model:
     """
     if "bias" in given:
         raise UsageError("--bias and --no-bias are for gpt: with --params the number of parameters is given")
+    if {"experts", "top_k"} & given.keys():
+        raise UsageError("--experts and --top-k are for gpt: with --params the number of parameters is given")
     if not 1 <= parameters <= MOST_PARAMETERS:
         raise UsageError(f"--params {parameters:g}: choose from 1 to {MOST_PARAMETERS:g}")
     shape = counted_shape(

@@ -133,6 +133,7 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
         dp=layout.dp,
         mesh=layout.mesh,
         checkpointing=layout.checkpointing,
+        sequence_parallel=layout.sequence_parallel,
         batch_size=batch,
         micro_batches=layout.micro_batches,
         memory=need.memory,

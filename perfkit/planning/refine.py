@@ -35,6 +35,11 @@ def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
         LaunchEnvironmentError: The tracing process died.
     """
     check_precision(request.precision)
+    if request.shape.experts:
+        raise UsageError(
+            "--trace does not trace --experts: how many tokens each expert gets depends on their values, which fake "
+            "tensors do not have; leave out --trace for the formulas"
+        )
     layouts = layouts_of(request)
     for _ in range(MOST_TRACED):
         place = _next(plan)

@@ -1,8 +1,10 @@
 """The tensors of a model, as far as memory and communication depend on them."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 
@@ -22,6 +24,10 @@ class Tensor(Struct, frozen=True):
     """Whether the optimizer decays it; ZeRO-1 gives those that it decays to ranks first."""
     end: Literal["first", "last", "tied", ""] = ""
     """The stage of a pipeline that has it, outside of the layers: with `tied`, both ends."""
+    is_expert: bool = False
+    """Whether it has one row for each expert, which expert parallelism divides."""
+    is_norm: bool = False
+    """Whether a norm scales or shifts with it."""
 
     @property
     def count(self) -> int:
@@ -31,9 +37,9 @@ class Tensor(Struct, frozen=True):
     def divided(self, ranks: int) -> "Tensor":
         """Return the part of the rank that has most, of `ranks` of tensor parallelism."""
         if self.split == "rows":
-            return Tensor(-(-self.rows // ranks), self.columns, self.layer, self.split, self.decayed, self.end)
+            return replace(self, rows=-(-self.rows // ranks))
         if self.split == "columns":
-            return Tensor(self.rows, -(-self.columns // ranks), self.layer, self.split, self.decayed, self.end)
+            return replace(self, columns=-(-self.columns // ranks))
         return self
 
 
@@ -51,6 +57,10 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Tokens per sample."""
     vocabulary: int | None = None
     dropout: float = 0.0
+    experts: int = 0
+    """Of each layer's mixture of experts; 0: one MLP for all tokens."""
+    top_k: int = 0
+    """Experts that each token goes to."""
     flops_per_sample: float | None = None
     """Counted, where `tensors` alone are known; samples then count as tokens."""
 
@@ -61,13 +71,21 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def flops_per_token(self) -> float:
-        """6 N + 12 L H Q T, N without position embeddings (metrics.md section 8); 6 N where the shape is unknown."""
+        """6 N + 12 L H Q T, N without position embeddings (metrics.md section 8); 6 N where the shape is unknown.
+
+        Of experts those count that a token goes to.
+        """
         if self.flops_per_sample is not None:
             return self.flops_per_sample
         if self.layers is None or self.width is None or self.sequence is None:
             return 6.0 * self.parameters
         positions = self.sequence * self.width if self.are_whole else 0
-        return 6.0 * (self.parameters - positions) + 12.0 * self.layers * self.width * self.sequence
+        return 6.0 * (self.computed(self.tensors) - positions) + 12.0 * self.layers * self.width * self.sequence
+
+    def computed(self, tensors: Iterable[Tensor]) -> float:
+        """Return the parameters of `tensors` that one token is computed with."""
+        share = self.top_k / self.experts if self.experts else 1.0
+        return sum(tensor.count * (share if tensor.is_expert else 1.0) for tensor in tensors)
 
     def stage(self, index: int, count: int) -> tuple[Tensor, ...]:
         """Return the tensors of one of `count` stages of a pipeline: consecutive layers, and what is at its ends."""
@@ -86,7 +104,17 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 def gpt_shape(
-    *, name: str, layers: int, width: int, heads: int, block: int, vocabulary: int, bias: bool, dropout: float = 0.0
+    *,
+    name: str,
+    layers: int,
+    width: int,
+    heads: int,
+    block: int,
+    vocabulary: int,
+    bias: bool,
+    dropout: float = 0.0,
+    experts: int = 0,
+    top_k: int = 0,
 ) -> Shape:
     """Return the shape of the GPT workload: its tensors are those of `workloads.gpt_model.Decoder`, in its order.
 
@@ -94,7 +122,7 @@ def gpt_shape(
     """
     tensors = [Tensor(vocabulary, width, split="rows", end="tied"), Tensor(block, width, end="first")]
     for layer in range(layers):
-        tensors += _gpt_block(layer, width, bias)
+        tensors += _gpt_block(layer, width, bias, experts)
     tensors += _norm(None, width, bias)
     return Shape(
         name=name,
@@ -106,18 +134,32 @@ def gpt_shape(
         sequence=block,
         vocabulary=vocabulary,
         dropout=dropout,
+        experts=experts,
+        top_k=top_k if experts else 0,
     )
 
 
-def _gpt_block(layer: int, width: int, bias: bool) -> list[Tensor]:
+def _gpt_block(layer: int, width: int, bias: bool, experts: int) -> list[Tensor]:
     return [
         *_norm(layer, width, bias),
         *_linear(layer, 3 * width, width, "rows", bias),
         *_linear(layer, width, width, "columns", bias),
         *_norm(layer, width, bias),
-        *_linear(layer, 4 * width, width, "rows", bias),
-        *_linear(layer, width, 4 * width, "columns", bias),
+        *(_mixture(layer, width, bias, experts) if experts else _mlp(layer, width, bias)),
     ]
+
+
+def _mlp(layer: int, width: int, bias: bool) -> list[Tensor]:
+    return [*_linear(layer, 4 * width, width, "rows", bias), *_linear(layer, width, 4 * width, "columns", bias)]
+
+
+def _mixture(layer: int, width: int, bias: bool, experts: int) -> list[Tensor]:
+    """Return the router, and the matrices and vectors of all experts, each stacked to one tensor."""
+    tensors = [Tensor(experts, width, layer)]
+    for outputs in (4 * width, width):
+        tensors.append(Tensor(experts, 4 * width * width, layer, is_expert=True))
+        tensors += [Tensor(experts, outputs, layer, decayed=False, is_expert=True)] if bias else []
+    return tensors
 
 
 def _linear(layer: int, rows: int, columns: int, split: Split, bias: bool) -> list[Tensor]:
@@ -126,7 +168,8 @@ def _linear(layer: int, rows: int, columns: int, split: Split, bias: bool) -> li
 
 
 def _norm(layer: int | None, width: int, bias: bool) -> list[Tensor]:
-    return [Tensor(width, layer=layer, decayed=False, end="" if layer is not None else "last")] * (2 if bias else 1)
+    end: Literal["last", ""] = "" if layer is not None else "last"
+    return [Tensor(width, layer=layer, decayed=False, end=end, is_norm=True)] * (2 if bias else 1)
 
 
 def counted_shape(

@@ -128,6 +128,8 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     refused: str | None
     """Why `perfkit run` does not run it."""
     traced: TracedMemory | None = None
+    sequence_parallel: bool = False
+    """Whether the ranks of `tp` divide, along the sequence, what is between the matrices."""
 
 
 class PlanCheck(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,9 @@ LAYOUTS = {
     "zero2": "--dp zero2 --mesh dp=2",
     "zero3": "--dp zero3 --mesh dp=2",
     "tp": "--mesh tp=2",
+    "sequence": "--mesh tp=2 --sequence-parallel",
     "pp": "--mesh pp=2",
+    "experts": "--mesh ep=2 --experts 4",
 }
 
 
@@ -53,10 +55,12 @@ def test_state_and_messages_are_exact_and_the_peak_is_near(
 ) -> None:
     checks = checked(runs / name, capsys)
     for term, check in checks.items():
-        # Traces have the size of this all-gather as that of one rank's part.
-        known = check.measured is not None and term != "tp all_gather, bytes"
-        if check.unit != "ns" and known and not term.startswith("allocated"):
-            assert check.predicted == check.measured, term
+        if check.unit == "ns" or check.measured is None or term.startswith("allocated"):
+            continue
+        if term == "ep all_to_all, bytes":  # the router sends more to some experts than to others
+            assert check.predicted <= check.measured <= 1.3 * check.predicted
+        else:
+            assert check.predicted == pytest.approx(check.measured, rel=1e-12), term
     peak = checks["allocated in a step, at most"]
     assert peak.predicted == pytest.approx(peak.measured, rel=0.1)
     assert {"parameters", "gradients", "optimizer state", "step"} <= checks.keys()

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.experts import backward_bytes, kept_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
@@ -39,19 +40,22 @@ def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int
 
     Per token and unit of width: inputs of two norms in the residual's precision, their outputs, queries, keys and
     values (3), the attention's output, the hidden layer (4) before and after GELU. Tensor parallelism divides the last
-    12 of these 16.
+    12 of these 16, sequence parallelism also the first two, with statistics and dropout masks. The norms' outputs are
+    gathered and kept whole: Megatron-LM gathers them again in backward instead, and torch does not.
     """
     width, heads, tokens = shape.width or 0, shape.heads or 0, samples * (shape.sequence or 0)
-    whole = (2 * precision.residual + 2 * precision.activation) * width + _STATISTICS
-    split = 12 * precision.activation * width
+    between = 2 * precision.residual * width + _STATISTICS
+    if shape.dropout:
+        between += 2 * width
+    attention, mlp = 4 * precision.activation * width, 8 * precision.activation * width
+    split = attention + (kept_bytes(shape, layout, precision) if shape.experts else mlp)
     if fused:
         split += 4 * heads
     else:
         masks = 1 + precision.activation if shape.dropout else 0
         split += heads * (shape.sequence or 0) * (precision.activation + masks)
-    if shape.dropout:
-        whole += 2 * width
-    return tokens * (whole + -(-split // layout.tp))
+    gathered = 2 * precision.activation * width
+    return tokens * (-(-between // layout.between) + gathered + -(-split // layout.tp))
 
 
 def selective_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int) -> int:
@@ -79,22 +83,30 @@ def activations_of(
     layers = (stage + 1) * shape.layers // layout.pp - stage * shape.layers // layout.pp
     in_flight = min(layout.pp - stage, layout.micro_batches)
     full = layer_bytes(shape, layout, precision, samples, fused=fused or layout.checkpointing == "selective")
-    kept = tokens * shape.width * precision.residual if layout.checkpointing == "full" else full
+    kept = tokens * shape.width * precision.residual // layout.between if layout.checkpointing == "full" else full
     last = stage == layout.pp - 1
     return Activations(
         layers_bytes=kept * layers * in_flight,
         recomputed_bytes=full if layout.checkpointing == "full" else 0,
-        ends_bytes=_ends(shape, precision, tokens, last=last) if shape.vocabulary else 0,
+        ends_bytes=_ends(shape, layout, precision, tokens, last=last) if shape.vocabulary else 0,
         loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
-        backward_bytes=tokens * shape.width * (precision.residual + 4 * precision.activation),
+        backward_bytes=tokens * _gradients(shape, layout, precision),
     )
 
 
-def _ends(shape: Shape, precision: Precision, tokens: int, *, last: bool) -> int:
+def _gradients(shape: Shape, layout: Layout, precision: Precision) -> int:
+    """Return the temporary gradients of a layer's backward pass, per token."""
+    if shape.experts:
+        return backward_bytes(shape, layout, precision)
+    return (shape.width or 0) * (precision.residual + 4 * precision.activation)
+
+
+def _ends(shape: Shape, layout: Layout, precision: Precision, tokens: int, *, last: bool) -> int:
     """Return what is kept outside of the layers: ids in 8 bytes; of the last stage its norm and its log-softmax."""
     if not last:
         return 8 * tokens
-    norm = (shape.width or 0) * (precision.residual + precision.activation) + _STATISTICS // 2
+    width = shape.width or 0
+    norm = (width * precision.residual + _STATISTICS // 2) // layout.between + width * precision.activation
     return tokens * (16 + norm + 4 * (shape.vocabulary or 0))
 
 

@@ -5,6 +5,8 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.planning.formulas.activations import SOURCE, Activations, activations_of, cast_bytes
+from perfkit.planning.formulas.experts import SOURCE as EXPERTS
+from perfkit.planning.formulas.experts import unstacked_bytes
 from perfkit.planning.formulas.state import FORMULAS, State, gathers, local_tensors, state_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
@@ -35,6 +37,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     """Gathered parameters at the end of forward."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
+    unstacked_bytes: int
+    """Gradients of experts, once more."""
     head_gradient_bytes: int
     """Gradient of the head, the first that backward makes."""
     outputs_bytes: int
@@ -55,7 +59,7 @@ def memory_of(shape: Shape, layout: Layout, precision: Precision, samples: int, 
     stages = [_parts(shape, layout, precision, samples, stage, fused=fused) for stage in range(layout.pp)]
     needs = [(_need(parts, layout, reserve), parts) for parts in stages]
     memory, parts = max(needs, key=lambda need: need[0].peak_bytes)
-    return Need(memory=memory, terms=_terms(parts, layout, precision, memory))
+    return Need(memory=memory, terms=_terms(shape, parts, layout, precision, memory))
 
 
 def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int, *, fused: bool) -> _Parts:
@@ -68,6 +72,7 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
     kept = {"zero2": state.entries}.get(layout.dp, 0) if sharded else 0
     working = (rest + min(2, len(of_layers)) * largest if layout.dp != "zero2" else state.entries) if sharded else 0
     wrapped = layout.pp == 1 or layout.replicas > 1
+    in_buckets = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
     cast = [tensor for tensor in tensors if tensor.decayed and tensor.end != "first"]
     if layout.checkpointing == "full":  # copies for one layer are made again with it
         cast = [tensor for tensor in cast if tensor.layer in (None, min(of_layers, default=None))]
@@ -75,9 +80,10 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         state=state,
         activations=activations_of(shape, layout, precision, samples, stage, fused=fused),
         casts_bytes=cast_bytes(sum(tensor.count for tensor in cast), precision, gathered=sharded),
-        buckets_bytes=4 * state.entries if precision.parameter == 4 and not sharded and wrapped else 0,
+        buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
         forward_bytes=precision.gathered * kept,
         backward_bytes=precision.gathered * working + unreduced,
+        unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
         head_gradient_bytes=0 if sharded else precision.gradient * sum(t.count for t in tensors if t.end == "tied"),
         outputs_bytes=_outputs(shape, layout, precision, samples, stage),
     )
@@ -96,7 +102,7 @@ def _outputs(shape: Shape, layout: Layout, precision: Precision, samples: int, s
     if layout.pp == 1 or shape.width is None or shape.sequence is None:
         return 0
     last = stage == layout.pp - 1
-    numbers = (shape.vocabulary or 0) if last else shape.width
+    numbers = (shape.vocabulary or 0) if last else shape.width // layout.between
     return (
         samples
         * shape.sequence
@@ -117,7 +123,7 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
     moments = {
         "end of forward": held + early + layers + loss + parts.forward_bytes,
         "begin of backward": held + early + layers + one + parts.backward_bytes + parts.head_gradient_bytes,
-        "end of backward": held + gradients + parts.outputs_bytes + one + parts.backward_bytes,
+        "end of backward": held + gradients + parts.outputs_bytes + one + parts.backward_bytes + parts.unstacked_bytes,
         "optimizer": held + gradients,
     }
     when = max(moments, key=lambda moment: moments[moment])
@@ -127,14 +133,14 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
         gradients_bytes=gradients,
         optimizer_bytes=state.optimizer_bytes,
         activations_bytes=layers + max(loss, one) if kept else None,
-        buffers_bytes=parts.buckets_bytes + max(parts.forward_bytes, parts.backward_bytes),
+        buffers_bytes=parts.buckets_bytes + max(parts.forward_bytes, parts.backward_bytes + parts.unstacked_bytes),
         peak_bytes=peak,
         peak_at=when,  # type: ignore[arg-type]
         reserve_bytes=round(reserve * peak),
     )
 
 
-def _terms(parts: _Parts, layout: Layout, precision: Precision, memory: MemoryNeed) -> list[PlanTerm]:
+def _terms(shape: Shape, parts: _Parts, layout: Layout, precision: Precision, memory: MemoryNeed) -> list[PlanTerm]:
     """Return every term with its formula, of the stage that needs most."""
     stage = "zero3" if layout.dp == "hsdp" else layout.dp
     made = [
@@ -147,7 +153,7 @@ def _terms(parts: _Parts, layout: Layout, precision: Precision, memory: MemoryNe
         _term(part, name, value, _written(formula, values, parts.state.entries, layout), source)
         for (part, name, value, source), formula in zip(made, _stage_formulas(stage, precision), strict=True)
     ]
-    return [*terms, *_buffer_terms(parts, layout), *_activation_terms(parts, layout)]
+    return [*terms, *_buffer_terms(parts, layout), *_activation_terms(shape, parts, layout)]
 
 
 def _stage_formulas(stage: str, precision: Precision) -> tuple[str, str, str]:
@@ -177,19 +183,26 @@ def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
             else "all; a layer's gradients twice",
             _FSDP,
         ),
+        ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
 
 
-def _activation_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
+def _widths(shape: Shape, layout: Layout) -> str:
+    if shape.experts:
+        return f"({12 if layout.ep > 1 else 11} top_k width + 8 width)"
+    return "(2 width + 14 width / tp)" if layout.sequence_parallel else "(4 width + 12 width / tp)"
+
+
+def _activation_terms(shape: Shape, parts: _Parts, layout: Layout) -> list[PlanTerm]:
     kept = parts.activations
     if kept is None:
         return []
     whole = (
         "layers x tokens x width x bytes of the residual"
         if layout.checkpointing == "full"
-        else ("layers x tokens x (4 width + 12 width / tp) x bytes, + statistics")
+        else f"layers x tokens x {_widths(shape, layout)} x bytes, + statistics"
     )
     made = [
         ("kept of the layers", kept.layers_bytes, whole, SOURCE),

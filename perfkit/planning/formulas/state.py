@@ -5,6 +5,7 @@ from heapq import heapreplace
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.precision import Precision
@@ -38,8 +39,11 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 def local_tensors(shape: Shape, layout: Layout, stage: int) -> list[Tensor]:
-    """Return the parameters of a stage as tensor parallelism leaves them to the rank that has most."""
-    return [tensor.divided(layout.tp) for tensor in shape.stage(stage, layout.pp)]
+    """Return the parameters of a stage as tensor and expert parallelism leave them to the rank that has most."""
+    own = [tensor.divided(layout.tp) for tensor in shape.stage(stage, layout.pp)]
+    if layout.ep == 1:
+        return own
+    return [replace(one, rows=one.rows // layout.ep) if one.is_expert else one for one in own]
 
 
 def state_of(shape: Shape, layout: Layout, precision: Precision, stage: int) -> State:

@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.messages import Message, hops
 from perfkit.planning.formulas.state import State
-from perfkit.planning.formulas.traffic import Message, hops
 from perfkit.planning.layout import Layout
 from perfkit.planning.shape import Shape
 from perfkit.schema.plan import PlannedDevice, PlanTerm, StepEstimate, Traffic
@@ -99,7 +99,7 @@ def _recomputed(shape: Shape, layout: Layout, tokens: float) -> float:
     if layout.checkpointing == "none" or shape.layers is None or shape.width is None or shape.sequence is None:
         return 0.0
     attention = 4.0 * shape.layers * shape.width * shape.sequence
-    in_layers = sum(tensor.count for tensor in shape.tensors if tensor.layer is not None)
+    in_layers = shape.computed(tensor for tensor in shape.tensors if tensor.layer is not None)
     forward = attention if layout.checkpointing == "selective" else 2.0 * in_layers + attention
     return forward * tokens / layout.ranks
 
@@ -129,7 +129,9 @@ def _place(dimension: str, layout: Layout) -> tuple[int, int]:
     places = {
         "tp": (1, layout.tp),
         "shard": (layout.tp, layout.shard),
-        "dp": (layout.tp, layout.shard),
+        "dp": (layout.tp * layout.ep, layout.shard),
+        "ep": (layout.tp, layout.ep),
+        "dp+ep": (layout.tp, layout.shard * layout.ep),
         "replicate": (layout.tp * layout.shard, layout.replicate),
     }
     return places.get(dimension, (layout.tp * layout.replicas, layout.pp))

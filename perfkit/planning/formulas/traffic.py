@@ -1,45 +1,21 @@
 """What a rank communicates in one step, by dimension: bytes as messages and on the wire, and their time."""
 
 from collections.abc import Iterator
-from math import ceil, log2
+from math import ceil
 from typing import Final
 
-from msgspec import Struct
-
+from perfkit.planning.formulas.experts import expert_parallel
+from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
 from perfkit.planning.formulas.state import local_tensors
+from perfkit.planning.formulas.tensor_traffic import tensor_parallel
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
-
-BUCKET_BYTES: Final = 25 * 2**20
-"""DDP's buckets; the first is smaller, so that averaging begins early."""
-FIRST_BUCKET_BYTES: Final = 2**20
 
 _BACKWARD: Final = (0.0, 1.0)
 
 NORM_BYTES: Final = 4
 """Of the norm of all gradients, which ranks add up before they clip."""
-
-
-class Message(Struct, frozen=True, kw_only=True):
-    """Messages of one operator along one dimension, in one step of a rank."""
-
-    dimension: str
-    operator: str
-    ranks: int
-    count: int
-    bytes: int
-    """All of them."""
-    forward_share: float = 0.0
-    backward_share: float = 0.0
-    """Of their time, what compute of these passes can hide, which does not need them."""
-    formula: str
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that a rank sends with the ring algorithm: the busbw factor of metrics.md section 5 times the size."""
-        factor = {"all_reduce": 2 * (self.ranks - 1) / self.ranks, "broadcast": 1.0, "send_recv": 0.5}
-        return round(self.bytes * factor.get(self.operator, (self.ranks - 1) / self.ranks))
 
 
 def messages_of(
@@ -57,7 +33,9 @@ def messages_of(
     """
     found = [*_data_parallel(shape, layout, precision, stage)]
     if layout.tp > 1:
-        found += _tensor_parallel(shape, layout, precision, samples, stage)
+        found += tensor_parallel(shape, layout, precision, samples, stage)
+    if layout.ep > 1:
+        found += expert_parallel(shape, layout, precision, samples)
     if layout.pp > 1:
         found += _pipeline(shape, layout, precision, samples, stage)
     if clips:
@@ -67,17 +45,20 @@ def messages_of(
 
 def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: int) -> Iterator[Message]:
     tensors = local_tensors(shape, layout, stage)
-    entries, ranks = sum(tensor.count for tensor in tensors), layout.shard
+    averaged = tensors if layout.ep == 1 else [tensor for tensor in tensors if not tensor.is_expert]
+    entries, ranks = sum(tensor.count for tensor in averaged), layout.shard * layout.ep
     dimension = "shard" if layout.dp == "hsdp" else "dp"
+    if layout.ep > 1:
+        dimension = "dp+ep" if layout.shard > 1 else "ep"
     reduced = 2 if precision.parameter == 2 else 4
     if layout.dp not in SHARDED:
         if ranks == 1:
             return
         count = 1 + max(0, ceil((reduced * entries - FIRST_BUCKET_BYTES) / BUCKET_BYTES))
-        yield _message(dimension, "all_reduce", ranks, count, reduced * entries, "gradients", hidden=_BACKWARD)
+        yield message(dimension, "all_reduce", ranks, count, reduced * entries, "gradients", hidden=_BACKWARD)
         if layout.dp == "zero1":
             size = precision.parameter * entries
-            yield _message(dimension, "broadcast", ranks, len(tensors), size, "updated parameters")
+            yield message(dimension, "broadcast", ranks, len(tensors), size, "updated parameters")
         return
     whole = sum(ranks * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
     units = 1 + len({tensor.layer for tensor in tensors if tensor.layer is not None})
@@ -85,48 +66,11 @@ def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: in
     if ranks > 1:
         size = passes * precision.gathered * whole
         words = "parameters, before forward" + (" and before backward" if passes == 2 else "")
-        yield _message(dimension, "all_gather", ranks, passes * units, size, words, hidden=(1 / passes, 1 - 1 / passes))
-        yield _message(dimension, "reduce_scatter", ranks, units, reduced * whole, "gradients", hidden=_BACKWARD)
+        yield message(dimension, "all_gather", ranks, passes * units, size, words, hidden=(1 / passes, 1 - 1 / passes))
+        yield message(dimension, "reduce_scatter", ranks, units, reduced * whole, "gradients", hidden=_BACKWARD)
     if layout.replicate > 1:
         size = reduced * whole // ranks
-        yield _message("replicate", "all_reduce", layout.replicate, units, size, "parts of gradients", hidden=_BACKWARD)
-
-
-def _message(
-    dimension: str,
-    operator: str,
-    ranks: int,
-    count: int,
-    size: int,
-    formula: str,
-    *,
-    hidden: tuple[float, float] = (0.0, 0.0),
-) -> Message:
-    return Message(
-        dimension=dimension,
-        operator=operator,
-        ranks=ranks,
-        count=count,
-        bytes=size,
-        forward_share=hidden[0],
-        backward_share=hidden[1],
-        formula=formula,
-    )
-
-
-def _tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:
-    """Yield Megatron's all-reduces: two per layer and pass (Shoeybi et al., 2019, section 3), and those of the ends."""
-    tokens = samples * (shape.sequence or 0) * layout.micro_batches
-    layers = (stage + 1) * (shape.layers or 0) // layout.pp - stage * (shape.layers or 0) // layout.pp
-    first, last = stage == 0, stage == layout.pp - 1
-    count = 4 * layers + first + last
-    ends = (first * precision.residual + last * precision.activation) * tokens * (shape.width or 0)
-    size = 4 * layers * tokens * (shape.width or 0) * precision.activation + ends
-    words = "4 per layer of tokens x width"
-    yield _message("tp", "all_reduce", layout.tp, count * layout.micro_batches, size, words)
-    if last and shape.vocabulary:
-        size = tokens * shape.vocabulary * precision.activation
-        yield _message("tp", "all_gather", layout.tp, layout.micro_batches, size, "logits")
+        yield message("replicate", "all_reduce", layout.replicate, units, size, "parts of gradients", hidden=_BACKWARD)
 
 
 def _pipeline(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:
@@ -134,26 +78,21 @@ def _pipeline(shape: Shape, layout: Layout, precision: Precision, samples: int, 
     neighbours = 1 if stage in (0, layout.pp - 1) else 2
     count = 2 * neighbours * layout.micro_batches
     size = count * samples * (shape.sequence or 0) * (shape.width or 0) * precision.residual
-    yield _message("pp", "send_recv", 2, count, size, "activations and their gradients")
+    yield message("pp", "send_recv", 2, count, size, "activations and their gradients")
     tied = [tensor for tensor in local_tensors(shape, layout, stage) if tensor.end == "tied"]
     if tied and neighbours == 1:
         shards = layout.shard if layout.dp in SHARDED else 1
         size = sum(4 * -(-tensor.rows // shards) * tensor.columns for tensor in tied)
-        yield _message("pp", "all_reduce", 2, len(tied), size, "gradients of the tied embedding")
+        yield message("pp", "all_reduce", 2, len(tied), size, "gradients of the tied embedding")
 
 
 def _norms(layout: Layout) -> Iterator[Message]:
     """Yield the sums of squares of gradients: one for each way in which tensors are split, along each dimension."""
     data = ("shard" if layout.dp == "hsdp" else "dp") if layout.dp in SHARDED and layout.shard > 1 else None
     ways = 2 if layout.tp > 1 else 1
-    counts = {data: ways if data else 0, "tp": 1 if layout.tp > 1 else 0, "pp": 1 if layout.pp > 1 else 0}
-    sizes = {data: layout.shard, "tp": layout.tp, "pp": layout.pp}
+    sizes = {data: layout.shard, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep}
+    counts = {name: int(size > 1) for name, size in sizes.items()} | {data: ways if data else 0}
     for dimension, count in counts.items():
         if dimension is not None and count:
             size = NORM_BYTES * count
-            yield _message(dimension, "all_reduce", sizes[dimension], count, size, "norm of the gradients")
-
-
-def hops(ranks: int) -> int:
-    """Return how many messages one after another a collective takes at least: a tree's depth."""
-    return max(1, ceil(log2(ranks)))
+            yield message(dimension, "all_reduce", sizes[dimension], count, size, "norm of the gradients")

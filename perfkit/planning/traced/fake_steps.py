@@ -90,7 +90,12 @@ def _fake_ranks(layout: Layout) -> Iterator[DeviceMesh]:
 def _share(subject: Subject, layout: Layout, precision: str, mesh: DeviceMesh, module: nn.Module) -> nn.Module:
     """Divide and wrap a module as `perfkit run` does, but for DDP, whose reducer takes no fake tensors."""
     text = ",".join(f"{name}={size}" for name, size in layout.mesh.items())
-    run = RunConfig(dp=layout.dp, mesh=text, precision=precision)  # type: ignore[arg-type]  # `refine` has checked it
+    run = RunConfig(
+        dp=layout.dp,
+        mesh=text,
+        precision=precision,  # type: ignore[arg-type]  # `refine` has checked it
+        sequence_parallel=layout.sequence_parallel,
+    )
     strategy = STRATEGIES.load(layout.dp)(run, mesh)
     if subject.workload is not None:
         divide_model(subject.workload, run, strategy, mesh, module)

@@ -58,7 +58,7 @@ def _unit(plan: Plan) -> str:
 
 def _shown(plan: Plan, top: int) -> list[int]:
     """Return the places of layouts to show: all that only share data, then the fastest, or smallest, others."""
-    plain = [place for place, one in enumerate(plan.layouts) if not {"tp", "pp"} & one.mesh.keys()]
+    plain = [place for place, one in enumerate(plan.layouts) if not {"tp", "pp", "ep"} & one.mesh.keys()]
     others = [place for place in range(len(plan.layouts)) if place not in plain]
     others.sort(key=lambda place: _rank(plan.layouts[place]))
     chosen = sorted(others[:top], key=lambda place: place)
@@ -147,7 +147,8 @@ def _label(one: PlannedLayout) -> str:
     mesh = ",".join(f"{name}={count}" for name, count in one.mesh.items())
     if one.dp == "hsdp":
         mesh = f"{one.mesh['replicate']}x{one.mesh['shard']}"
-    return f"{one.dp} {mesh}" + ("" if one.checkpointing == "none" else f" {one.checkpointing}")
+    kept = "" if one.checkpointing == "none" else f" {one.checkpointing}"
+    return f"{one.dp} {mesh}{', sequence' if one.sequence_parallel else ''}{kept}"
 
 
 def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:

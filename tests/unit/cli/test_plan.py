@@ -46,6 +46,20 @@ def test_every_command_is_one_that_perfkit_accepts(capsys: pytest.CaptureFixture
         job.run.check_world(16)
 
 
+def test_experts_are_divided_by_expert_parallelism_only(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
+    plan = planned(capsys, "gpt", "-n", "8", "--batch-size", "8", "--experts", "4", *small)
+    commands = [one["command"] for one in plan["layouts"]]
+    assert {frozenset(one["mesh"].items()) for one in plan["layouts"] if "ep" in one["mesh"]} == {
+        frozenset({"dp": 4, "ep": 2}.items()),
+        frozenset({"dp": 2, "ep": 4}.items()),
+    }
+    assert not any({"tp", "pp"} & one["mesh"].keys() for one in plan["layouts"])
+    for command in commands:
+        assert "--experts 4" in command
+        words = shlex.split(command)
+        parse_job(["gpt", *words[words.index("-n") + 2 :]]).run.check_world(8)
+
+
 def test_a_refused_layout_has_the_reason_of_perfkit_run(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
     plan = planned(capsys, "gpt", "-n", "4", "--precision", "bfloat16", *small)
     refused = {one["refused"] for one in plan["layouts"] if "pp" in one["mesh"]}
@@ -89,6 +103,9 @@ def test_more_efficient_devices_take_less_time(capsys: pytest.CaptureFixture[str
         (["--params", "1e9", "--preset", "gpt2"], "remove --preset"),
         (["--params", "1e9", "--layers", "4"], "add --width, --sequence"),
         (["--params", "1e9", "--no-bias"], "--no-bias"),
+        (["--params", "1e9", "--experts", "8"], "--experts"),
+        (["gpt", "--experts", "1"], "top_k"),
+        (["gpt", "--experts", "4", "--trace"], "--trace does not trace --experts"),
         (["--params", "-1"], "--params"),
         (["--params", "nan"], "--params"),
         (["--params", "1e30"], "--params"),

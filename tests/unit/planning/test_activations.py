@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from perfkit.capture.training.trainer import checkpoint_activations
@@ -14,9 +15,9 @@ from workloads.gpt import GPT, GPTConfig
 SIZES = {"layers": 3, "width": 32, "heads": 4, "block": 16}
 
 
-def saved_bytes(precision: str, *, checkpointed: bool, samples: int) -> int:
+def saved_bytes(precision: str, *, checkpointed: bool, samples: int, experts: int = 0) -> int:
     """Return the bytes of all tensors but parameters that the forward pass of the real model keeps for backward."""
-    workload = GPT(GPTConfig(vocab_size=64, **SIZES))  # type: ignore[arg-type]
+    workload = GPT(GPTConfig(vocab_size=64, experts=experts, **SIZES))  # type: ignore[arg-type]
     model = workload.build()
     if checkpointed:
         checkpoint_activations(workload.layers(model))
@@ -37,9 +38,10 @@ def saved_bytes(precision: str, *, checkpointed: bool, samples: int) -> int:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_what_forward_keeps_is_what_the_real_model_keeps(precision: str, checkpointed: bool) -> None:
+@pytest.mark.parametrize("experts", [0, 4])
+def test_what_forward_keeps_is_what_the_real_model_keeps(precision: str, checkpointed: bool, experts: int) -> None:
     samples = 4
-    shape = gpt_shape(name="gpt", vocabulary=64, bias=True, **SIZES)
+    shape = gpt_shape(name="gpt", vocabulary=64, bias=True, experts=experts, top_k=2, **SIZES)
     layout = Layout(checkpointing="full" if checkpointed else "none")
     chosen = PRECISIONS[precision]
     found = activations_of(shape, layout, chosen, samples, 0, fused=True)
@@ -48,7 +50,9 @@ def test_what_forward_keeps_is_what_the_real_model_keeps(precision: str, checkpo
     if checkpointed:
         matrices = 64 * SIZES["width"]  # a layer's copies are made again with it
     kept = found.layers_bytes + found.ends_bytes + cast_bytes(matrices, chosen, gathered=False)
-    assert kept == pytest.approx(saved_bytes(precision, checkpointed=checkpointed, samples=samples), rel=0.02)
+    saved = saved_bytes(precision, checkpointed=checkpointed, samples=samples, experts=experts)
+    # On a CPU autocast leaves the experts' weights in 16 bits; the formula has the 32 of other devices.
+    assert kept == pytest.approx(saved, rel=0.04 if experts and precision == "bfloat16" else 0.02)
 
 
 def test_34_bytes_per_token_and_unit_of_width() -> None:
@@ -65,6 +69,18 @@ def test_tensor_parallelism_divides_24_of_the_34() -> None:
     found = activations_of(shape, Layout(tp=8), PRECISIONS["half"], 1, 0, fused=True)
     assert found is not None
     assert found.layers_bytes == pytest.approx(2048 * 1024 * (10 + 24 / 8), rel=0.002)
+
+
+def test_sequence_parallelism_divides_all_but_the_two_gathered_inputs() -> None:
+    """Korthikanti et al. (2022), equation 4: 34 / t, if the inputs of matrices are gathered again in backward."""
+    shape = gpt_shape(name="gpt", layers=1, width=1024, heads=16, block=2048, vocabulary=0, bias=True, dropout=0.1)
+    layout = Layout(tp=8, sequence_parallel=True)
+    found = activations_of(shape, layout, PRECISIONS["half"], 1, 0, fused=True)
+    assert found is not None
+    assert found.layers_bytes == pytest.approx(2048 * 1024 * (34 / 8 + 2 * 2 * 7 / 8), rel=0.002)
+    full = activations_of(shape, replace(layout, checkpointing="full"), PRECISIONS["half"], 1, 0, fused=True)
+    assert full is not None
+    assert full.layers_bytes == 2048 * 1024 * 2 // 8
 
 
 def test_a_stage_has_fewer_micro_batches_in_flight_the_later_it_is() -> None:

@@ -34,6 +34,21 @@ def test_the_state_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: 
     assert round(max(state.total_bytes for state in stages) / 1024) == kibibytes
 
 
+@pytest.mark.parametrize(
+    ("sizes", "kibibytes"),
+    [({"shard": 2}, 2410), ({"ep": 2}, 1366), ({"shard": 2, "ep": 2}, 1366), ({"shard": 2, "ep": 4}, 844)],
+)
+def test_the_state_of_experts_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: int) -> None:
+    shape = gpt_shape(name="gpt", layers=4, width=32, heads=4, block=16, vocabulary=65, bias=True, experts=4, top_k=2)
+    state = state_of(shape, Layout(**sizes), PRECISIONS["float32"], 0)  # type: ignore[arg-type]
+    assert round(state.total_bytes / 1024) == kibibytes
+
+
+def test_experts_of_zero_1_are_whole_tensors_of_a_rank() -> None:
+    shape = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
+    assert state_of(shape, Layout(dp="zero1", shard=4), PRECISIONS["float32"], 0).optimizer_bytes == 1_310_732
+
+
 def test_the_figures_of_the_zero_paper() -> None:
     """Rajbhandari et al. (2020), figure 1: 7.5 B parameters on 64 devices, K = 12."""
     plan = make_plan(Request(shape=counted_shape(7.5e9), ranks=64, global_batch=64, precision="mixed"))

@@ -2,6 +2,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.planning.formulas.memory import memory_of
+from perfkit.planning.formulas.state import local_tensors, state_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.models import gpt_model
 from perfkit.planning.planner import Request, make_plan
@@ -22,6 +23,9 @@ RECORDED: list[tuple[Layout, int, int]] = [
     (Layout(dp="zero2", shard=2), 0, 12_820_584),
     (Layout(dp="zero3", shard=2), 0, 11_872_872),
     (Layout(tp=2), 0, 8_710_760),
+    (Layout(tp=2, sequence_parallel=True), 0, 8_102_504),
+    (Layout(tp=2, sequence_parallel=True, checkpointing="full"), 0, 3_633_512),
+    (Layout(tp=4, sequence_parallel=True), 0, 6_217_320),
     (Layout(pp=2, micro_batches=4), 0, 2_963_296),
     (Layout(pp=2, micro_batches=4), 1, 3_496_052),
 ]
@@ -45,9 +49,35 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     need = memory_of(SHAPE, layout, PRECISIONS["float32"], 8 // layout.micro_batches, fused=True, reserve=0).memory
     if layout.pp > 1 and stage == 0:
         return  # formulas are shown for the stage that needs most
-    buckets = 4 * 236_928 if layout.dp == "ddp" and layout.tp == layout.pp == 1 else 4 * 121_344 * (layout.tp > 1)
+    buckets = (
+        4 * state_of(SHAPE, layout, PRECISIONS["float32"], stage).entries * (layout.dp == "ddp" and layout.pp == 1)
+    )
     found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - buckets
     assert found == pytest.approx(peak, rel=0.01 if layout.dp == "ddp" else 0.1)
+
+
+MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
+# The mean over ranks, whose shares of the tokens differ.
+RECORDED_MIXTURE: list[tuple[Layout, int]] = [
+    (Layout(shard=2), 19_344_232),
+    (Layout(ep=2), (20_063_360 + 20_787_536) // 2),
+    (Layout(ep=2, checkpointing="full"), (5_978_936 + 6_954_360) // 2),
+]
+
+
+@pytest.mark.parametrize(("layout", "peak"), RECORDED_MIXTURE)
+def test_formulas_of_experts_are_near_the_peaks_of_real_ranks(layout: Layout, peak: int) -> None:
+    need = memory_of(MIXTURE, layout, PRECISIONS["float32"], 8, fused=True, reserve=0).memory
+    own = [one for one in local_tensors(MIXTURE, layout, 0) if not (one.is_expert and layout.ep > 1)]
+    found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - 4 * sum(one.count for one in own)
+    assert found == pytest.approx(peak, rel=0.05)
+
+
+def test_experts_are_not_traced() -> None:
+    model = gpt_model("tiny", {"experts": 4})
+    request = Request(shape=model.shape, ranks=2, global_batch=2, precision="float32", workload=model.workload)
+    with pytest.raises(UsageError, match="--trace does not trace --experts"):
+        refine(make_plan(request), request)
 
 
 def test_a_precision_without_modules_is_refused() -> None:

@@ -1,8 +1,9 @@
 import pytest
 
+from perfkit.planning.formulas.messages import Message
 from perfkit.planning.formulas.state import state_of
 from perfkit.planning.formulas.step_time import Rates, time_step
-from perfkit.planning.formulas.traffic import Message, messages_of
+from perfkit.planning.formulas.traffic import messages_of
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import PRECISIONS
@@ -34,11 +35,96 @@ RECORDED = [
         [("tp", "all_reduce", 18, 18 * 131_072), ("tp", "all_gather", 1, 8 * 64 * 512 * 4), ("tp", "all_reduce", 1, 4)],
     ),
     (
+        {"tp": 2, "checkpointing": "full"},
+        [("tp", "all_reduce", 22, 22 * 131_072), ("tp", "all_gather", 1, 8 * 64 * 512 * 4), ("tp", "all_reduce", 1, 4)],
+    ),
+    (
+        {"tp": 2, "sequence_parallel": True},
+        [
+            ("tp", "reduce_scatter", 17, 17 * 131_072),
+            ("tp", "all_gather", 18, 18 * 131_072),
+            ("tp", "all_reduce", 1, 131_072),
+            ("tp", "all_reduce", 18, 18 * 256),
+            ("tp", "all_gather", 1, 8 * 64 * 512 * 4),
+            ("tp", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"tp": 2, "sequence_parallel": True, "checkpointing": "full"},
+        [
+            ("tp", "reduce_scatter", 21, 21 * 131_072),
+            ("tp", "all_gather", 26, 26 * 131_072),
+            ("tp", "all_reduce", 1, 131_072),
+            ("tp", "all_reduce", 18, 18 * 256),
+            ("tp", "all_gather", 1, 8 * 64 * 512 * 4),
+            ("tp", "all_reduce", 1, 4),
+        ],
+    ),
+    (
         {"pp": 2, "micro_batches": 4},
         [("pp", "send_recv", 8, 8 * 32_768), ("pp", "all_reduce", 1, 131_072), ("pp", "all_reduce", 1, 4)],
     ),
 ]
 SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
+
+
+MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
+# The same with 4 experts, 2 of them for each token. Messages of rows are as large as the router makes them; with as
+# many for each expert, 8 x 64 x 2 x 64 x 4 = 262,144 bytes.
+RECORDED_MIXTURE = [
+    ({"shard": 2}, [("dp", "all_reduce", 2, 2_540_032)]),
+    (
+        {"ep": 2},
+        [
+            ("ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 16, 16 * 262_144),
+            ("ep", "all_to_all", 4, 4 * 32),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"ep": 2, "checkpointing": "full"},
+        [
+            ("ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 24, 24 * 262_144),
+            ("ep", "all_to_all", 8, 8 * 32),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"shard": 2, "ep": 2},
+        [
+            ("dp+ep", "all_reduce", 1, 422_400),
+            ("ep", "all_to_all", 16, 16 * 262_144),
+            ("ep", "all_to_all", 4, 4 * 32),
+            ("dp", "all_reduce", 1, 1_058_816),
+            ("ep", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"dp": "zero3", "shard": 4},
+        [
+            ("dp", "all_gather", 10, 8 * 598_016 + 2 * 147_968),
+            ("dp", "reduce_scatter", 5, 4 * 598_016 + 147_968),
+            ("dp", "all_reduce", 1, 4),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sizes", "expected"), RECORDED_MIXTURE)
+def test_messages_of_experts_are_those_of_real_ranks(
+    sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
+) -> None:
+    layout = Layout(**sizes)  # type: ignore[arg-type]
+    found = messages_of(MIXTURE, layout, PRECISIONS["float32"], 8, 0, clips=True)
+    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+
+
+def test_the_flop_of_a_token_are_those_of_its_experts() -> None:
+    dense = SHAPE.flops_per_token
+    experts = 6 * 4 * (64 * 4 + 8 * 64 * 64 + 5 * 64)  # of each layer one more MLP, and the router
+    assert MIXTURE.flops_per_token == dense + experts
 
 
 def messages(layout: Layout, *, batch: int = 8) -> list[Message]:
@@ -49,6 +135,38 @@ def messages(layout: Layout, *, batch: int = 8) -> list[Message]:
 def test_messages_are_those_of_real_ranks(sizes: dict[str, int], expected: list[tuple[str, str, int, int]]) -> None:
     found = messages(Layout(**sizes))  # type: ignore[arg-type]
     assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+
+
+def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
+    """Of bfloat16 runs: forward reductions are in 16 bits; inputs, and their gradients, in the residual's 32."""
+    found = {
+        sequence: [
+            (one.operator, one.bytes)
+            for one in messages_of(
+                SHAPE, Layout(tp=2, sequence_parallel=sequence), PRECISIONS["bfloat16"], 8, 0, clips=False
+            )
+        ]
+        for sequence in (False, True)
+    }
+    assert found[False] == [("all_reduce", 8 * 65_536 + 10 * 131_072), ("all_gather", 524_288)]
+    assert found[True] == [
+        ("reduce_scatter", 8 * 65_536 + 9 * 131_072),
+        ("all_gather", 8 * 65_536 + 10 * 131_072),
+        ("all_reduce", 131_072),
+        ("all_reduce", 18 * 256),
+        ("all_gather", 524_288),
+    ]
+
+
+def test_sequence_parallelism_sends_as_much_as_the_reductions_that_it_replaces() -> None:
+    """Korthikanti et al. (2022), section 4.2.2; but for the gradients of norms and of the embedding."""
+    sent = {
+        sequence: sum(one.sent_bytes for one in messages(Layout(tp=4, sequence_parallel=sequence)))
+        for sequence in (False, True)
+    }
+    gathered = 131_072 * 3 // 4
+    norms = round(18 * 256 * 2 * 3 / 4)
+    assert sent[True] == sent[False] + gathered + norms
 
 
 def test_a_ring_sends_what_busbw_counts() -> None:
