@@ -18,7 +18,13 @@ from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
+from perfkit.capture.durations import parse_hang_after
+from perfkit.capture.hangs.report import OnHang
+from perfkit.capture.hangs.run_watch import watch_run
+from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import print_status, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
@@ -55,6 +61,8 @@ def profile(
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
+    hang_after: str | None = None,
+    on_hang: OnHang = "report",
 ) -> Iterator[Session]:
     """Record your own training loop; every rank calls it, with or without a process group.
 
@@ -85,9 +93,13 @@ def profile(
             coming steps at any time.
         captures: How many captures conditions may ask for.
         capture_bytes: Size of all captures beyond which conditions ask for no more.
+        hang_after: If no step ends for so long, such as `90s`, every rank writes what it does, and who waits for whom
+            is printed; the first step may take ten times as long. By default 20 times the median step and at least 5
+            minutes, and 30 minutes in the first step; then a single rank is not watched.
+        on_hang: `report`, or `end`: also end all ranks, if one was found to keep the others waiting.
 
     Raises:
-        UsageError: The schedule, a condition or a size is invalid.
+        UsageError: The schedule, a condition, a size or a duration is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -104,6 +116,8 @@ def profile(
         monitor_limit=monitor_limit(monitor, monitor_bytes),
         config={"schedule": schedule},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+        hang_after_s=parse_hang_after(hang_after),
+        on_hang=_checked(on_hang),
     )
     with _recorded(loop) as session:
         yield session
@@ -122,6 +136,8 @@ def monitor(
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
+    hang_after: str | None = None,
+    on_hang: OnHang = "report",
 ) -> Iterator[Session]:
     """Write a record of every step of your own training loop, without a trace; every rank calls it.
 
@@ -143,9 +159,11 @@ def monitor(
         capture_when: As for `perfkit.profile`: what asks for a trace of coming steps.
         captures: As for `perfkit.profile`.
         capture_bytes: As for `perfkit.profile`.
+        hang_after: As for `perfkit.profile`.
+        on_hang: As for `perfkit.profile`.
 
     Raises:
-        UsageError: A condition or a size is invalid.
+        UsageError: A condition, a size or a duration is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -162,6 +180,8 @@ def monitor(
         monitor_limit=monitor_limit(True, monitor_bytes),
         config={},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+        hang_after_s=parse_hang_after(hang_after),
+        on_hang=_checked(on_hang),
     )
     with _recorded(loop) as session:
         yield session
@@ -181,6 +201,8 @@ class _Loop(Struct, frozen=True, kw_only=True):
     monitor_limit: int | None
     config: dict[str, Any]
     rules: CaptureRules
+    hang_after_s: float | None
+    on_hang: OnHang
 
 
 @contextmanager
@@ -211,17 +233,53 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
         most_steps=_MOST_STEPS if loop.plan is None else None,
     )
     agent = CaptureAgent(session, topology, loop.plan, loop.rules)
-    session.after_step = agent.follow
-    with _MarkFailed(session, ranks, topology, loop.work, loop.model, agent):
+    hangs = _watch_steps(loop, ranks, session, agent)
+
+    def after_step() -> None:
+        agent.follow()
+        if hangs is not None:
+            hangs.step_ended()
+
+    session.after_step = after_step
+    with _MarkFailed(session, ranks, topology, loop.work, loop.model, agent, hangs):
         session.start()
         agent.start()
+        if hangs is not None:
+            hangs.start()
         yield session
+        if hangs is not None:
+            hangs.stop()
         agent.close()
         session.finish()
+        if ranks.rank == 0:
+            remove_requests(run_folder)
         write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=loop.work, model=loop.model)
     ranks.close()
     if ranks.rank == 0:
         _report_outcome(session, loop.plan)
+
+
+def _watch_steps(loop: _Loop, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent) -> StepWatch | None:
+    """Return what watches whether steps end; None for a single rank, unless that is wanted."""
+    places = dict(enumerate(ranks.all_gather(process_identity())))
+    if ranks.world_size == 1 and loop.hang_after_s is None:
+        return None
+
+    def is_busy() -> bool:
+        return session.writing or agent.writing or session.pauses.in_progress
+
+    return watch_run(session.folder, ranks.rank, places, loop.hang_after_s, loop.on_hang, is_busy)
+
+
+def _checked(on_hang: OnHang) -> OnHang:
+    """Return what is to follow a hang.
+
+    Raises:
+        UsageError: There is no such thing.
+    """
+    if on_hang not in ("report", "end"):
+        raise UsageError(f"on_hang={on_hang!r}: choose from report, end")
+    return on_hang
 
 
 def _with_detail(options: ProfilerOptions, detail: DetailName) -> ProfilerOptions:
@@ -279,8 +337,10 @@ class _MarkFailed:
         work: StepWork | None,
         model: nn.Module | None,
         agent: CaptureAgent,
+        hangs: StepWatch | None,
     ) -> None:
         self._agent = agent
+        self._hangs = hangs
         self._session = session
         self._ranks = ranks
         self._topology = topology
@@ -293,6 +353,9 @@ class _MarkFailed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
+        if self._hangs is not None:
+            # Of an interrupted run there is nothing to be explained.
+            self._hangs.stop(None if isinstance(error, KeyboardInterrupt) else error)
         self._agent.close(failed=True)
         rank = self._ranks.rank
         record_failure(

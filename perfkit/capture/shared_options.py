@@ -24,7 +24,7 @@ HangAfter = Annotated[
     str | None,
     Meta(
         description="If no step ends for so long, for example 90s, every rank writes what it does, and who waits for "
-        f"whom is printed; watched from the end of the first step [default: {HANG_AFTER_DEFAULT}]."
+        f"whom is printed; a first step (not of a script) may take ten times as long [default: {HANG_AFTER_DEFAULT}]."
     ),
 ]
 OnHang = Annotated[
