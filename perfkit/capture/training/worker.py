@@ -153,6 +153,8 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
+    if session.monitor is not None and job.run.metrics_port is not None and topology.local_rank == 0:
+        session.monitor.serve(job.run.metrics_port, folder, work.samples_per_rank(ranks.world_size))
     agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
 
     def stop() -> None:
