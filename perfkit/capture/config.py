@@ -22,6 +22,7 @@ from perfkit.capture.shared_options import (
     CaptureWhen,
     Detail,
     HangAfter,
+    MetricsPort,
     Monitor,
     MonitorBytes,
     OnHang,
@@ -33,6 +34,7 @@ from perfkit.capture.shared_options import (
     WithModules,
     WithStack,
     monitor_limit,
+    require_metrics,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -157,6 +159,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture_bytes: CaptureBytes = DEFAULT_BYTES
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
+    metrics_port: MetricsPort = None
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
@@ -202,6 +205,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         _ = self.hang_after_s, self.monitor_limit
         self.capture_rules.require_monitor(self.monitor)
+        require_metrics(self.metrics_port, self.monitor)
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")

@@ -18,13 +18,18 @@ from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.known_launchers import find_launcher
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.distributed.topology import Topology, discover_topology
-from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.distributed.topology import discover_topology
+from perfkit.capture.durations import parse_hang_after
+from perfkit.capture.failed_loop import MarkFailed
+from perfkit.capture.hangs.report import OnHang
+from perfkit.capture.hangs.run_watch import watch_run
+from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.hangs.worker_stacks import remove_requests
+from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import print_status, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
-    manifest_fields_after_failure,
     open_run,
     write_completed_manifest,
 )
@@ -32,7 +37,7 @@ from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit
+from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit, require_metrics
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.common import UNNAMED
 
@@ -54,9 +59,12 @@ def profile(
     detail: DetailName = "time",
     monitor: bool = False,
     monitor_bytes: str | None = None,
+    metrics_port: int | None = None,
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
+    hang_after: str | None = None,
+    on_hang: OnHang = "report",
 ) -> Iterator[Session]:
     """Record your own training loop; every rank calls it, with or without a process group.
 
@@ -82,14 +90,19 @@ def profile(
         detail: `why` also records what it takes to name causes (Python functions and modules, shapes, allocations).
         monitor: Also write a record of every step of the whole run, as `perfkit.monitor` does.
         monitor_bytes: With `monitor`: size of each rank's file beyond which older steps are summed up, `64MiB`.
+        metrics_port: With `monitor`: answer Prometheus on this port of each host's loopback (extra `metrics`).
         capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
             `loader wait > 30 %`, `rank late > 20 %` (with `monitor`), `every=10000`. `perfkit capture FOLDER` asks for
             coming steps at any time.
         captures: How many captures conditions may ask for.
         capture_bytes: Size of all captures beyond which conditions ask for no more.
+        hang_after: If no step ends for so long, such as `90s`, every rank writes what it does, and who waits for whom
+            is printed; the first step may take ten times as long. By default 20 times the median step and at least 5
+            minutes, and 30 minutes in the first step; then a single rank is not watched.
+        on_hang: `report`, or `end`: also end all ranks, if one was found to keep the others waiting.
 
     Raises:
-        UsageError: The schedule, a condition or a size is invalid.
+        UsageError: The schedule, a condition, a size or a duration is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -104,8 +117,11 @@ def profile(
         work=work,
         device=device,
         monitor_limit=monitor_limit(monitor, monitor_bytes),
+        metrics_port=metrics_port,
         config={"schedule": schedule},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+        hang_after_s=parse_hang_after(hang_after),
+        on_hang=_checked(on_hang),
     )
     with _recorded(loop) as session:
         yield session
@@ -121,9 +137,12 @@ def monitor(
     work: StepWork | None = None,
     device: str | torch.device | None = None,
     monitor_bytes: str | None = None,
+    metrics_port: int | None = None,
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
+    hang_after: str | None = None,
+    on_hang: OnHang = "report",
 ) -> Iterator[Session]:
     """Write a record of every step of your own training loop, without a trace; every rank calls it.
 
@@ -142,12 +161,15 @@ def monitor(
         work: As for `perfkit.profile`.
         device: As for `perfkit.profile`.
         monitor_bytes: Size of each rank's file beyond which older steps are summed up, `64MiB`.
+        metrics_port: As for `perfkit.profile`.
         capture_when: As for `perfkit.profile`: what asks for a trace of coming steps.
         captures: As for `perfkit.profile`.
         capture_bytes: As for `perfkit.profile`.
+        hang_after: As for `perfkit.profile`.
+        on_hang: As for `perfkit.profile`.
 
     Raises:
-        UsageError: A condition or a size is invalid.
+        UsageError: A condition, a size or a duration is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder cannot be written.
         RunError: The ranks' parameters differ at the end.
@@ -162,8 +184,11 @@ def monitor(
         work=work,
         device=device,
         monitor_limit=monitor_limit(True, monitor_bytes),
+        metrics_port=metrics_port,
         config={},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+        hang_after_s=parse_hang_after(hang_after),
+        on_hang=_checked(on_hang),
     )
     with _recorded(loop) as session:
         yield session
@@ -181,8 +206,11 @@ class _Loop(Struct, frozen=True, kw_only=True):
     work: StepWork | None
     device: str | torch.device | None
     monitor_limit: int | None
+    metrics_port: int | None
     config: dict[str, Any]
     rules: CaptureRules
+    hang_after_s: float | None
+    on_hang: OnHang
 
 
 @contextmanager
@@ -190,6 +218,7 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
     _require_process_group()
     model_device = _find_device(loop.device, loop.model)
     loop.rules.require_monitor(loop.monitor_limit is not None)
+    require_metrics(loop.metrics_port, loop.monitor_limit is not None)
     ranks = ProcessRankGroup(model_device)
     loop.rules.refuse_unseen_waits(ranks.world_size, model_device.type)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
@@ -212,18 +241,57 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
         monitor_limit=loop.monitor_limit,
         most_steps=_MOST_STEPS if loop.plan is None else None,
     )
+    if session.monitor is not None and loop.metrics_port is not None and topology.local_rank == 0:
+        samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
+        session.monitor.serve(loop.metrics_port, run_folder, samples)
     agent = CaptureAgent(session, topology, loop.plan, loop.rules)
-    session.after_step = agent.follow
-    with _MarkFailed(session, ranks, topology, loop.work, loop.model, agent):
+    hangs = _watch_steps(loop, ranks, session, agent)
+
+    def after_step() -> None:
+        agent.follow()
+        if hangs is not None:
+            hangs.step_ended()
+
+    session.after_step = after_step
+    with MarkFailed(session, ranks, topology, loop.work, loop.model, agent, hangs):
         session.start()
         agent.start()
+        if hangs is not None:
+            hangs.start()
         yield session
+        if hangs is not None:
+            hangs.stop()
         agent.close()
         session.finish()
+        if ranks.rank == 0:
+            remove_requests(run_folder)
         write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=loop.work, model=loop.model)
     ranks.close()
     if ranks.rank == 0:
         _report_outcome(session, loop.plan)
+
+
+def _watch_steps(loop: _Loop, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent) -> StepWatch | None:
+    """Return what watches whether steps end; None for a single rank, unless that is wanted."""
+    places = dict(enumerate(ranks.all_gather(process_identity())))
+    if ranks.world_size == 1 and loop.hang_after_s is None:
+        return None
+
+    def is_busy() -> bool:
+        return session.writing or agent.writing or session.pauses.in_progress
+
+    return watch_run(session.folder, ranks.rank, places, loop.hang_after_s, loop.on_hang, is_busy)
+
+
+def _checked(on_hang: OnHang) -> OnHang:
+    """Return what is to follow a hang.
+
+    Raises:
+        UsageError: There is no such thing.
+    """
+    if on_hang not in ("report", "end"):
+        raise UsageError(f"on_hang={on_hang!r}: choose from report, end")
+    return on_hang
 
 
 def _with_detail(options: ProfilerOptions, detail: DetailName) -> ProfilerOptions:
@@ -268,48 +336,6 @@ def _report_outcome(session: Session, plan: Schedule | None) -> None:
     if not session.steps:
         why = "prof.step() was never called"
     print_warning(f"{session.folder}: nothing was recorded: {why}")
-
-
-class _MarkFailed:
-    """Context manager that marks the run as failed after an error, and stops the profiler; the error is re-raised."""
-
-    def __init__(
-        self,
-        session: Session,
-        ranks: ProcessRankGroup,
-        topology: Topology,
-        work: StepWork | None,
-        model: nn.Module | None,
-        agent: CaptureAgent,
-    ) -> None:
-        self._agent = agent
-        self._session = session
-        self._ranks = ranks
-        self._topology = topology
-        self._work = work
-        self._model = model
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        self._agent.close(failed=True)
-        rank = self._ranks.rank
-        record_failure(
-            self._session.folder,
-            rank,
-            error,
-            lambda: manifest_fields_after_failure(
-                rank, self._topology, self._session.measurements(wait=False), self._work, self._model
-            ),
-        )
-        if self._session.monitor is not None:
-            self._session.monitor.close()
-        # Stopping waits for the device, which may wait for a rank that is gone.
-        if self._ranks.world_size == 1 or self._topology.device == "cpu":
-            self._session.discard()
 
 
 def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:

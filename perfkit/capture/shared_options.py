@@ -1,6 +1,7 @@
 """Options that `perfkit run WORKLOAD` and `perfkit run SCRIPT` have in common: their types and descriptions."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
@@ -9,6 +10,7 @@ from msgspec.structs import force_setattr
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 from perfkit.util.byte_sizes import parse_size
+from perfkit.util.extras import install_extra
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 HANG_AFTER_DEFAULT: Final = "20 times the median step, at least 5m"
@@ -24,7 +26,7 @@ HangAfter = Annotated[
     str | None,
     Meta(
         description="If no step ends for so long, for example 90s, every rank writes what it does, and who waits for "
-        f"whom is printed; watched from the end of the first step [default: {HANG_AFTER_DEFAULT}]."
+        f"whom is printed; a first step (not of a script) may take ten times as long [default: {HANG_AFTER_DEFAULT}]."
     ),
 ]
 OnHang = Annotated[
@@ -54,6 +56,14 @@ MonitorBytes = Annotated[
     Meta(
         description="With --monitor: size of each rank's file beyond which older steps are summed up "
         f"[default: {DEFAULT_MOST_BYTES >> 20}MiB]."
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    Meta(
+        description="With --monitor: answer Prometheus on this port of each host's loopback with the newest figures of "
+        "its ranks (docs/monitor.md; extra metrics).",
     ),
 ]
 
@@ -92,6 +102,22 @@ def refuse_contradiction(given: Mapping[str, Any]) -> None:
         if given.get(name) is False:
             flag = name.replace("_", "-")
             raise UsageError(f"--detail {given['detail']} records what --no-{flag} switches off: remove one of them")
+
+
+def require_metrics(port: int | None, monitor: bool) -> None:
+    """Refuse a port for Prometheus that nothing could answer on.
+
+    Raises:
+        UsageError: There is no monitor, the package is missing, or the port is none.
+    """
+    if port is None:
+        return
+    if not 0 < port < 65536:
+        raise UsageError(f"--metrics-port {port}: must be from 1 to 65535")
+    if not monitor:
+        raise UsageError(f"--metrics-port {port} has no effect without --monitor: add it")
+    if find_spec("prometheus_client") is None:
+        raise UsageError(f"--metrics-port {port} needs prometheus-client: {install_extra('metrics')}")
 
 
 def monitor_limit(monitor: bool, monitor_bytes: str | None) -> int | None:

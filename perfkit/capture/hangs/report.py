@@ -59,8 +59,9 @@ class HangReporter:
         write a checkpoint alone), or if its steps go on.
         """
         found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
+        what = "the first step has not ended after" if hang.in_first_step else "no step has ended for"
         line = (
-            f"no step has ended for {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
+            f"{what} {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
             f"perfkit diagnose {escape_unprintable(str(hang.folder))}"
         )
         blamed = {rank for fault in found.faults for rank in fault.ranks}

@@ -29,6 +29,9 @@ from perfkit.schema.hang.rank_state import RankState
 SHORTEST_DEFAULT_S: Final = 300.0
 USUAL_STEPS: Final = 20
 """By default a step may take this many times the median of the last ones, and at least `SHORTEST_DEFAULT_S`."""
+FIRST_STEP_S: Final = 1800.0
+FIRST_STEP_TIMES: Final = 10
+"""The first step may take so long by default, or so many times the limit: it starts loaders, compiles and warms up."""
 
 _REMEMBERED: Final = 64
 _POLL_S: Final = 1.0
@@ -53,16 +56,18 @@ class Hang(NamedTuple):
     """Number of the request that the ranks have answered."""
     resumed: Callable[[], bool]
     """Whether a step has ended since, so that there is no hang any more."""
+    in_first_step: bool = False
+    """Whether no step has ended at all on that rank."""
 
 
 class StepWatch:
-    """Watches the steps of one rank, from the end of its first one.
+    """Watches the steps of one rank, from `start` on, or without it from the end of its first one.
 
     Args:
         folder: The run's folder.
         rank: This rank.
         world_size: Number of ranks.
-        limit_s: How long no step may end; None: see `USUAL_STEPS`.
+        limit_s: How long no step may end; None: see `USUAL_STEPS`. Of the first step: see `FIRST_STEP_S`.
         report: Called on the rank that noticed it first, once all ranks have written what they do.
         follow: Called time and again on every rank that has answered, with the folder and the request's number: ends
             the rank if the run is ended.
@@ -99,21 +104,24 @@ class StepWatch:
         """What this rank has answered, until a step ends."""
         self._writing = threading.Lock()
         self._has_left = False
+        self._has_begun = False
         self.steps = 0
         """Steps that have ended since the watch began."""
 
+    def start(self) -> None:
+        """Begin the watch: the first step begins."""
+        self._begin_s = time.monotonic()
+        self._try_to_begin()
+
     def step_ended(self) -> None:
-        """Note that a step has ended; the first one begins the watch."""
+        """Note that a step has ended; the first one begins the watch, unless it has begun."""
         now = time.monotonic()
         if self.steps:
             self._durations.append(now - self._begin_s)
         self._begin_s = now
         self.steps += 1
-        if self.steps == 1:
-            try:
-                self._begin()
-            except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program's optimizer
-                self._give_up(error)
+        if self.steps == 1 and not self._has_begun:
+            self._try_to_begin()
 
     def stop(self, error: BaseException | None = None) -> None:
         """Watch no longer: no more steps are expected.
@@ -141,10 +149,19 @@ class StepWatch:
     def limit_s(self) -> float:
         """How long no step may end; twice as long after each report that was followed by another step."""
         longer = float(1 << self._requests)
+        if not self.steps:
+            return longer * (FIRST_STEP_S if self._limit_s is None else FIRST_STEP_TIMES * self._limit_s)
         if self._limit_s is not None:
             return self._limit_s * longer
         usual = statistics.median(self._durations) if self._durations else 0.0
         return max(SHORTEST_DEFAULT_S, USUAL_STEPS * usual) * longer
+
+    def _try_to_begin(self) -> None:
+        self._has_begun = True
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program's optimizer
+            self._give_up(error)
 
     def _begin(self) -> None:
         follow_forks()
@@ -209,7 +226,8 @@ class StepWatch:
         self._answer(number)
         self._answered_s = time.monotonic()
         if asks and self._gather(number):
-            self._report(Hang(self._folder, idle_s, number, lambda: self.steps != self._reported_at))
+            in_first_step = self.steps == 0
+            self._report(Hang(self._folder, idle_s, number, lambda: self.steps != self._reported_at, in_first_step))
         return True
 
     def _answer(self, request: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import nan
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns, time_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, THROTTLED, 
 from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES
 from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.writer import StepLogWriter
+
+if TYPE_CHECKING:
+    from perfkit.capture.monitor.metrics import MetricsServer
 
 RECENT: Final = 256
 """Steps whose records are kept in memory."""
@@ -66,6 +69,7 @@ class StepMonitor:
         self._sample = Sample()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._metrics: MetricsServer | None = None
         self.times = StepTimes(is_paused, paused_ns)
         """Where the host's time goes within the step in progress."""
         self.losses = BackwardLoss()
@@ -112,6 +116,21 @@ class StepMonitor:
             self._thread.start()
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
+
+    def serve(self, port: int, folder: Path, samples_per_step: float | None) -> None:
+        """Answer Prometheus until the monitor is closed; if the port is in use, a line says so.
+
+        Args:
+            port: On loopback.
+            folder: The run's folder.
+            samples_per_step: Samples of a rank per step; None if unknown.
+        """
+        from perfkit.capture.monitor.metrics import HOST, MetricsServer  # an extra
+
+        try:
+            self._metrics = MetricsServer(port, folder, samples_per_step)
+        except OSError as error:
+            print_warning(f"--metrics-port {port}: no figures for Prometheus: {HOST}:{port}: {error.strerror}")
 
     def begin_step(self, at_ns: int | None = None) -> None:
         """Begin a step; a second call moves its beginning.
@@ -165,6 +184,9 @@ class StepMonitor:
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._give_up(error)
         self._stop()
+        if self._metrics is not None:
+            with suppress(Exception):
+                self._metrics.close()
         with suppress(Exception):
             self._hooks.remove()
         if self._thread is not None:

@@ -7,12 +7,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 from torch.autograd import profiler as autograd_profiler
 
-from perfkit.capture.conditions import CaptureRules, Condition
+from perfkit.capture.conditions import CaptureRules
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.lifecycle.watchdog import process_identity
@@ -27,15 +27,9 @@ from perfkit.capture.schedule import Schedule
 from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME
 
-if TYPE_CHECKING:
-    from perfkit.capture.on_demand.late_ranks import LateRanks
-
 _POLL_S: Final = 1.0
 _RANKS_PER_S: Final = 1000
 """More ranks look for requests less often: all of them ask the same file server."""
-_LATE_POLL_S: Final = 2.0
-_LATE_SHARE: Final = 0.02
-"""How often the logs of all ranks are read, and which share of a core that may take."""
 OPEN_POLLS: Final = 10
 """A rank that has answered a request looks so many times as often for the plan."""
 _FORGOTTEN_S: Final = 120.0
@@ -108,7 +102,9 @@ class CaptureAgent:
                 self._mailbox.open(OpenMark(place=place, pid=pid, poll_s=self._poll_s))
         threading.Thread(target=self._watch, name=f"{OWN_THREAD}captures", daemon=True).start()
         if self._late is not None and self._requesting is not None:
-            self._start_to_look(self._late, self._requesting)
+            from perfkit.capture.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest
+
+            look_from_now_on(self._session.folder, self._late, self._requesting.offer, self._stopped, self._warn)
         self._begin_step()
 
     def step_ended(self, steps: int, load_ns: int | None = None) -> StepKind | None:
@@ -312,28 +308,6 @@ class CaptureAgent:
             except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
                 self._warn(error)
                 self._forget()
-
-    def _start_to_look(self, condition: Condition, requesting: RequestingRank) -> None:
-        from perfkit.capture.on_demand.late_ranks import KEPT, LateRanks  # needs more of perfkit than other captures
-        from perfkit.storage.step_log.follow import RunFollower
-
-        late = LateRanks(RunFollower(self._session.folder, KEPT), condition)
-        arguments, name = (late, requesting), f"{OWN_THREAD}late"
-        threading.Thread(target=self._watch_ranks, args=arguments, name=name, daemon=True).start()
-
-    def _watch_ranks(self, late: "LateRanks", requesting: RequestingRank) -> None:
-        """Ask for a capture when a rank is late; as often as costs at most 2 % of a core."""
-        pause_s = _LATE_POLL_S
-        while not self._stopped.wait(pause_s):
-            begin_s = time.thread_time()
-            try:
-                firing = late.look()
-                if firing is not None and requesting.offer(firing):
-                    late.asked()
-            except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
-                self._warn(error)
-                return
-            pause_s = max(_LATE_POLL_S, (time.thread_time() - begin_s) / _LATE_SHARE)
 
     def _look(self) -> None:
         if self._slot is not None:

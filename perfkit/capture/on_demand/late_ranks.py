@@ -4,6 +4,10 @@ A rank does not know how long the others wait for it, but what each of them wait
 folder. They are read as `perfkit watch` reads them: what was appended, without a collective.
 """
 
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,6 +16,7 @@ from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.late import is_late
 from perfkit.analysis.per_run.monitor.table import StepTable, excess_ns, over_ranks, own_ns
 from perfkit.capture.conditions import Condition
+from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.on_demand.triggers import CALM_STEPS, Firing
 from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
@@ -20,6 +25,11 @@ STRETCH: Final = 32
 """Plain steps of each of the two stretches in which a rank must be late: as many as `perfkit watch` shows."""
 KEPT: Final = 256
 """Records of a rank that are kept: among them may be steps of captures."""
+
+
+_POLL_S: Final = 2.0
+_SHARE: Final = 0.02
+"""How often the logs of all ranks are read, and which share of a core that may take."""
 
 
 class LateRank(NamedTuple):
@@ -76,6 +86,40 @@ class LateRanks:
             self._calm_since = step
         elif step - self._calm_since >= CALM_STEPS:
             self._is_asked = False
+
+
+def look_from_now_on(
+    folder: Path,
+    condition: Condition,
+    offer: Callable[[Firing], bool],
+    stopped: threading.Event,
+    warn: Callable[[Exception], None],
+) -> None:
+    """Look at the logs of all ranks in a thread of its own.
+
+    Args:
+        folder: The run's folder.
+        condition: The condition, of the kind `late`.
+        offer: Called while it holds; returns whether a capture will be asked for.
+        stopped: Set when the run ends.
+        warn: Called with an error, which ends the thread.
+    """
+    late = LateRanks(RunFollower(folder, KEPT), condition)
+
+    def look() -> None:
+        pause_s = _POLL_S
+        while not stopped.wait(pause_s):
+            begin_s = time.thread_time()
+            try:
+                firing = late.look()
+                if firing is not None and offer(firing):
+                    late.asked()
+            except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
+                warn(error)
+                return
+            pause_s = max(_POLL_S, (time.thread_time() - begin_s) / _SHARE)
+
+    threading.Thread(target=look, name=f"{OWN_THREAD}late", daemon=True).start()
 
 
 def find_late_rank(table: StepTable, limit: float) -> LateRank | None:

@@ -25,6 +25,10 @@ class StepWork(Struct, frozen=True, kw_only=True):
     loads_ahead: bool = False
     """Whether loader workers read while the step computes: then the wait for a batch is not the time to read it."""
 
+    def samples_per_rank(self, world_size: int) -> float:
+        """Return a rank's share of the samples of a step: over all ranks the sum is what the run trains on."""
+        return self.batch_size * (self.replicas or world_size) / world_size
+
 
 class PeakFlops(Struct, frozen=True, kw_only=True):
     """Peak FLOP/s of one device, or why it is unknown."""

@@ -16,6 +16,7 @@ from perfkit.capture.shared_options import (
     CaptureWhen,
     Detail,
     HangAfter,
+    MetricsPort,
     Monitor,
     MonitorBytes,
     OnHang,
@@ -27,6 +28,7 @@ from perfkit.capture.shared_options import (
     WithModules,
     WithStack,
     monitor_limit,
+    require_metrics,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -68,6 +70,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     capture_bytes: CaptureBytes = DEFAULT_BYTES
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
+    metrics_port: MetricsPort = None
 
     def __post_init__(self) -> None:
         """Refuse invalid values.
@@ -83,6 +86,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         _ = self.hang_after_s, self.capture_rules, self.monitor_limit
         self.capture_rules.require_monitor(self.monitor)
+        require_metrics(self.metrics_port, self.monitor)
         self._refuse_unknown_waits()
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)

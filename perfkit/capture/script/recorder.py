@@ -274,6 +274,7 @@ class ScriptRecorder:
         session = self._make_session(ranks, device, topology)
         folder = session.folder
         self._monitor.open(session, folder, ranks.world_size, device)
+        self._monitor.serve(self._config.metrics_port, folder, topology.local_rank)
         paused_ns = self._monitor.paused_ns
         captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)

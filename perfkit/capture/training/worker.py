@@ -16,9 +16,7 @@ from perfkit.capture.distributed.node_files import prepare_on_nodes
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
-from perfkit.capture.hangs.processes import Places, absent_ranks, note_starts
-from perfkit.capture.hangs.report import HangReporter
-from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.hangs.run_watch import watch_run
 from perfkit.capture.hangs.worker_stacks import follow_forks, remove_requests
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
@@ -156,6 +154,8 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
+    if session.monitor is not None and job.run.metrics_port is not None and topology.local_rank == 0:
+        session.monitor.serve(job.run.metrics_port, folder, work.samples_per_rank(ranks.world_size))
     agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
 
     def stop() -> None:
@@ -172,7 +172,14 @@ def _train(
     if job.run.checkpoint_interval:
         between.append(Checkpoints(job.run, ranks, folder).after_step)
     follow_forks()
-    hangs = _hang_watch(job, ranks, session, agent, dict(enumerate(places)))
+    hangs = watch_run(
+        folder,
+        ranks.rank,
+        dict(enumerate(places)),
+        job.run.hang_after_s,
+        job.run.on_hang,
+        is_busy=lambda: session.writing or agent.writing or session.pauses.in_progress,
+    )
 
     def after_step() -> None:
         agent.follow()
@@ -180,6 +187,7 @@ def _train(
 
     session.after_step = after_step
     agent.start()
+    hangs.start()
     with progress(data.steps, session, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show, between)
     hangs.stop()
@@ -204,21 +212,6 @@ def _train(
         device_table=job.run.device_table,
         compiled=compiled,
         file_bandwidth=bandwidth,
-    )
-
-
-def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent, places: Places) -> StepWatch:
-    note_starts(places)
-    reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: absent_ranks(places), lambda: places)
-    return StepWatch(
-        session.folder,
-        ranks.rank,
-        ranks.world_size,
-        job.run.hang_after_s,
-        reporter.report,
-        reporter.end_with_others,
-        is_busy=lambda: session.writing or agent.writing or session.pauses.in_progress,
-        absent=lambda: absent_ranks(places),
     )
 
 

@@ -44,6 +44,7 @@ class RankLog:
         self.records: Records = np.zeros(0, STEP_DTYPE)
         self.world_size = 1
         self.device = "cpu"
+        self.host = ""
         self.problem: str | None = None
         """Why the log cannot be read; None if it can."""
         self.damaged = 0
@@ -65,7 +66,8 @@ class RankLog:
             return False
         self._seen, self.problem = seen, None
         if self._reader.header is not None:
-            self.world_size, self.device = self._reader.header.world_size, self._reader.header.device
+            header = self._reader.header
+            self.world_size, self.device, self.host = header.world_size, header.device, header.host
         self.damaged = found.damaged + (0 if found.restarted else self.damaged)
         # By their bytes: numpy takes long to join records of many columns.
         before = b"" if found.restarted else self.records.tobytes()

@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -14,9 +15,10 @@ from perfkit.capture.hangs.report import DIAGNOSIS_NAME
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.command import run_command
-from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, start
+from tests.support.processes.launching import LIMIT_S, MPIEXEC, PYTHON, ROOT, TORCHRUN, needs_mpiexec, start
 
 SCRIPT: Final = ROOT / "tests" / "integration" / "scripts" / "hangs" / "hang.py"
+OWN_LOOP: Final = SCRIPT.parent / "own_loop.py"
 HANG_AFTER_S: Final = 5
 LINES: Final = {
     text: number
@@ -132,3 +134,47 @@ def test_a_stopped_rank_of_a_workload_is_named(tmp_path: Path) -> None:
     assert "rank 0 waits in all_reduce" in errors
     assert "; rank 1 is stopped (SIGSTOP" in errors
     assert read_manifest(folder).state == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "launcher"),
+    [
+        pytest.param("profile", [*MPIEXEC, sys.executable], marks=needs_mpiexec),
+        pytest.param("start", TORCHRUN),
+    ],
+    ids=["profile", "start"],
+)
+def test_a_hang_in_a_loop_of_ones_own_is_diagnosed_and_ended(how: str, launcher: list[str], tmp_path: Path) -> None:
+    job = start([*launcher, str(OWN_LOOP), how, str(tmp_path / "run"), "12", f"{HANG_AFTER_S}s"])
+    errors = job.communicate(timeout=LIMIT_S)[1]
+    (line,) = [line for line in errors.splitlines() if line.startswith("perfkit: error: no step has ended for ")]
+    lines = OWN_LOOP.read_text(encoding="utf-8").splitlines()
+    reduces = 1 + next(number for number, text in enumerate(lines) if "dist.all_reduce" in text)
+    sleeps = 1 + next(number for number, text in enumerate(lines) if "time.sleep" in text)
+    assert re.search(rf"rank 0 waits in all_reduce #\d+ of the default group .* at own_loop.py:{reduces};", line)
+    assert f"rank 1 has not issued it: it is in `leave_out` at own_loop.py:{sleeps}" in line
+    manifest = read_manifest(tmp_path / "run")
+    assert (job.returncode != 0, manifest.state) == (True, "failed")
+    assert run_command("diagnose", tmp_path / "run").returncode == 3
+
+
+@pytest.mark.slow
+def test_a_hang_in_the_first_step_is_diagnosed_after_ten_times_as_long(tmp_path: Path) -> None:
+    job = start([*TORCHRUN, str(OWN_LOOP), "monitor", str(tmp_path / "run"), "0", "1s"])
+    errors = job.communicate(timeout=LIMIT_S)[1]
+    (line,) = [line for line in errors.splitlines() if "the first step has not ended after" in line]
+    match = re.search(r"after ([\d.]+) s: rank 0 waits in all_reduce", line)
+    assert match is not None
+    assert float(match[1]) >= 10
+    assert "; rank 1 has not issued it: it is in `leave_out`" in line
+
+
+@pytest.mark.slow
+def test_a_loop_of_ones_own_whose_steps_end_is_left_alone(tmp_path: Path) -> None:
+    job = start([*TORCHRUN, str(OWN_LOOP), "profile", str(tmp_path / "run"), "-1", "60s"])
+    out, errors = job.communicate(timeout=LIMIT_S)
+    assert (job.returncode, out.count("trained")) == (0, 2), errors
+    assert "ended for" not in errors
+    assert read_manifest(tmp_path / "run").state == "completed"
+    assert not list((tmp_path / "run").glob("*hang*")) + list((tmp_path / "run").glob(".*"))

@@ -1,7 +1,9 @@
 """The monitor in runs whose delays are known, and in loops that end badly."""
 
+import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ from perfkit.storage.step_log.reader import find_step_logs, read_steps
 from perfkit.storage.step_log.roll_up import Records
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of
 from tests.integration.monitor import trained_script
-from tests.support.processes.launching import PYTHON, TINY, execute
+from tests.support.monitor.scrapes import free_port, scrape
+from tests.support.processes.launching import LIMIT_S, PYTHON, TINY, execute, start
 
 SCRIPT = Path(trained_script.__file__)
+UNTIL_TOLD = "tests/integration/scripts/until_told.py"
 MOST_NS = trained_script.DELAY_S * 1e9 / 2
 
 
@@ -72,6 +76,27 @@ def test_a_workload_is_followed_without_a_trace(tmp_path: Path) -> None:
     assert (second["forward_ns"] > 150e6).all()
     assert (first["collective_ns"] > 100e6).all()
     assert (np.abs(first["step_ns"] - np.array(manifest.ranks[0].step_wall_ns)) < 50e6).all()
+
+
+@pytest.mark.slow  # a run of two ranks
+def test_both_ranks_of_a_script_are_told_of_to_prometheus_while_it_runs(tmp_path: Path) -> None:
+    port, stop = free_port(), tmp_path / "stop"
+    place = ["--trace-dir", str(tmp_path), "--name", "run", "--no-report"]
+    told = ["--until", str(stop), "--sleep", "0.05", "--late-from", "10"]
+    job = start([*PYTHON, "run", UNTIL_TOLD, "-n", "2", "--monitor", "--metrics-port", str(port), *place, "--", *told])
+    deadline = time.monotonic() + LIMIT_S
+    found: dict[str, dict[str, float]] = {}
+    while found.get("perfkit_steps_total", {}).get("1", 0) < 60 and time.monotonic() < deadline:
+        time.sleep(0.5)
+        with contextlib.suppress(OSError):
+            found = scrape(port)
+    stop.touch()
+    _, errors = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, errors
+    assert found["perfkit_step_seconds"].keys() == {"0", "1"}
+    assert found["perfkit_collective_wait_seconds"]["0"] > 0.075 > found["perfkit_collective_wait_seconds"]["1"]
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)
 
 
 @pytest.mark.slow  # ten loops are killed

@@ -50,3 +50,11 @@ def test_stop_with_an_error_marks_the_run_as_failed(tmp_path: Path) -> None:
     prof.step()
     prof.stop(ValueError("no luck"))
     assert read_manifest(prof.folder).state == "failed"
+
+
+def test_what_is_no_duration_and_no_answer_to_a_hang_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--hang-after 1"):
+        perfkit.start(tmp_path / "mine", hang_after="1ms")
+    with pytest.raises(UsageError, match="on_hang='stop': choose from report, end"):
+        perfkit.start(tmp_path / "mine", on_hang="stop")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

@@ -80,6 +80,32 @@ def test_before_the_first_step_and_after_the_last_nothing_is_watched(tmp_path: P
     assert (hangs, list(tmp_path.iterdir())) == ([], [])
 
 
+def test_the_first_step_is_watched_from_the_start_on_for_longer(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    watch = StepWatch(tmp_path, 0, 1, LIMIT_S / 8, hangs.append)
+    assert watch.limit_s == pytest.approx(10 * LIMIT_S / 8)
+    watch.start()
+    wait_until(lambda: bool(hangs))
+    watch.step_ended()
+    watch.stop()
+    (hang,) = hangs
+    assert (hang.in_first_step, hang.idle_s >= 10 * LIMIT_S / 8) == (True, True)
+    assert state_of(tmp_path, 0).steps == 0
+
+
+def test_a_first_step_that_ends_in_time_is_silent_and_the_next_one_has_the_usual_limit(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    watch = StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
+    watch.start()
+    time.sleep(2 * LIMIT_S)
+    assert hangs == []
+    watch.step_ended()
+    wait_until(lambda: bool(hangs))
+    watch.stop()
+    assert not hangs[0].in_first_step
+    assert StepWatch(tmp_path, 0, 1, None, hangs.append).limit_s == 1800
+
+
 def test_the_time_in_which_perfkit_writes_does_not_count(tmp_path: Path) -> None:
     hangs: list[Hang] = []
     with watches(tmp_path, 1, hangs, is_busy=lambda: True):
@@ -163,6 +189,7 @@ def test_stopping_in_a_folder_that_is_gone_is_silent(tmp_path: Path) -> None:
 
 def test_the_default_follows_the_usual_step() -> None:
     watch = StepWatch(Path(), 0, 1, None, lambda _: None)
+    watch.steps = 1
     assert watch.limit_s == SHORTEST_DEFAULT_S
     watch._durations.extend([60.0, 60.0, 2000.0])
     assert watch.limit_s == 1200.0

@@ -1,0 +1,24 @@
+"""Asks a run for its figures, as Prometheus does."""
+
+import socket
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def scrape(port: int) -> dict[str, dict[str, float]]:
+    """Return the figures by name and rank."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert sample.labels.keys() == {"run", "rank"}
+            found.setdefault(sample.name, {})[sample.labels["rank"]] = sample.value
+    return found

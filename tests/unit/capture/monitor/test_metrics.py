@@ -1,0 +1,88 @@
+"""What Prometheus is told while a loop runs, by real requests."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+import perfkit
+from perfkit.capture.config import RunConfig
+from perfkit.capture.monitor.metrics import StepMetrics
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.errors import UsageError
+from perfkit.schema.monitor.columns import LOSS_GIVEN
+from tests.support.monitor.made_runs import own_times, records, write_log
+from tests.support.monitor.scrapes import free_port, scrape
+
+
+def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
+    port = free_port()
+    work = perfkit.StepWork(batch_size=8)
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, work=work, device="cpu") as mon:
+        for step in range(5):
+            with mon.phase("forward"):
+                torch.ones(2).sum()
+            mon.step(float(step))
+        first = scrape(port)
+        for step in range(5, 40):
+            mon.step(float(step))
+        second = scrape(port)
+        median_s = perfkit.steps(mon.folder)["step_ns"][-32:].median() / 1e9
+    assert (first["perfkit_steps_total"], second["perfkit_steps_total"]) == ({"0": 5.0}, {"0": 40.0})
+    assert (first["perfkit_loss"], second["perfkit_loss"]) == ({"0": 4.0}, {"0": 39.0})
+    assert second["perfkit_step_seconds"]["0"] == pytest.approx(median_s)
+    assert second["perfkit_samples_per_second"]["0"] == pytest.approx(8 / median_s)
+    assert (
+        second["perfkit_last_step_end_timestamp_seconds"]["0"] > first["perfkit_last_step_end_timestamp_seconds"]["0"]
+    )
+    assert first["perfkit_resident_bytes"]["0"] > 1e6
+    assert "perfkit_data_wait_seconds" not in second  # the loop has not marked it
+    assert "perfkit_allocated_bytes" not in second  # there is no device
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)
+
+
+def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = int(taken.getsockname()[1])
+        with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
+            mon.step()
+    assert f"--metrics-port {port}: no figures for Prometheus" in capfd.readouterr().err
+    assert len(perfkit.steps(mon.folder)) == 1
+
+
+def test_only_what_is_known_of_this_host_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = own_times(9, 40)
+    for rank in range(9):
+        made = records(own, rank)
+        made["loss"] = float("nan")
+        made["flags"] = LOSS_GIVEN if rank == 0 else 0
+        write_log(tmp_path, rank, 9, made)
+    monkeypatch.setattr(socket, "gethostname", lambda: "host1")
+    (only,) = {sample.labels["rank"] for one in StepMetrics(tmp_path, None).collect() for sample in one.samples}
+    assert only == "8"
+    monkeypatch.setattr(socket, "gethostname", lambda: "host0")
+    found = {one.name: one.samples for one in StepMetrics(tmp_path, None).collect()}
+    assert len(found["perfkit_steps"]) == 8
+    assert [(sample.labels["rank"], sample.value != sample.value) for sample in found["perfkit_loss"]] == [("0", True)]
+    assert "perfkit_samples_per_second" not in found
+
+
+@pytest.mark.parametrize(("port", "why"), [(0, "from 1 to 65535"), (65536, "from 1 to 65535")])
+def test_what_is_no_port_is_refused(port: int, why: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=why), perfkit.monitor(tmp_path / "run", metrics_port=port):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for config in (ScriptConfig, RunConfig):
+        with pytest.raises(UsageError, match="no effect without --monitor"):
+            config(metrics_port=9400)
+        config(metrics_port=9400, monitor=True)
+    monkeypatch.setattr("perfkit.capture.shared_options.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"needs prometheus-client: pip install 'perfkit\[metrics\]'"):
+        ScriptConfig(metrics_port=9400, monitor=True)
