@@ -98,6 +98,8 @@ OPTION_COLUMNS: Final = (
 )
 
 _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
+    "max_step",
+    "max_at_ns",
     "rank",
     "step",
     "group_size",
