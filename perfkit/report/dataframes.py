@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
+    "max_step",
+    "max_at_ns",
     "rank",
     "step",
     "group_size",

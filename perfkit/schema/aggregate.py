@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean, median
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -100,11 +100,17 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
             category=group[0].category,
             count=sum(row.count for row in group),
             total_ns=sum(row.total_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
+            **_longest(group),
         )
         for group in groups.values()
     ]
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def _longest(group: Iterable[OperatorStat | CollectiveStat]) -> dict[str, Any]:
+    """Return the fields about the longest of all that the rows sum up."""
+    row: OperatorStat | CollectiveStat = max(group, key=attrgetter("max_ns"))
+    return {"max_ns": row.max_ns, "max_step": row.max_step, "max_at_ns": row.max_at_ns}
 
 
 def exposed_sums(steps: Iterable[StepBreakdown]) -> dict[Category, int]:
@@ -158,7 +164,7 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
             count=sum(row.count for row in group),
             total_ns=sum(row.total_ns for row in group),
             exposed_ns=sum(row.exposed_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
+            **_longest(group),
             ddp_bucket=group[0].ddp_bucket,
             dimension=group[0].dimension,
         )

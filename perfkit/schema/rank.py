@@ -70,6 +70,10 @@ class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
     total_ns: int
     """Kernels: summed durations. Host operators: summed *self* time (innermost)."""
     max_ns: int
+    max_step: int | None = None
+    """Step of the longest one."""
+    max_at_ns: int | None = None
+    """Its start, since that of the step's window; None if unknown."""
 
 
 class PhaseStat(Struct, frozen=True, kw_only=True, gc=False):
@@ -104,6 +108,10 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
     dimension: str | None = None
     """Dimension of parallelism that they serve: dp, shard, tp, pp …, several joined by `+`; None if unknown."""
+    max_step: int | None = None
+    """Step of the longest one."""
+    max_at_ns: int | None = None
+    """Its start, since that of the step's window; None if unknown."""
 
 
 class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):

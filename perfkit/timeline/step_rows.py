@@ -15,14 +15,14 @@ from perfkit.analysis.per_rank.idle.pieces import merge_neighbours
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.per_rank.summary import MOST_STEPS
 from perfkit.analysis.per_rank.trace_steps import find_trace_steps
+from perfkit.report.content.instances import collective_title
 from perfkit.report.content.run_tables import LONG
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
-from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineLane, TimelineRow
+from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.timeline.rank_tracks import exclusive
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import Ints, Union, measure
-from perfkit.util.formatting import size
 
 MOST_EVENTS: Final = 2_000
 """Of the host and of the device each, the longest; a page has no room for all."""
@@ -32,7 +32,6 @@ MOST_PIECES: Final = 2_000
 """Of idle time, the longest."""
 _MOST_DEPTH: Final = 8
 _MOST_THREADS: Final = 5
-_NAME_LENGTH: Final = 200
 _WORDS: Final[Mapping[str, str]] = {str(name): words for name, words in LONG.items()}
 
 
@@ -130,7 +129,7 @@ class _StepRows:
     # ---- rows of slices --------------------------------------------------------------------------------------------
 
     def _text(self, text: str) -> int:
-        return self.texts.setdefault(text[:_NAME_LENGTH], len(self.texts))
+        return self.texts.setdefault(text[:NAME_LENGTH], len(self.texts))
 
     def _row(self, lane: TimelineLane, title: str, slices: _Slices) -> TimelineRow:
         return TimelineRow(
@@ -263,13 +262,7 @@ class _StepRows:
 
 
 def _described(kind: CollectiveKey) -> str:
-    """Return what a collective is called: operator, size, ranks of its group."""
-    parts = ["collective" if kind.operator == "unknown" else kind.operator]
-    if kind.bytes is not None:
-        parts.append(size(kind.bytes))
-    if kind.group_size:
-        parts.append(f"over {kind.group_size} ranks")
-    return " ".join(parts)
+    return collective_title(kind.operator, kind.bytes, kind.group_size)
 
 
 def _levels(start: Sequence[int], end: Sequence[int]) -> list[int]:

@@ -34,21 +34,28 @@ def tabulate_operators(
         in_steps = steps.device_step >= 0
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[in_steps]
         rows = device.row[in_steps]
-        return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
+        duration_ns = events.end_ns[rows] - events.start_ns[rows]
+        return _sum(events, rows, category, duration_ns, steps, steps.device_step[in_steps])
     rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
     communicating = names.communication_operator[events.name[rows]]
     loading = nested_on_thread(events, rows, data_loading_rows(events, names))
     category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
-    return _sum(events, rows, category, activity.self_ns[rows])
+    step = np.searchsorted(steps.bounds, events.start_ns[rows], side="right") - 1
+    return _sum(events, rows, category, activity.self_ns[rows], steps, step)
 
 
-def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> tuple[list[OperatorStat], int]:
+def _sum(
+    events: Events, rows: Ints, category: Ints, duration_ns: Ints, steps: Steps, step: Ints
+) -> tuple[list[OperatorStat], int]:
     key = events.name[rows] * np.int64(len(_CATEGORIES)) + category
     count = np.bincount(key, minlength=len(events.names) * len(_CATEGORIES))
     total_ns, max_ns = np.zeros_like(count), np.zeros_like(count)
     np.add.at(total_ns, key, duration_ns)
     np.maximum.at(max_ns, key, duration_ns)
+    at = np.zeros_like(count)  # of the longest, the place in `rows`: of equals the first
+    longest = np.flatnonzero(duration_ns == max_ns[key])[::-1]
+    at[key[longest]] = longest
     keys = np.flatnonzero(count)
     ordered = keys[np.argsort(-total_ns[keys], kind="stable")]
     listed = [
@@ -58,6 +65,8 @@ def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> tuple
             count=int(count[k]),
             total_ns=int(total_ns[k]),
             max_ns=int(max_ns[k]),
+            max_step=steps.number[int(step[at[k]])],
+            max_at_ns=int(events.start_ns[rows[at[k]]] - steps.bounds[step[at[k]]]),
         )
         for k in ordered[:MOST_OPERATORS].tolist()
     ]

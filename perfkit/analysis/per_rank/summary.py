@@ -146,7 +146,7 @@ def summarize_trace(
         has_device=has_device,
         steps=breakdown,
         operators=operators,
-        collectives=tabulate_collectives(collectives),
+        collectives=tabulate_collectives(collectives, steps),
         issued_collectives=tabulate_issued(collectives, passes, layers),
         sharded_parameters=sharding,
         phases=phases,

@@ -30,12 +30,28 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """Where a timeline shows what a row sums up: the slices of a name, and the longest of all if it is known."""
+
+    name: str
+    what: str = "longest"
+    """What is largest in it."""
+    ns: int = 0
+    rank: int | None = None
+    step: int | None = None
+    at_ns: int | None = None
+    """Its start, since that of the step's window; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """A cell; `note` follows the text, or goes below it if the table would be too wide."""
 
     text: str
     note: str = ""
     tone: Tone = "plain"
+    instance: Instance | None = None
+    """Of the first cell of a row: where the page's timelines show it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.document import Cell, Column, Instance, Table
+from perfkit.report.content.instances import collective_instances, collective_key, operator_instances
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.report.content.parallelism.dimensions import dimension_cell, dimension_column
 from perfkit.schema.common import CATEGORIES, UNNAMED, Category
@@ -229,6 +230,7 @@ def data_loading(run: RunReport) -> Table | None:
     if loads is None or loads.count == 0:
         return None
     source = loads.source or run.source
+    longest = Instance(LONG["data_loading"], ns=loads.max_ns, rank=loads.max_rank, step=loads.max_step)
     where = f"rank {rank_label(loads.max_rank)}, step {step_label(loads.max_step)}"
     return Table(
         "Data loading",
@@ -244,7 +246,7 @@ def data_loading(run: RunReport) -> Table | None:
         ),
         [
             (
-                Cell(MISSING if source in (None, UNNAMED) else escape_unprintable(source)),
+                Cell(MISSING if source in (None, UNNAMED) else escape_unprintable(source), instance=longest),
                 Cell(f"{loads.count:,}"),
                 Cell(duration(loads.median_ns)),
                 Cell(duration(loads.max_ns)),
@@ -270,7 +272,7 @@ def operators(run: RunReport, top: int) -> Table | None:
     if not merged:
         return None
     wall = sum(s.wall_ns for s in sums.steps_of(run))
-    left = merged[top:]
+    left, instances = merged[top:], operator_instances(run)
     rest = duration(sum(s.total_ns for s in left))
     return Table(
         _operators_title(run),
@@ -284,7 +286,7 @@ def operators(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(escape_unprintable(s.name)),
+                Cell(escape_unprintable(s.name), instance=instances[s.name, s.category]),
                 Cell(SHORT[s.category]),
                 Cell(f"{s.count:,}"),
                 Cell(duration(s.total_ns)),
@@ -352,7 +354,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
     merged = sums.merged_collectives(run)
     if not merged:
         return None
-    left = merged[top:]
+    left, instances = merged[top:], collective_instances(run)
     rest = duration(sum(s.exposed_ns for s in left))
     dimension = dimension_column(merged)
     return Table(
@@ -370,7 +372,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(collective_name(s)),
+                Cell(collective_name(s), instance=instances[collective_key(s)]),
                 *dimension_cell(s, dimension),
                 Cell(_group(s.group, s.group_size)),
                 Cell(size(s.bytes)),

@@ -3,8 +3,9 @@
 from typing import Final
 
 from perfkit.report.content.aggregates import steps_of
-from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.document import Cell, Column, Instance, Table
 from perfkit.report.content.idle import per_step
+from perfkit.report.content.instances import kernel_instances
 from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.schema.per_rank.work_trees import Path, merge_work, paths_of
@@ -117,7 +118,7 @@ def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
 
 def _node_row(work: Work, node: WorkNode, steps: int) -> tuple[Cell, ...]:
     return (
-        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
+        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST), instance=Instance(node.name)),
         _per_step(node.total_ns, steps),
         Cell(format_percent(node.total_ns / work.total_ns)),
         _per_step(node.self_ns, steps),
@@ -148,6 +149,7 @@ def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
     """Return the kernels by operator and inputs; without a device only if inputs were recorded, else it is known."""
     if work.on == "host" and not any(row.inputs for row in work.kernels):
         return []
+    instances = kernel_instances(run)
     first = "kernel" if work.on == "device" else "operator"
     names = [Column(first, "name"), *([Column("launched by", "name")] if work.on == "device" else [])]
     numbers = ["count", "time", _share(work), *(["grid", "occupancy"] if work.on == "device" else [])]
@@ -155,7 +157,7 @@ def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
         Table(
             f"{_what(work)} by {first} and inputs (mean per step and rank)",
             (*names, Column("inputs", "name"), *map(Column, numbers)),
-            [_kernel_row(work, row, steps) for row in work.kernels[:top]],
+            [_kernel_row(work, row, steps, instances.get(row.name)) for row in work.kernels[:top]],
             f"every {first} by itself; what operators achieve of the device's limits: 'Operators by shape'"
             if run.roofline
             else "",
@@ -163,12 +165,12 @@ def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
     ]
 
 
-def _kernel_row(work: Work, row: KernelWork, steps: int) -> tuple[Cell, ...]:
+def _kernel_row(work: Work, row: KernelWork, steps: int, longest: Instance | None) -> tuple[Cell, ...]:
     operator = MISSING if row.operator is None else escape_unprintable(row.operator)
     grid = MISSING if row.grid is None else "x".join(map(str, row.grid))
     occupancy = MISSING if row.occupancy_percent is None else f"{row.occupancy_percent:.0f} %"
     return (
-        Cell(shorten(escape_unprintable(row.name), LONGEST)),
+        Cell(shorten(escape_unprintable(row.name), LONGEST), instance=longest),
         *([Cell(operator)] if work.on == "device" else []),
         Cell(MISSING if row.inputs is None else escape_unprintable(row.inputs)),
         Cell(per_step(row.count, steps)),

@@ -7,10 +7,11 @@ from typing import Any, Final
 from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
 from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import shell_path
+from perfkit.report.content.document import Instance
 from perfkit.report.content.run_tables import LONG, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.per_run.linked_collectives import LinkedCollective
-from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
+from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
@@ -56,6 +57,20 @@ def explorer(run: RunReport) -> Explorer | None:
         collectives=[_collective(run, one, origin_ns) for one in run.linked_collectives] if run.step_timelines else [],
         doubt=_DOUBT if any(one.code == "suspect_matches" for one in run.findings) else "",
     )
+
+
+def place_of(instance: Instance) -> dict[str, Any]:
+    """Return where the page shows an instance, as its scripts look for it."""
+    found: dict[str, Any] = {"name": escape_unprintable(instance.name[:NAME_LENGTH])}
+    if instance.rank is not None:
+        found |= {
+            "rank": str(instance.rank),
+            "step": step_label(instance.step),
+            "ns": instance.ns,
+            "at_ns": instance.at_ns,
+            "what": instance.what,
+        }
+    return found
 
 
 def _trace(run: RunReport, name: str) -> tuple[str, str]:

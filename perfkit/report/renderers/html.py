@@ -20,7 +20,7 @@ from perfkit.report.charts.specs import COLOURS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
-from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer
+from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
@@ -115,6 +115,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         style=_asset("page/report.css"),
         scripts=[_asset(name) for name in _SCRIPTS],
         as_json=_as_json,
+        at=place_of,
     )
     for part in parts:
         stream.write(part)
@@ -144,9 +145,9 @@ def _asset(name: str) -> Markup:
 
 
 def _as_json(value: Any) -> Markup:
-    """Return `value` as JSON safe inside a script element: `<`, `>` and `&` are escaped."""
+    """Return `value` as JSON safe inside a script element, and inside an attribute in single quotes."""
     plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
+    for character in "<>&'":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704  escaped above

@@ -1,10 +1,13 @@
 """What ran when in one step of one rank, for the timelines of a page."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 TimelineLane = Literal["category", "idle", "annotation", "operator", "compute", "communication", "copy"]
+
+NAME_LENGTH: Final = 200
+"""Names of slices are cut to this."""
 
 
 class TimelineRow(Struct, frozen=True, kw_only=True):

@@ -300,6 +300,45 @@ def test_a_collective_is_linked_to_the_other_ranks(browser: Any, delayed: Path) 
 
 
 @pytest.mark.slow  # the same page again
+def test_a_tables_row_leads_to_its_longest(browser: Any, delayed: Path) -> None:
+    visit = Visit(browser, delayed)
+    page = visit.page
+    found, chosen = page.locator(".found"), page.locator(".chosen h4")
+
+    def follow(table: str, name: str) -> None:
+        rows = page.locator("table", has=page.locator("caption", has_text=table)).locator("tbody tr", has_text=name)
+        rows.first.locator("button.find").click()
+
+    follow("Annotated phases", "forward")  # the straggler's are the longest; only names are known of phases
+    assert found.text_content() == "forward: the longest in the timelines of this page is chosen below."
+    assert chosen.text_content().startswith("Rank 5, step ")
+    assert page.locator(".slice > p").first.text_content().startswith("forward; 80 ms, from 0")
+    follow("Top operators", "aten::mul")  # longest on rank 7, in the first step: of neither is there a timeline
+    where = "aten::mul: the largest self time is 40.12 ms, on rank 7 in step 0, 51 ms after the step's start"
+    assert found.text_content() == f"{where}; the longest in the timelines of this page is chosen below."
+    follow("Collectives (", "all_reduce")  # the others wait for rank 5
+    assert found.text_content().startswith("all_reduce: the longest is 36 ms, on rank 0 in step 0, 92 ms")
+    assert page.locator(".slice > p").first.text_content().startswith("all_reduce; 36 ms, from 92 ms")
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # reads the traces again
+def test_without_timelines_a_row_leads_to_the_command(browser: Any, delayed: Path) -> None:
+    path = delayed.with_name("bare.html")
+    assert main(["analyze", str(delayed.parent), "--no-timelines", "-o", str(path)]) == 0
+    visit = Visit(browser, path)
+    page = visit.page
+    operators = page.locator("table", has=page.locator("caption", has_text="Top operators"))
+    operators.locator("tbody tr", has_text="aten::mul").locator("button.find").click()
+    assert page.locator(".found").text_content().endswith("on rank 7 in step 0, 51 ms after the step's start.")
+    assert page.locator(".command code").text_content() == f"perfkit view {delayed.parent}/rank7.json --step 0"
+    phases = page.locator("table", has=page.locator("caption", has_text="Annotated phases"))
+    assert phases.locator("button.find").count() == 0
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # the same page again
 def test_a_step_without_a_timeline_leads_to_others(browser: Any, delayed: Path) -> None:
     visit = Visit(browser, delayed)
     page = visit.page

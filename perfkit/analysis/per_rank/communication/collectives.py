@@ -303,19 +303,32 @@ def _host_kinds(
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def tabulate_collectives(collectives: Collectives) -> list[CollectiveStat]:
+def tabulate_collectives(collectives: Collectives, steps: Steps) -> list[CollectiveStat]:
     """Sum collectives of one kind, group, size and type."""
     count = len(collectives.kinds)
     duration = collectives.end - collectives.start
+    longest = _reduce_by_group(np.maximum, duration, collectives.kind, count)
+    places = np.flatnonzero(duration == longest[collectives.kind])[::-1]
+    first = np.zeros(count, np.int64)
+    first[collectives.kind[places]] = places
     columns = zip(
         collectives.kinds,
         np.bincount(collectives.kind, minlength=count).tolist(),
         _reduce_by_group(np.add, duration, collectives.kind, count).tolist(),
         _reduce_by_group(np.add, collectives.exposed, collectives.kind, count).tolist(),
-        _reduce_by_group(np.maximum, duration, collectives.kind, count).tolist(),
+        longest.tolist(),
+        first.tolist(),
         strict=True,
     )
     return add_collectives(
-        CollectiveStat(**kind.as_columns(), count=of_kind, total_ns=total_ns, exposed_ns=exposed_ns, max_ns=max_ns)
-        for kind, of_kind, total_ns, exposed_ns, max_ns in columns
+        CollectiveStat(
+            **kind.as_columns(),
+            count=of_kind,
+            total_ns=total_ns,
+            exposed_ns=exposed_ns,
+            max_ns=max_ns,
+            max_step=steps.number[int(collectives.step[at])],
+            max_at_ns=int(collectives.start[at] - steps.bounds[collectives.step[at]]),
+        )
+        for kind, of_kind, total_ns, exposed_ns, max_ns, at in columns
     )

@@ -254,6 +254,61 @@ class Explorer {
     return [". ", made("a", { href: `../perfetto/${key}?${asked}`, target: "_blank", rel: "noopener", textContent: "Open it" })];
   }
 
+  // ---- from the rows of tables ----
+
+  // The longest slice of a name in the page's timelines.
+  longestDrawn(name) {
+    let found = null;
+    for (const timeline of this.data.timelines) {
+      const number = timeline.names.indexOf(name);
+      if (number < 0) continue;
+      for (const { spans } of timeline.rows) {
+        for (let at = 0; at < spans.length; at += 3) {
+          const ns = spans[at + 1] * timeline.unit_ns;
+          if (spans[at + 2] === number && ns > (found?.ns ?? 0)) found = { timeline, ns };
+        }
+      }
+    }
+    return found?.timeline ?? null;
+  }
+
+  placeOf({ rank, step }) { return [this.data.ranks.findIndex(([label]) => label === rank), this.data.steps.indexOf(step)]; }
+
+  // Whether the page can lead to an instance: it has its rank and step, or a slice of its name.
+  knows(instance) { return this.placeOf(instance).every(place => place >= 0) || this.longestDrawn(instance.name) !== null; }
+
+  // Show the longest instance of a table's row: in its timeline, otherwise the longest in those that the page has.
+  goTo(instance) {
+    let [rank, step] = this.placeOf(instance);
+    const known = rank >= 0 && step >= 0, own = known && this.data.timelines.find(one => one.rank === rank && one.step === step);
+    const drawn = own || this.longestDrawn(instance.name);
+    if (drawn) ({ rank, step } = drawn);
+    Object.assign(this, { rank, step, proposed: false });
+    this.show();
+    const begins = instance.at_ns === null ? "" : `, ${duration(instance.at_ns)} after the step's start`;
+    const where = known ? `: the ${instance.what} is ${duration(instance.ns)}, on rank ${instance.rank} in step ${instance.step}${begins}` : "";
+    const which = drawn && !own ? `${known ? "; " : ": "}the longest in the timelines of this page is chosen below` : "";
+    this.root.querySelector(".chosen").prepend(made("p", { className: "found", textContent: `${instance.name}${where}${which}.` }));
+    if (drawn) {
+      const slice = this.timeline.nearest(instance.name, own ? instance.at_ns : null);
+      if (slice) this.timeline.goTo(slice);
+      this.timeline.canvas.focus({ preventScroll: true });
+    }
+    this.root.querySelector(".chosen").scrollIntoView({ block: "start" });
+  }
+
+  // A button in the first cell of each row that the page can lead from.
+  addLinks() {
+    const part = this.root.closest("section, details");
+    part?.querySelectorAll("tr[data-at]").forEach(row => {
+      const instance = JSON.parse(row.dataset.at);
+      if (!this.knows(instance)) return;
+      const button = made("button", { type: "button", className: "find", textContent: "→", title: "show it in the timeline", ariaLabel: `Show ${instance.name} in the timeline` });
+      button.addEventListener("click", () => this.goTo(instance));
+      row.cells[0].append(" ", button);
+    });
+  }
+
   otherTimelines() {
     if (!this.data.timelines.length) return made("p", { className: "faint", textContent: this.data.no_timelines });
     const buttons = this.data.timelines.map(one => {
@@ -265,4 +320,4 @@ class Explorer {
   }
 }
 
-document.querySelectorAll(".explorer").forEach(root => new Explorer(root));
+document.querySelectorAll(".explorer").forEach(root => new Explorer(root).addLinks());

@@ -42,7 +42,7 @@ class Timeline {
     if (this.data.begin_ns === null || other.begin_ns === null) return [];
     const shift = (other.begin_ns - this.data.begin_ns) / this.data.unit_ns;
     return other.rows.filter(({ lane }) => lane === "category" || lane === "communication")
-      .map(row => this.unpacked({ ...row, title: `rank ${label}: ${row.title}` }, other, shift));
+      .map(row => this.unpacked({ ...row, other: true, title: `rank ${label}: ${row.title}` }, other, shift));
   }
 
   // The vertical place of each row: rows of one lane follow each other below its title.
@@ -269,6 +269,21 @@ class Timeline {
     const start = slice.row.starts[slice.place], length = slice.row.lengths[slice.place];
     this.choose(slice);
     this.view(start - 2 * length, start + 3 * length);
+  }
+
+  // Of this rank, the slice of a name that begins nearest to an instant (ns), or the longest; of another name only if
+  // none has this one: the kernel of a collective is drawn as the collective.
+  nearest(name, at) {
+    let best = null;
+    for (const row of this.rows.filter(one => !one.other)) {
+      row.starts.forEach((start, place) => {
+        const named = row.names[place] === name;
+        if (!named && (at === null || row.lane !== "communication")) return;
+        const worth = at === null ? row.lengths[place] : -Math.abs(start * this.data.unit_ns - at);
+        if (!best || named > best.named || (named === best.named && worth > best.worth)) best = { row, place, named, worth };
+      });
+    }
+    return best && { row: best.row, place: best.place };
   }
 
   sliceOf(link) {

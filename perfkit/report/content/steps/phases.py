@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.document import Cell, Column, Instance, Table
 from perfkit.report.content.idle import per_step
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.run import RunReport
@@ -34,7 +34,7 @@ def phases(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(escape_unprintable(row.name)),
+                Cell(escape_unprintable(row.name), instance=Instance(row.name)),
                 Cell(per_step(row.count, steps)),
                 Cell(duration(row.total_ns / steps)),
                 Cell(format_percent(row.total_ns / wall)),
