@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.nccl_logs.findings import find_log_findings
-from perfkit.analysis.per_run.nccl_logs.links import Ranks, find_links
-from perfkit.analysis.per_run.nccl_logs.summarize import summarize_logs
-from perfkit.analysis.per_run.one_ccl_logs import find_one_ccl_findings, summarize_one_ccl
+from perfkit.analysis.per_run.comm_logs.findings import find_log_findings
+from perfkit.analysis.per_run.comm_logs.links import Ranks, find_links
+from perfkit.analysis.per_run.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
+from perfkit.analysis.per_run.comm_logs.summarize import summarize_logs
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.per_run.nccl_logs import NcclLogs

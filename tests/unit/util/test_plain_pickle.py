@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfkit.util import plain_pickle
 from perfkit.util.plain_pickle import PlainPickleError, load_plain
-from tests.support.traces.memory_snapshots import made_training
+from tests.support.traces.memory.memory_snapshots import made_training
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),

@@ -8,7 +8,7 @@ import pytest
 import perfkit
 from perfkit.report.renderers import markdown
 from perfkit.schema.report import Report
-from tests.support.traces.allocations import Allocator
+from tests.support.traces.memory.allocations import Allocator
 from tests.support.traces.trace_builder import TraceBuilder
 
 

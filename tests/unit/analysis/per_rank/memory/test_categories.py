@@ -9,7 +9,7 @@ import pytest
 import perfkit
 from perfkit.schema.per_rank.memory import MemoryBytes
 from perfkit.schema.rank import MemoryUse
-from tests.support.traces.allocations import Allocator
+from tests.support.traces.memory.allocations import Allocator
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 DEVICE: dict[str, Any] = {"kind": 1, "device": 0}

@@ -17,7 +17,7 @@ from perfkit.errors import TraceError, UsageError
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot
 from perfkit.storage import memory_snapshot_file
 from perfkit.storage.memory_snapshot_file import read_snapshot
-from tests.support.traces.memory_snapshots import (
+from tests.support.traces.memory.memory_snapshots import (
     CPP,
     FORWARD,
     LOAD,

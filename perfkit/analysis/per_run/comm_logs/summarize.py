@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from perfkit.analysis.per_run.logged_counts import count_logged
-from perfkit.analysis.per_run.nccl_logs.links import Link, Ranks
+from perfkit.analysis.per_run.comm_logs.links import Link, Ranks
+from perfkit.analysis.per_run.comm_logs.logged_counts import count_logged
 from perfkit.schema.per_run.nccl_logs import (
     NcclChannels,
     NcclChoice,

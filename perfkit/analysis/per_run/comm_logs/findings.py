@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.analysis.per_run.nccl_logs.links import Link, Ranks
-from perfkit.analysis.per_run.nccl_logs.summarize import place_of
+from perfkit.analysis.per_run.comm_logs.links import Link, Ranks
+from perfkit.analysis.per_run.comm_logs.summarize import place_of
 from perfkit.schema.common import Finding
 from perfkit.trace.comm_logs.facts import Device, NcclFacts
 from perfkit.trace.comm_logs.lines import Process
