@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.phases import Phase
-from perfkit.schema.per_run.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import EarlierPauses, RecordedPause
 
 MANIFEST_VERSION: Final = 2
 
@@ -59,7 +59,9 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     memory: RankMemory | None = None
     """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
     pauses: list[RecordedPause] = []
-    """Checkpoints, evaluations and logging beside the steps, in order of time; at most the first 10,000."""
+    """Checkpoints, evaluations and logging beside the steps, in order of time; at most the last 10,000."""
+    earlier_pauses: list[EarlierPauses] = []
+    """Those before, by phase."""
 
 
 class MeshDimension(Struct, frozen=True, kw_only=True):

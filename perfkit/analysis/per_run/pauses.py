@@ -10,10 +10,13 @@ from perfkit.analysis.per_rank.communication.collective_calls import CollectiveC
 from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.per_run.pauses import PAUSE_PHASES, PausePhase, RankPauses, RecordedPause
+from perfkit.schema.per_run.pauses import PAUSE_PHASES, EarlierPauses, PausePhase, RankPauses, RecordedPause
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, union
 from perfkit.util.formatting import duration, ranges, whole_percent
+
+_Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
+"""What a rank's record has: its last pauses, and the sums of those before."""
 
 _LEAST_SHARE: Final = 0.01
 """Share of the recorded time from which pauses are worth a sentence."""
@@ -34,14 +37,16 @@ def summarize_pauses(
         manifest: the run's, which has the pauses outside of recorded steps, too; None for foreign traces.
     """
     records = manifest.ranks if manifest else ()
-    listed: dict[int | None, list[RecordedPause]] = {one.rank: one.pauses for one in records if one.pauses}
+    listed: dict[int | None, _Listed] = {
+        one.rank: (one.pauses, one.earlier_pauses) for one in records if one.pauses or one.earlier_pauses
+    }
     waits = _Waits(traced, calls, clocks)
     ranks = sorted({*traced, *listed}, key=lambda rank: -1 if rank is None else rank)
     return [
         row
         for phase in PAUSE_PHASES
         for rank in ranks
-        if (row := _row(phase, rank, traced.get(rank, ()), listed.get(rank), waits)) is not None
+        if (row := _row(phase, rank, traced.get(rank, ()), listed.get(rank, ((), ())), waits)) is not None
     ]
 
 
@@ -49,24 +54,26 @@ def _row(
     phase: PausePhase,
     rank: int | None,
     traced: Sequence[TracedPause],
-    listed: Sequence[RecordedPause] | None,
+    listed: "_Listed",
     waits: "_Waits",
 ) -> RankPauses | None:
     seen = [one for one in traced if one.phase == phase]
-    noted = [one for one in listed or () if one.phase == phase]
-    lengths = [one.end_ns - one.begin_ns for one in noted or seen]
-    if not lengths:
+    noted = [one for one in listed[0] if one.phase == phase]
+    earlier = [one for one in listed[1] if one.phase == phase]
+    lengths = [one.end_ns - one.begin_ns for one in (noted if noted or earlier else seen)]
+    if not lengths and not earlier:
         return None
-    known = [one.bytes for one in noted if one.bytes is not None]
+    sizes = [*(one.bytes for one in noted), *(one.bytes for one in earlier)]
+    known = [size for size in sizes if size is not None]
     recorded = [one for one in seen if one.step_ns]
     return RankPauses(
         phase=phase,
         rank=rank,
-        count=len(lengths),
-        total_ns=sum(lengths),
-        max_ns=max(lengths),
+        count=len(lengths) + sum(one.count for one in earlier),
+        total_ns=sum(lengths) + sum(one.total_ns for one in earlier),
+        max_ns=max([*lengths, *(one.max_ns for one in earlier)]),
         bytes=sum(known) if known else None,
-        asynchronous=sum(one.asynchronous for one in noted),
+        asynchronous=sum(one.asynchronous for one in noted) + sum(one.asynchronous for one in earlier),
         recorded=len(recorded),
         recorded_ns=sum(one.step_ns for one in recorded),
         waited_ns=waits.for_pauses(rank, recorded) if rank is not None else None,

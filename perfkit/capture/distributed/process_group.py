@@ -50,7 +50,7 @@ def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple
         RunError: A rank did not join, or is gone.
     """
     trace_dir = Path(config.trace_dir)
-    _prepare_environment(info)
+    _prepare_environment(info, config)
     try:
         store = open_store(info, mpi, trace_dir, config.timeout_delta)
         barrier = StoreBarrier(store, info.rank, info.world_size, config.timeout_delta)
@@ -185,9 +185,10 @@ def default_backend(kind: str) -> str:
     return backend
 
 
-def _prepare_environment(info: RankInfo) -> None:
+def _prepare_environment(info: RankInfo, config: RunConfig) -> None:
     """Set the variables that torch reads once, unless the user has set them."""
-    enlarge_flight_recorder()
+    if config.plan is not None or config.capture_rules.conditions:
+        enlarge_flight_recorder()
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if info.single_host and loopback is not None:
         # Otherwise gloo resolves the host's own name, which may not work.

@@ -34,7 +34,7 @@ from perfkit.schema.manifest import (
     RunManifest,
     StepKind,
 )
-from perfkit.schema.per_run.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import EarlierPauses, RecordedPause
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
 
@@ -46,7 +46,8 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
     load_ns: list[int]
     loss: list[float | None]
     pauses: list[RecordedPause] = []
-    """Beside the steps."""
+    """Beside the steps; the last ones."""
+    earlier_pauses: list[EarlierPauses] = []
     omitted: int = 0
     """How many more steps have ended, which are only in the step log."""
 
@@ -273,6 +274,7 @@ def rank_record(
         loss=measured.loss,
         memory=memory,
         pauses=measured.pauses,
+        earlier_pauses=measured.earlier_pauses,
     )
 
 

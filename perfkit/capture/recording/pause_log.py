@@ -1,7 +1,7 @@
 """Notes a rank's checkpoints, evaluations and logging: they are part of no step (metrics.md section 23)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import Any, Final
 import torch.distributed as dist
 from msgspec.structs import replace
 
-from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
+from perfkit.schema.per_run.pauses import EarlierPauses, PausePhase, RecordedPause
 
 _MOST: Final = 10_000
-"""Pauses that are kept: a run may have millions of steps."""
+"""Pauses that are kept, the last ones: a run may have millions of steps. Those before are added up."""
 
 
 class OpenPause:
@@ -32,7 +32,8 @@ class PauseLog:
     """The pauses of one rank."""
 
     def __init__(self) -> None:
-        self._all: list[RecordedPause] = []
+        self._last: list[RecordedPause] = []
+        self._earlier: dict[PausePhase, EarlierPauses] = {}
         self._open: OpenPause | None = None
         self._total_ns = 0
 
@@ -75,27 +76,47 @@ class PauseLog:
         Of one in which others were noted, the parts around these are noted, if they last at least a tenth of it: a
         script may switch its model to evaluation only to write it.
         """
-        inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._all)))[::-1]
+        inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._last)))[::-1]
         edges = [pause.begin_ns, *(edge for one in inside for edge in (one.begin_ns, one.end_ns)), pause.end_ns]
         around = [
             replace(pause, begin_ns=begin, end_ns=end) for begin, end in zip(edges[::2], edges[1::2], strict=True)
         ]
         parts = [part for part in around if not inside or _length(part) * 10 >= _length(pause)]
         self._total_ns += sum(map(_length, parts))
-        if len(self._all) < _MOST:
-            self._all[len(self._all) - len(inside) :] = sorted([*inside, *parts], key=lambda one: one.begin_ns)
+        self._last[len(self._last) - len(inside) :] = sorted([*inside, *parts], key=lambda one: one.begin_ns)
+        if len(self._last) > _MOST:
+            self._add_up(self._last[:-_MOST])
+            del self._last[:-_MOST]
 
     def drop_evaluations(self) -> None:
         """Forget the evaluations so far, which were part of steps; the times of steps that have ended stay."""
-        self._all = [one for one in self._all if one.phase != "evaluation"]
+        self._last = [one for one in self._last if one.phase != "evaluation"]
+        self._earlier.pop("evaluation", None)
 
     def since(self, begin_ns: int) -> list[RecordedPause]:
-        """Return the pauses that ended after an instant, in order."""
-        return [one for one in self._all if one.end_ns > begin_ns]
+        """Return the pauses that ended after an instant, in order; the last ones if there are very many."""
+        return [one for one in self._last if one.end_ns > begin_ns]
 
     def all(self) -> list[RecordedPause]:
-        """Return all pauses that were kept, in order."""
-        return list(self._all)
+        """Return the last pauses, in order."""
+        return list(self._last)
+
+    def earlier(self) -> list[EarlierPauses]:
+        """Return the sums of those before the last ones, by phase."""
+        return list(self._earlier.values())
+
+    def _add_up(self, pauses: Iterable[RecordedPause]) -> None:
+        for one in pauses:
+            before = self._earlier.get(one.phase) or EarlierPauses(phase=one.phase, count=0, total_ns=0, max_ns=0)
+            known = [size for size in (before.bytes, one.bytes) if size is not None]
+            self._earlier[one.phase] = EarlierPauses(
+                phase=one.phase,
+                count=before.count + 1,
+                total_ns=before.total_ns + _length(one),
+                max_ns=max(before.max_ns, _length(one)),
+                bytes=sum(known) if known else None,
+                asynchronous=before.asynchronous + one.asynchronous,
+            )
 
 
 def _length(pause: RecordedPause) -> int:

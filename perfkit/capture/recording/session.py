@@ -274,6 +274,7 @@ class Session:
             load_ns=self.load_ns[:count],
             loss=self._losses.values(count),
             pauses=self.pauses.all(),
+            earlier_pauses=self.pauses.earlier(),
             omitted=self._ended - len(self.kinds),
         )
 

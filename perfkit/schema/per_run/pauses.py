@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 PausePhase = Literal["checkpoint", "evaluation", "logging"]
 PAUSE_PHASES: Final[tuple[PausePhase, ...]] = get_args(PausePhase)
 _Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+_Natural = Annotated[int, Meta(ge=0, le=2**61)]
 
 
 class RecordedPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,6 +23,19 @@ class RecordedPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of a checkpoint that this rank wrote; None if unknown."""
     asynchronous: bool = False
     """Whether writing goes on after `end_ns`, beside the steps."""
+
+
+class EarlierPauses(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Pauses of one phase on one rank that are not listed any more, added up."""
+
+    phase: PausePhase
+    count: _Natural
+    total_ns: _Natural
+    max_ns: _Natural
+    bytes: _Natural | None = None
+    """Bytes of all of them that are known; None if none is."""
+    asynchronous: _Natural = 0
+    """How many of them wrote on beside the steps."""
 
 
 class RankPauses(Struct, frozen=True, kw_only=True):

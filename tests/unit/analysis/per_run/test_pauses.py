@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from perfkit.analysis.per_run.pauses import summarize_pauses
 from perfkit.pipeline import analyze as pipeline
-from perfkit.schema.per_run.pauses import RankPauses
+from perfkit.schema.manifest import RunManifest, World
+from perfkit.schema.per_run.pauses import EarlierPauses, RankPauses, RecordedPause
 from perfkit.schema.run import RunReport
+from tests.support.reports.report_builders import make_record
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 STEPS = 6
@@ -168,3 +172,29 @@ def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> N
     waiting = next(one for one in insights if one.rule == "waiting")
     assert "waiting for evaluation on rank 0" in waiting.sentence
     assert waiting.recommendation.startswith("divide the evaluation over all ranks")
+
+
+def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
+    last = RecordedPause(phase="checkpoint", step=9, begin_ns=100, end_ns=150, bytes=5)
+    earlier = EarlierPauses(phase="checkpoint", count=20, total_ns=900, max_ns=60, bytes=70, asynchronous=2)
+    logging = EarlierPauses(phase="logging", count=3, total_ns=30, max_ns=10)
+    record = replace(make_record([1_000]), pauses=[last], earlier_pauses=[earlier, logging])
+    world = World(world_size=1, nodes=1, launcher="none", local_world_sizes=[1])
+    manifest = RunManifest(
+        run="r",
+        state="completed",
+        workload="gpt",
+        source="memory",
+        started_at="2026-01-01T00:00:00+00:00",
+        config={},
+        versions={},
+        backend="gloo",
+        device="cpu",
+        world=world,
+        batch_size=8,
+        ranks=[record],
+    )
+    of_checkpoints, of_logging = summarize_pauses({}, {}, [], manifest)
+    assert (of_checkpoints.count, of_checkpoints.total_ns, of_checkpoints.max_ns) == (21, 950, 60)
+    assert (of_checkpoints.bytes, of_checkpoints.asynchronous) == (75, 2)
+    assert (of_logging.phase, of_logging.count, of_logging.total_ns, of_logging.bytes) == ("logging", 3, 30, None)

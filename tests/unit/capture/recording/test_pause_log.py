@@ -33,3 +33,26 @@ def test_an_evaluation_that_writes_is_noted_without_what_it_writes(
     log = noted(before, *pauses, ("evaluation", 0, 100))
     assert [(one.phase, one.begin_ns, one.end_ns) for one in log.all()] == [before, *expected]
     assert log.total_ns == 40 + sum(end - begin for _, begin, end in expected)
+
+
+def test_of_very_many_pauses_the_last_are_listed_and_those_before_added_up() -> None:
+    log = PauseLog()
+    for number in range(10_030):
+        phase: PausePhase = "checkpoint" if number % 3 == 0 else "logging"
+        size = 7 if phase == "checkpoint" else None
+        log.add(RecordedPause(phase=phase, step=number, begin_ns=100 * number, end_ns=100 * number + 40, bytes=size))
+    assert [one.step for one in log.all()] == list(range(30, 10_030))
+    # What a cycle that begins now has in its header: before, it was what the run began with.
+    assert [one.step for one in log.since(100 * 10_028)] == [10_028, 10_029]
+    assert log.total_ns == 40 * 10_030
+    assert {one.phase: (one.count, one.total_ns, one.max_ns, one.bytes) for one in log.earlier()} == {
+        "checkpoint": (10, 400, 40, 70),
+        "logging": (20, 800, 40, None),
+    }
+
+
+def test_evaluations_are_also_dropped_from_what_is_added_up() -> None:
+    log = noted(*(("evaluation", 100 * number, 100 * number + 1) for number in range(10_001)))
+    assert len(log.earlier()) == 1
+    log.drop_evaluations()
+    assert (log.earlier(), log.all()) == ([], [])

@@ -1,0 +1,48 @@
+"""`perfkit`, which prints after every so many steps how many bytes malloc has given out: `heap STEP BYTES`, on stderr.
+
+Usage: python tests/support/processes/heap_of_run.py EVERY run gpt ...
+
+Resident memory swings by megabytes, and contains what an allocator keeps; this is exact to some kilobytes.
+"""
+
+import ctypes
+import gc
+import sys
+from typing import Any
+
+from perfkit.__main__ import main
+from perfkit.capture.recording.session import Session
+
+_FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+
+
+class _MallocInfo(ctypes.Structure):
+    """Glibc's `struct mallinfo2`."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
+
+
+def heap_bytes() -> int:
+    """Return the bytes in use in all heaps of malloc and in its own mappings, without cyclic garbage."""
+    gc.collect()
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = _MallocInfo
+    info = ask()
+    return int(info.uordblks + info.hblkhd)
+
+
+def print_heap(every: int) -> None:
+    """Let sessions print the heap after every so many steps."""
+    step = Session.step
+
+    def measured(self: Session, loss: Any = None) -> None:
+        step(self, loss)
+        if self.steps % every == 0:
+            print(f"heap {self.steps} {heap_bytes()}", file=sys.stderr, flush=True)
+
+    Session.step = measured  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    print_heap(int(sys.argv[1]))
+    sys.exit(main(sys.argv[2:]))
