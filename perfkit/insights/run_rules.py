@@ -127,6 +127,8 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
+    if told and most is None:  # nothing else was transferred: the rest is what those took at other times
+        return None
     what = (
         f", dominated by {escape_unprintable(most.operator)} of {size(most.bytes)}"
         if most and most.bytes and most.transfer_ns
