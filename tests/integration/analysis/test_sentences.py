@@ -194,3 +194,18 @@ def test_launching_promises_all_pauses_up_to_its_bound(tmp_path: Path) -> None:
     assert one.predicted_for is None
     assert one.potential_saving_ns is not None
     assert one.potential_saving_ns > 1 * MS
+
+
+@pytest.mark.parametrize(("late_us", "transfer_us"), [(300, 20), (2_000, 2_500)])
+def test_a_verdict_on_a_straggler_comes_with_advice_on_it(tmp_path: Path, late_us: int, transfer_us: int) -> None:
+    """The mean over ranks of what they wait may be little, and less than what they transfer."""
+
+    def late(one: Device, _step: int) -> None:
+        if one.rank == 1:
+            one.kernels("gemm", late_us)
+
+    report = analyze([train(tmp_path, 2, 8, [compute, late, transfer_us, finish])])
+    assert report.runs[0].verdict.bound == "imbalance"
+    one = insights(report)["waiting"]
+    assert "waiting for rank 1, which spends" in one.sentence
+    assert one.potential_saving_ns == pytest.approx(late_us * 1000, rel=0.05)
