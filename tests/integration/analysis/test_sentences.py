@@ -209,3 +209,21 @@ def test_a_verdict_on_a_straggler_comes_with_advice_on_it(tmp_path: Path, late_u
     one = insights(report)["waiting"]
     assert "waiting for rank 1, which spends" in one.sentence
     assert one.potential_saving_ns == pytest.approx(late_us * 1000, rel=0.05)
+
+
+@pytest.mark.parametrize("missing", [[], [3], [1]])
+def test_what_ranks_without_a_trace_hide_is_not_denied(tmp_path: Path, missing: list[int]) -> None:
+    """Rank 1 is late in computing: without its trace, waiting for it looks like transfer."""
+
+    def late(one: Device, _step: int) -> None:
+        one.kernels("gemm", 2_000 if one.rank == 1 else 500)
+
+    report = analyze([train(tmp_path, 4, 8, [compute, late, 600, finish], left_out=missing)])
+    assert "0 % of it waiting" not in report.runs[0].verdict.sentence
+    if missing == [1]:
+        assert "waiting" not in insights(report)
+        return
+    one = insights(report)["waiting"]
+    assert "waiting for rank 1" in one.sentence
+    assert ("at least" in one.sentence) is bool(missing)
+    assert (one.predicted_for is None) is bool(missing)
