@@ -235,6 +235,7 @@ def _input(context: RunContext) -> InsightDraft | None:
         advice if why or "faster storage" in advice else advice + storage,
         exposed_ns,
         NO_INPUT,
+        "data_loading",
     )
 
 
@@ -259,6 +260,7 @@ def _host(context: RunContext) -> InsightDraft | None:
         remedy(part, context) if part else _reduce_idle(context),
         min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
         change_of(part) if part else None,
+        "overhead",
     )
 
 

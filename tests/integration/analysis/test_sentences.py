@@ -227,3 +227,17 @@ def test_what_ranks_without_a_trace_hide_is_not_denied(tmp_path: Path, missing: 
     assert "waiting for rank 1" in one.sentence
     assert ("at least" in one.sentence) is bool(missing)
     assert (one.predicted_for is None) is bool(missing)
+
+
+def test_pauses_of_one_rank_or_another_promise_what_each_step_loses(tmp_path: Path) -> None:
+    """On average a rank pauses for a quarter of that."""
+    pausing = [1, 1, 1, 3, 0, 2, 3, 1, 1, 2, 3]
+
+    def pause(one: Device, step: int) -> None:
+        if pausing[step] == one.rank:
+            one.work(6_000, "train.py(10): log")
+
+    run = train(tmp_path, 4, len(pausing), [pause, compute, 600, finish])
+    one = insights(analyze([run]))["host"]
+    assert one.predicted_for == "idle:train.py(10): log=0"
+    assert one.potential_saving_ns == pytest.approx(6 * MS, rel=0.02)
