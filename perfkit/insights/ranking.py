@@ -67,7 +67,7 @@ class _Evaluator:
                 self.failed[rule.name] = Finding(code="insight_rule_failed", severity="warning", message=message)
                 continue
             if draft is not None:
-                yield _with_prediction(_insight(rule.name, context.run.run, draft), context, draft.change)
+                yield _with_prediction(_insight(rule.name, context.run.run, draft), context, draft)
                 if rule.explains_all:
                     break
 
@@ -105,16 +105,17 @@ def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Insight]:
                     yield _insight(option_rule.name, comparison.name, draft)
 
 
-def _with_prediction(insight: Insight, context: RunContext, change: str | None) -> Insight:
+def _with_prediction(insight: Insight, context: RunContext, draft: InsightDraft) -> Insight:
     """Return the insight with the predicted saving, if there is one that does not contradict the bound.
 
     The graph may lack some of the steps that the bound is of, so that one may exceed the other a little.
     """
     bound_ns = insight.potential_saving_ns
-    saving_ns = context.predicted_saving(change) if change else None
-    if saving_ns is None or bound_ns is None or saving_ns > _CLOSE * bound_ns:
+    saving_ns = context.predicted_saving(draft.change) if draft.change else None
+    limit_ns = (bound_ns or 0.0) * (context.spread(draft.category) if draft.category else 1.0)
+    if saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
         return insight
-    return replace(insight, potential_saving_ns=min(max(0.0, saving_ns), bound_ns), predicted_for=change)
+    return replace(insight, potential_saving_ns=min(max(0.0, saving_ns), limit_ns), predicted_for=draft.change)
 
 
 def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perfkit.insights.run_context import RunContext
+from perfkit.schema.common import Category
 
 
 class InsightDraft(NamedTuple):
@@ -19,6 +20,9 @@ class InsightDraft(NamedTuple):
     """Upper bound per step; None if unknown, which also ranks the insight first."""
     change: str | None = None
     """The change, as `perfkit whatif` takes it, whose predicted saving replaces the bound if the run has it."""
+    category: Category | None = None
+    """Category of the step's time that the bound is the mean over ranks of; a step may save more, if ranks take turns
+    to need it."""
 
 
 class Rule(NamedTuple):

@@ -75,6 +75,15 @@ class RunContext(NamedTuple):
         mean_ns = sum(longest.values()) / len(longest) if longest else 0.0
         return max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns))
 
+    def spread(self, category: Category) -> float:
+        """Return the time that the rank with most of a category spends on it in a mean step, over the mean of all."""
+        longest: dict[int | None, int] = defaultdict(int)
+        for rank in self.run.ranks:
+            for step in rank.steps:
+                longest[step.step] = max(longest[step.step], getattr(step.exposed_ns, category))
+        mean_ns = self.exposed_ns[category]
+        return sum(longest.values()) / len(longest) / mean_ns if mean_ns else 1.0
+
     def option(self, name: str) -> object:
         """Return an option of the run; None if unknown."""
         return (self.run.config or {}).get(name)

@@ -66,13 +66,17 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
 
 
 def _waiting(context: RunContext) -> InsightDraft | None:
-    parts = _communication(context)
+    # What the verdict is about is worth a recommendation, however little ranks wait on average.
+    is_verdict = context.run.verdict.bound == "imbalance"
+    parts = _communication(context, 0.0 if is_verdict else MIN_SHARE)
     if parts is None or context.waits_in_bubbles():
         return None
     wait_ns, exposed_ns = parts
     slow = stragglers_of(context.run)
+    if wait_ns < _MAJORITY * exposed_ns and not is_verdict:
+        return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
-    if wait_ns < _MAJORITY * exposed_ns or (not slow and context.has("start_skew")):
+    if not slow and context.has("start_skew"):
         return None
     if not slow and (most := _longest(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
@@ -86,11 +90,11 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     )
 
 
-def _communication(context: RunContext) -> tuple[float, float] | None:
-    """Return waiting and total exposed communication per step; None if it is small or mostly unmatched."""
+def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
+    """Return waiting and total exposed communication per step; None if less than a share, or mostly unmatched."""
     efficiency = context.run.efficiency
     exposed_ns = context.exposed_ns["communication"]
-    if efficiency is None or context.share(exposed_ns) < MIN_SHARE:
+    if efficiency is None or context.share(exposed_ns) < least:
         return None
     whole = efficiency.wait_ns + efficiency.transfer_ns
     if not whole or efficiency.unmatched_ns > _MAJORITY * whole:
@@ -127,6 +131,8 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
+    if told and most is None:  # nothing else was transferred: the rest is what those took at other times
+        return None
     what = (
         f", dominated by {escape_unprintable(most.operator)} of {size(most.bytes)}"
         if most and most.bytes and most.transfer_ns
@@ -229,6 +235,7 @@ def _input(context: RunContext) -> InsightDraft | None:
         advice if why or "faster storage" in advice else advice + storage,
         exposed_ns,
         NO_INPUT,
+        "data_loading",
     )
 
 
@@ -253,6 +260,7 @@ def _host(context: RunContext) -> InsightDraft | None:
         remedy(part, context) if part else _reduce_idle(context),
         min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
         change_of(part) if part else None,
+        "overhead",
     )
 
 

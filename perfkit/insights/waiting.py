@@ -87,7 +87,9 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
-    change = healthy_ranks(row.rank for row in late)
+    # Another rank may be as late where some have no trace: a replay does not know of it.
+    whole = len(context.run.ranks) >= context.run.world_size
+    change = healthy_ranks(row.rank for row in late) if whole else None
     return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.step_ns), change)
 
 

@@ -205,7 +205,12 @@ def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None
     if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
     once = one_off_clause(compared, efficiency.wait_ns) if compared else ""
-    return f"{whole_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks{once}"
+    share = efficiency.wait_ns / exposed_ns
+    # Waiting for ranks without a trace counts as transfer.
+    if efficiency.parallel is None and share < _MIN_SHOWN_SHARE:
+        return ""
+    least = "at least " if efficiency.parallel is None else ""
+    return f"{least}{whole_percent(share)} of it waiting for other ranks{once}"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:

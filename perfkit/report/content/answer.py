@@ -83,12 +83,11 @@ class Answer:
 
 def answer(report: Report) -> Answer:
     """Return the short answer of a report."""
-    alone = len(report.runs) == 1
     several = len(report.runs) > MOST_RUNS
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
         tables=[*([steps_table(report.runs)] if several else []), *_comparisons(report.multi_run)],
-        advice=[advice(insight, alone) for insight in report.insights[:_MOST_ADVICE]],
+        advice=advice(report)[:_MOST_ADVICE],
         doubts=_serious(finding_lines(report.findings)) + (_doubts_by_run(report.runs) if several else []),
         more=_more(report.runs),
     )

@@ -52,8 +52,8 @@ def document(report: Report, top: int) -> Document:
         notes.append(
             f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
         )
-    advised = [advice(insight, alone) for insight in report.insights]
-    return Document("perfkit report", comparison(report), sections, notes, advised, finding_lines(report.findings))
+    findings = finding_lines(report.findings)
+    return Document("perfkit report", comparison(report), sections, notes, advice(report), findings)
 
 
 def run_document(run: RunReport, top: int) -> Document:
@@ -61,10 +61,28 @@ def run_document(run: RunReport, top: int) -> Document:
     return document(Report(perfkit_version="", runs=[run]), top)
 
 
-def advice(insight: Insight, alone: bool) -> InsightItem:
-    """Return a recommendation; with several runs, it names its run."""
+def advice(report: Report) -> list[InsightItem]:
+    """Return the recommendations of a report; with several runs, each names its run."""
+    alone = len(report.runs) == 1
+    left = {run.run: _mean_step_ns(run) for run in report.runs}
+    items = []
+    for insight in report.insights:
+        saving_ns = insight.potential_saving_ns or 0.0
+        items.append(_item(insight, alone, overlaps=saving_ns > left.get(insight.run, saving_ns)))
+        left[insight.run] = left.get(insight.run, saving_ns) - saving_ns
+    return items
+
+
+def _mean_step_ns(run: RunReport) -> float:
+    walls = [step.wall_ns for rank in run.ranks for step in rank.steps]
+    return sum(walls) / len(walls) if walls else float("inf")
+
+
+def _item(insight: Insight, alone: bool, *, overlaps: bool) -> InsightItem:
+    # What one rank is idle for, another waits for: together, savings cannot be more than the step.
+    besides = ", in part the same as above" if overlaps else ""
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
-    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, _saving(insight))
+    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, _saving(insight) + besides)
 
 
 def _saving(insight: Insight) -> str:

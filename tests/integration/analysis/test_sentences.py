@@ -194,3 +194,50 @@ def test_launching_promises_all_pauses_up_to_its_bound(tmp_path: Path) -> None:
     assert one.predicted_for is None
     assert one.potential_saving_ns is not None
     assert one.potential_saving_ns > 1 * MS
+
+
+@pytest.mark.parametrize(("late_us", "transfer_us"), [(300, 20), (2_000, 2_500)])
+def test_a_verdict_on_a_straggler_comes_with_advice_on_it(tmp_path: Path, late_us: int, transfer_us: int) -> None:
+    """The mean over ranks of what they wait may be little, and less than what they transfer."""
+
+    def late(one: Device, _step: int) -> None:
+        if one.rank == 1:
+            one.kernels("gemm", late_us)
+
+    report = analyze([train(tmp_path, 2, 8, [compute, late, transfer_us, finish])])
+    assert report.runs[0].verdict.bound == "imbalance"
+    one = insights(report)["waiting"]
+    assert "waiting for rank 1, which spends" in one.sentence
+    assert one.potential_saving_ns == pytest.approx(late_us * 1000, rel=0.05)
+
+
+@pytest.mark.parametrize("missing", [[], [3], [1]])
+def test_what_ranks_without_a_trace_hide_is_not_denied(tmp_path: Path, missing: list[int]) -> None:
+    """Rank 1 is late in computing: without its trace, waiting for it looks like transfer."""
+
+    def late(one: Device, _step: int) -> None:
+        one.kernels("gemm", 2_000 if one.rank == 1 else 500)
+
+    report = analyze([train(tmp_path, 4, 8, [compute, late, 600, finish], left_out=missing)])
+    assert "0 % of it waiting" not in report.runs[0].verdict.sentence
+    if missing == [1]:
+        assert "waiting" not in insights(report)
+        return
+    one = insights(report)["waiting"]
+    assert "waiting for rank 1" in one.sentence
+    assert ("at least" in one.sentence) is bool(missing)
+    assert (one.predicted_for is None) is bool(missing)
+
+
+def test_pauses_of_one_rank_or_another_promise_what_each_step_loses(tmp_path: Path) -> None:
+    """On average a rank pauses for a quarter of that."""
+    pausing = [1, 1, 1, 3, 0, 2, 3, 1, 1, 2, 3]
+
+    def pause(one: Device, step: int) -> None:
+        if pausing[step] == one.rank:
+            one.work(6_000, "train.py(10): log")
+
+    run = train(tmp_path, 4, len(pausing), [pause, compute, 600, finish])
+    one = insights(analyze([run]))["host"]
+    assert one.predicted_for == "idle:train.py(10): log=0"
+    assert one.potential_saving_ns == pytest.approx(6 * MS, rel=0.02)

@@ -63,3 +63,16 @@ def test_recommendations_are_ranked_by_what_is_predicted() -> None:
     fewer = [one.rule for one in find_insights([run_with(input=0.5)], None).insights]
     assert fewer[-1] == "input"
     assert shown(run_with(input=0))[-1].startswith("would save nothing, predicted")
+
+
+@pytest.mark.parametrize(("each_ms", "overlap"), [(50, False), (60, True)])
+def test_savings_that_cannot_add_up_are_said_to_overlap(each_ms: int, overlap: bool) -> None:
+    """Of a step of 100 ms; what one rank is idle for, another waits for."""
+    run = run_with()
+    several = [
+        Insight(rule=rule, run=run.run, sentence="", evidence={}, recommendation="", potential_saving_ns=each_ms * MS)
+        for rule in ("waiting", "host")
+    ]
+    first, second = document(Report(perfkit_version="", runs=[run], insights=several), 10).advice
+    assert first.potential_saving == f"up to {each_ms}.0 ms per step"
+    assert second.potential_saving.endswith(", in part the same as above") is overlap

@@ -164,7 +164,9 @@ def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: 
     """Return the waiting time by cause, in the order of `WAIT_CAUSES`; it adds up to the waits."""
     total = np.zeros(len(WAIT_CAUSES), np.int64)
     known = waits.needed >= 0
-    total[_PLACE["transfer"]] += int((waits.end - waits.start)[~known].sum())
+    # The process that trains hands nothing over to itself.
+    has_workers = bool((fetches.worker != MAIN_PROCESS).any())
+    total[_PLACE["transfer" if has_workers else "other"]] += int((waits.end - waits.start)[~known].sum())
     start, end, needed = waits.start[known], waits.end[known], waits.needed[known]
 
     def within(begin: Ints, until: Ints) -> Ints:
@@ -186,7 +188,8 @@ def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: 
     is_main = fetches.worker[needed] == MAIN_PROCESS
     total[_PLACE["workers_busy"]] += int(before[~is_slow & ~is_main].sum())
     total[_PLACE["other"]] += int(before[~is_slow & is_main].sum())
-    total[_PLACE["transfer"]] += int(after.sum())
+    total[_PLACE["other"]] += int(after[is_main].sum())
+    total[_PLACE["transfer"]] += int(after[~is_main].sum())
     return total
 
 

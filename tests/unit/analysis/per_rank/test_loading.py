@@ -46,6 +46,9 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
                 get = 50_000 if worker else 1_000
                 waits = WAIT if worker else 2_000
                 fetches.append(fetch(-worker, at + waits - get - 200, get))
+            elif kind == "alone":
+                # What the process that trains needs after it fetched is no handing over.
+                fetches.append(fetch(-1, at + 500, 1_000))
             elif kind == "worker":
                 get = 150_000 if worker else 1_000
                 waits = WAIT if worker else 2_000
@@ -98,6 +101,13 @@ def test_the_cause_of_waiting_is_named(tmp_path: Path, kind: str, cause: str, wo
         )
         assert rank.loading.slow_workers == ([1] if kind == "worker" else [])
         assert [one.index for one in rank.loading.slow_samples] == ([117] if kind == "sample" else [])
+
+
+def test_a_process_without_workers_is_handed_nothing(tmp_path: Path) -> None:
+    run = analyse(tmp_path, "alone", 1)
+    assert main_cause(run.ranks) is None
+    assert run.ranks[0].loading is not None
+    assert run.ranks[0].loading.waits_ns.transfer == 0
 
 
 def test_a_trace_without_fetches_names_no_cause(tmp_path: Path) -> None:
