@@ -57,8 +57,8 @@ def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
         yield Finding(code="collectives_unmatched", severity="info", message=message)
     if calls := int((lost & paired).sum()):
         message = (
-            f"{calls} of {int(paired.sum())} sends and receives are not matched with each other: the "
-            "traces do not name the peer, or a counterpart was not recorded; their time is transfer"
+            f"{calls} of {int(paired.sum())} sends and receives are not matched with each other: the traces do not "
+            "name the peer, a kernel runs several, or a counterpart was not recorded; their time is transfer"
         )
         yield Finding(code="collectives_unmatched", severity="info", message=message)
 

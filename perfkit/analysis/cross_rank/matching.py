@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.message_batches import is_exchange
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -65,8 +66,8 @@ class MatchedCollectives(NamedTuple):
 
     @property
     def paired(self) -> NDArray[np.bool_]:
-        """Whether it is a send or a receive."""
-        return np.array([kind.operator in _PAIRED for kind in self.kinds] or [False], np.bool_)[self.kind]
+        """Whether it is a send or a receive, or both."""
+        return np.array([_is_paired(kind) for kind in self.kinds] or [False], np.bool_)[self.kind]
 
     @property
     def wait_ns(self) -> Ints:
@@ -160,18 +161,23 @@ def _counterpart(operator: str) -> str:
     return "point-to-point" if operator in _PAIRED else operator
 
 
+def _is_paired(kind: CollectiveKey) -> bool:
+    return kind.operator in _PAIRED or is_exchange(kind)
+
+
 def _directions(
     kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, step: Ints, world_size: int | None
 ) -> tuple[NDArray[np.bool_], Ints, NDArray[np.bool_]]:
     """Return which rows are sends or receives, their direction (a negative code), and which may be matched.
 
     A direction is a pair of ranks in a group, both with a trace. It must have as many receives as sends in a step:
-    otherwise a missing one would shift the others.
+    otherwise a missing one would shift the others. So would a kernel that sends and receives between the two.
     """
-    paired = np.array([one.operator in _PAIRED for one in kinds] or [False], np.bool_)[kind]
+    paired = np.array([_is_paired(one) for one in kinds] or [False], np.bool_)[kind]
     direction, has_peer = np.zeros(len(kind), np.int64), ~paired
     peer = _peers(kinds, kind, group, rank, world_size)
-    rows = np.flatnonzero(paired & (peer >= 0) & (peer != rank) & np.isin(peer, np.unique(rank)))
+    known = paired & (peer >= 0) & (peer != rank) & np.isin(peer, np.unique(rank))
+    rows = np.flatnonzero(known & ~_with_exchanges(kinds, kind, np.stack([rank, peer, step])))
     if not len(rows):
         return paired, direction, has_peer
     sends = np.array([one.operator == SEND for one in kinds], np.bool_)[kind[rows]]
@@ -183,6 +189,23 @@ def _directions(
     sent, received = (np.bincount(place[which], minlength=place.max() + 1) for which in (sends, ~sends))
     has_peer[rows] = (sent == received)[place]
     return paired, direction, has_peer
+
+
+def _with_exchanges(kinds: list[CollectiveKey], kind: Ints, between: Ints) -> NDArray[np.bool_]:
+    """Return which rows are between two ranks of which any kernel of the step both sends and receives.
+
+    Args:
+        kinds: the distinct kinds.
+        kind: index of each row's.
+        between: rank, peer and step of each; shape (3, c).
+    """
+    exchanges = np.array([is_exchange(one) for one in kinds] or [False], np.bool_)[kind]
+    if not exchanges.any():
+        return exchanges
+    either_way = np.vstack([np.sort(between[:2], axis=0), between[2:]])
+    _, place = np.unique(either_way, axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    return np.asarray(np.isin(place, np.unique(place[exchanges])))
 
 
 def _peers(kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, world_size: int | None) -> Ints:

@@ -6,7 +6,7 @@ compared.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.communication.dimensions import described_dimension
+from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE, RECEIVE, SEND, is_exchange
 from perfkit.analysis.per_rank.inferred_actions import infer_actions
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PIPELINE_ACTION
@@ -34,7 +35,6 @@ NO_STAGE: Final = -1
 STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
 _DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
-_POINT_TO_POINT: Final = ("send", "recv")
 _PIPELINE: Final = "pp"
 _MOST_RANKS: Final = 4096
 """Ranks of a pipeline: a larger group is none, and would be kept with each trace."""
@@ -216,7 +216,8 @@ def _spans_of_work(events: Events, device: Device, begin: Ints, end: Ints) -> tu
 def _split_communication(activity: Activity, collectives: Collectives, step: Ints, begin: Ints, end: Ints) -> _Spans:
     """Return the rank's communication, apart by what it is for.
 
-    Sends and receives whose dimension is unknown are the pipeline's, since the rank has one.
+    Sends and receives whose dimension is unknown are the pipeline's, since the rank has one, and so is what else of
+    unknown dimension runs in their groups.
 
     Args:
         activity: spans of each category.
@@ -229,7 +230,9 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
     def kinds(wanted: Callable[[CollectiveKey], bool]) -> NDArray[np.bool_]:
         return np.array([wanted(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
 
-    own, receive = kinds(_is_of_pipeline), kinds(lambda kind: kind.operator == "recv")
+    groups = {(kind.group, kind.members) for kind in collectives.kinds if _is_message(kind) and kind.group is not None}
+    own = kinds(lambda kind: _is_of_pipeline(kind, groups))
+    receive = kinds(lambda kind: kind.operator in (RECEIVE, EXCHANGE))
     count = int(max(step.max(initial=-1), collectives.step.max(initial=-1))) + 1
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, step, begin)
@@ -248,10 +251,15 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
     )
 
 
-def _is_of_pipeline(kind: CollectiveKey) -> bool:
+def _is_of_pipeline(kind: CollectiveKey, groups: Collection[tuple[str | None, str | None]]) -> bool:
+    """Return whether a collective is the pipeline's: by its dimension, or else as a message, or in a group of some."""
     if kind.dimension is None:
-        return kind.operator in _POINT_TO_POINT
+        return _is_message(kind) or (kind.group, kind.members) in groups
     return _PIPELINE in kind.dimension.split("+")
+
+
+def _is_message(kind: CollectiveKey) -> bool:
+    return kind.dimension is None and (kind.operator in (SEND, RECEIVE) or is_exchange(kind))
 
 
 def _is_between_replicas(kind: CollectiveKey) -> bool:

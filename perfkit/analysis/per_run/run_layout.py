@@ -11,12 +11,14 @@ from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND
 from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE, groups_along
 from perfkit.analysis.cross_rank.pipelines.inferred_lines import find_inferred_lines
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE, is_exchange
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks
 from perfkit.schema.aggregate import add_collectives, add_issued
 from perfkit.schema.manifest import MeshDimension, RunManifest
 from perfkit.schema.per_rank.sharding import IssuedCollectives
-from perfkit.schema.rank import CollectiveStat
+from perfkit.schema.rank import CollectiveStat, RankReport
 from perfkit.trace.events import MOST_RANKS
 
 _MOST_DIMENSIONS: Final = 16
@@ -82,32 +84,46 @@ def _with_messages(ranks: Ranks, of_pipelines: Collection[int]) -> Ranks:
     if not of_pipelines:
         return ranks
     calls = {
-        rank: replace(own, kinds=[_named(kind, kind._replace(dimension=PIPELINE)) for kind in own.kinds])
-        if rank in of_pipelines
-        else own
+        rank: _calls_with_messages(own, _message_operators(own)) if rank in of_pipelines else own
         for rank, own in ranks.calls.items()
     }
     reports = [
-        replace(
-            report,
-            collectives=add_collectives(_named(row, replace(row, dimension=PIPELINE)) for row in report.collectives),
-            issued_collectives=add_issued(
-                _named(row, replace(row, dimension=PIPELINE)) for row in report.issued_collectives
-            ),
-        )
-        if report.rank in of_pipelines
+        _report_with_messages(report, _message_operators(ranks.calls[report.rank]))
+        if report.rank in of_pipelines and report.rank is not None
         else report
         for report in ranks.reports
     ]
     return ranks._replace(calls=calls, reports=reports)
 
 
+def _message_operators(calls: CollectiveCalls) -> frozenset[str]:
+    """Return what a rank of a pipeline calls its messages: kernels that do both, if none of them may be another's."""
+    both = [kind for kind in calls.kinds if kind.operator == EXCHANGE and kind.dimension is None]
+    return frozenset({SEND, RECEIVE, EXCHANGE} if all(map(is_exchange, both)) else {SEND, RECEIVE})
+
+
+def _calls_with_messages(calls: CollectiveCalls, operators: Collection[str]) -> CollectiveCalls:
+    named = (_named(kind, kind._replace(dimension=PIPELINE), operators) for kind in calls.kinds)
+    return replace(calls, kinds=list(named))
+
+
+def _report_with_messages(report: RankReport, operators: Collection[str]) -> RankReport:
+    issued = report.issued_collectives
+    return replace(
+        report,
+        collectives=add_collectives(
+            _named(row, replace(row, dimension=PIPELINE), operators) for row in report.collectives
+        ),
+        issued_collectives=add_issued(_named(row, replace(row, dimension=PIPELINE), operators) for row in issued),
+    )
+
+
 _Message = TypeVar("_Message", CollectiveKey, CollectiveStat, IssuedCollectives)
 
 
-def _named(given: _Message, of_pipeline: _Message) -> _Message:
-    """Return what to call a collective: `of_pipeline` if it is a send or receive of unknown dimension."""
-    return of_pipeline if given.operator in (SEND, RECEIVE) and given.dimension is None else given
+def _named(given: _Message, of_pipeline: _Message, operators: Collection[str]) -> _Message:
+    """Return what to call a collective: `of_pipeline` if it is a message of unknown dimension."""
+    return of_pipeline if given.operator in operators and given.dimension is None else given
 
 
 def _fits(sizes: Mapping[str, int], world_size: int | None) -> bool:

@@ -1,5 +1,7 @@
 """A script that knows nothing of perfkit: torch's 1F1B on two stages, each with DDP over two replicas, on gloo."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -26,7 +28,8 @@ def train() -> None:
     for _ in range(STEPS):
         optimizer.zero_grad()
         losses: list[torch.Tensor] = []
-        schedule.step(*([] if place else [x]), **({"target": x, "losses": losses} if place else {}))
+        given: dict[str, Any] = {"target": x, "losses": losses} if place else {}
+        schedule.step(*([] if place else [x]), **given)
         squares = torch.stack([(p.grad**2).sum() for p in layer.parameters() if p.grad is not None]).sum()
         dist.all_reduce(squares, group=line)
         dist.all_reduce(torch.stack([loss.detach() for loss in losses]).sum() if losses else torch.zeros(()))

@@ -17,6 +17,7 @@ from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE
 from perfkit.analysis.cross_rank.pipelines.lines import connected
 from perfkit.analysis.cross_rank.pipelines.replay import BACKWARD, FORWARD
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.communication.message_batches import is_exchange
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
@@ -131,10 +132,12 @@ def _exchange(line: Sequence[int], calls: Mapping[int, CollectiveCalls], numbers
         near = {line[other] for other in (place - 1, place + 1) if 0 <= other < len(line)}
         own = calls[rank]
         kinds = [kind if kind.dimension in (None, PIPELINE) else None for kind in own.kinds]
-        if any(kind.peer not in (None, *near) for kind in kinds if kind and kind.operator in (SEND, RECEIVE)):
+        messages = [kind for kind in kinds if kind and (kind.operator in (SEND, RECEIVE) or is_exchange(kind))]
+        if any(kind.peer not in (None, *near) for kind in messages):
             return False
         for operator in (SEND, RECEIVE):
-            wanted = np.array([kind is not None and kind.operator == operator for kind in kinds] or [False], np.bool_)
+            are = {kind for kind in messages if kind.operator == operator or is_exchange(kind)}
+            wanted = np.array([kind in are for kind in kinds] or [False], np.bool_)
             steps = np.sort(own.column("step")[wanted[own.column("kind")]])
             count = np.searchsorted(steps, numbers, side="right") - np.searchsorted(steps, numbers)
             if (count < len(near) * batches).any():

@@ -13,6 +13,7 @@ import numpy as np
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, communicating_candidates, innermost_at_launch
 from perfkit.analysis.per_rank.communication.collective_metadata import (
+    OPERATORS,
     CollectiveKey,
     from_metadata,
     from_record,
@@ -26,6 +27,11 @@ from perfkit.analysis.per_rank.communication.collective_metadata import (
 from perfkit.analysis.per_rank.communication.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
 from perfkit.analysis.per_rank.communication.flight_recorder_join import join_flight_recorder
 from perfkit.analysis.per_rank.communication.issue_sites import find_issue_sites
+from perfkit.analysis.per_rank.communication.message_batches import (
+    EXCHANGE,
+    describe_batch,
+    find_message_batches,
+)
 from perfkit.analysis.per_rank.pipeline_peers import find_peers
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
@@ -175,6 +181,8 @@ class _Described(NamedTuple):
 def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _Described:
     """Describe kernels by their own metadata, else by that of the launching operator, else by name only.
 
+    A batch of messages is described by those that were issued before its launch.
+
     Kernels described by the same host event are one collective (oneCCL launches several). A kernel with metadata of its
     own, or without any description, is a collective by itself.
     """
@@ -199,17 +207,32 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     for row in (issued, rows):
         operator = np.where(operator >= 0, operator, operators_of(events, row))
 
-    def describe(operator: int, described: int, shapes: int) -> CollectiveKey:
+    is_batch = (described < 0) & (operator == OPERATORS.index(EXCHANGE))
+    batch = find_message_batches(events, launch_row, is_batch, np.concatenate([source, host]))
+
+    def describe(
+        operator: int, described: int, shapes: int, message: int, count: int, receives: int, peer: int
+    ) -> CollectiveKey:
+        if message >= 0:
+            return describe_batch(args[message], count, receives, peer)
         if described >= 0:
             return from_metadata(operator_name(operator), args[described])
         return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
     kinds, kind = intern_descriptions(
-        describe, operator, described, np.where(described >= 0, -1, metadata.args_index(shaped))
+        describe,
+        operator,
+        described,
+        np.where(described >= 0, -1, metadata.args_index(shaped)),
+        metadata.args_index(batch.source),
+        *batch[1:],
     )
     source = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
     sequence = metadata.sequence_of(source)
-    return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, metadata.sequence_of(host)))
+    sequence = np.where(sequence >= 0, sequence, metadata.sequence_of(host))
+    # Messages are numbered by themselves, not among the group's collectives.
+    is_batch &= batch.source >= 0
+    return _Described(kinds, kind, np.where(is_batch, batch.source, source), np.where(is_batch, -1, sequence))
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------
