@@ -122,7 +122,7 @@ def plan(
     output: Annotated[list[Path] | None, output_option(Plan)] = None,
     name: Annotated[str | None, format_option(Plan, default="  [default: rich]")] = None,
     json: Json = False,
-    top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp or ep to show.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp, cp or ep to show.")] = DEFAULT_TOP,
 ) -> None:
     """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
 

@@ -89,8 +89,6 @@ def request_of(run: RunReport, rates: Rates, device: PlannedDevice | None) -> tu
 
 def _layout(config: dict[str, Any], run: RunReport) -> Layout:
     sizes = lay_out(config.get("mesh"), run.world_size).sizes
-    if unknown := sorted(sizes.keys() & {"cp"}):
-        raise UsageError(f"{run.path}: --check has no formulas for the dimension {unknown[0]}")
     if config.get("dp") == "deepspeed" or config.get("pp_schedule") not in (None, "1f1b"):
         raise UsageError(
             f"{run.path}: --check has no formulas for --dp {config['dp']} with {config.get('pp_schedule')}"
@@ -101,6 +99,7 @@ def _layout(config: dict[str, Any], run: RunReport) -> Layout:
         shard=sizes.get("shard", sizes.get("dp", 1)),
         tp=sizes.get("tp", 1),
         pp=sizes.get("pp", 1),
+        cp=sizes.get("cp", 1),
         ep=sizes.get("ep", 1),
         micro_batches=config.get("micro_batches") or 1,
         checkpointing="full" if config.get("checkpoint_activations") else "none",

@@ -9,7 +9,7 @@ from perfkit.util.formatting import duration, size
 CLOSE: Final = 1.05
 """Predicted times within this ratio are not told apart: the simplest layout wins."""
 
-DIVIDING: Final = ("tp", "pp", "ep")
+DIVIDING: Final = ("tp", "pp", "cp", "ep")
 """Dimensions of a mesh that divide more than samples."""
 
 _ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp")
@@ -36,6 +36,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
         "Does it fit if ranks of a host divide each layer (tensor parallel)",
         lambda one: one.mesh.get("tp", 1) > 1 and one.mesh.get("pp", 1) == 1,
     ),
+    ("Does it fit if ranks divide each sequence (context parallel)", lambda one: one.mesh.get("cp", 1) > 1),
     ("Does it fit if ranks divide the layers among them (pipeline)", lambda one: one.mesh.get("pp", 1) > 1),
 )
 """In order; the first answer 'yes' decides."""

@@ -31,6 +31,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Ranks with different samples that share what `dp` divides; with hybrid sharding, those of one group."""
     tp: int = 1
     pp: int = 1
+    cp: int = 1
+    """Ranks that divide each sequence."""
     ep: int = 1
     """Ranks with different samples that divide the experts of each layer."""
     micro_batches: int = 1
@@ -47,7 +49,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.replicas * self.tp * self.pp
+        return self.replicas * self.cp * self.tp * self.pp
 
     @property
     def replicas(self) -> int:
@@ -55,13 +57,20 @@ class Layout(Struct, frozen=True, kw_only=True):
         return self.replicate * self.shard * self.ep
 
     @property
+    def sharing(self) -> int:
+        """Number of ranks that share what `dp` divides: those that divide a sequence have the same parameters."""
+        return self.shard * self.cp
+
+    @property
     def name(self) -> str:
         """Words for it, without checkpointing."""
-        divides = self.tp * self.pp * self.ep > 1
-        parts = [_NAMES[self.dp]] if self.replicate * self.shard > 1 or not divides else []
+        divides = self.tp * self.pp * self.cp * self.ep > 1
+        shares = self.replicate * self.shard > 1 or self.dp != "ddp"
+        parts = [_NAMES[self.dp]] if shares or not divides else []
         words = "tensor and sequence parallel" if self.sequence_parallel else "tensor parallel"
         parts += [f"{self.tp}-way {words}"] if self.tp > 1 else []
         parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
+        parts += [f"{self.cp}-way context parallel"] if self.cp > 1 else []
         parts += [f"{self.ep}-way expert parallel"] if self.ep > 1 else []
         return ", ".join(parts) if self.ranks > 1 else "one rank"
 
@@ -69,7 +78,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     def mesh(self) -> dict[str, int]:
         """Sizes of the dimensions as `--mesh` has them, outermost first."""
         data = {"replicate": self.replicate, "shard": self.shard} if self.dp == "hsdp" else {"dp": self.shard}
-        sizes = {"pp": self.pp, **data, "ep": self.ep, "tp": self.tp}
+        sizes = {"pp": self.pp, **data, "cp": self.cp, "ep": self.ep, "tp": self.tp}
         kept = {name: size for name, size in sizes.items() if size > 1 or (self.dp == "hsdp" and name in data)}
         return kept or {"dp": 1}
 
@@ -87,7 +96,7 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
         checkpointing: The kinds of activation checkpointing to compare.
     """
     divided = _expert_parallel(shape, ranks) if shape.experts else _divided(shape, ranks, per_host)
-    shared = [*_data_parallel(ranks, per_host), *divided]
+    shared = [*_data_parallel(ranks, per_host), *divided, *_context_parallel(shape, ranks)]
     return [replace(layout, checkpointing=kind) for layout in shared for kind in checkpointing]
 
 
@@ -106,6 +115,17 @@ def _expert_parallel(shape: Shape, ranks: int) -> Iterator[Layout]:
     for ep in range(2, min(ranks, shape.experts) + 1):
         if shape.experts % ep == 0 and ranks % ep == 0:
             yield Layout(shard=ranks // ep, ep=ep)
+
+
+def _context_parallel(shape: Shape, ranks: int) -> Iterator[Layout]:
+    """Yield context parallelism, each rank with two parts of every sequence, with DDP and with ZeRO-1 beside it."""
+    if shape.layers is None or shape.sequence is None or shape.experts:
+        return
+    for power in range(1, ranks.bit_length()):
+        cp = 2**power
+        if ranks % cp == 0 and shape.sequence % (2 * cp) == 0:
+            yield Layout(shard=ranks // cp, cp=cp)
+            yield Layout(dp="zero1", shard=ranks // cp, cp=cp)
 
 
 def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:

@@ -195,8 +195,8 @@ def _assumptions(request: Request) -> list[str]:
     lines += [
         f"matrix products and what is between them reach {100 * rates.efficiency:.3g} % of the peak (--efficiency)",
         _link_assumption(request.device, rates),
-        "gradients are reduced beside the backward pass, parameters gathered beside the pass that needs them, all but "
-        "the first or last message; nothing else overlaps",
+        "gradients are reduced beside the backward pass; parameters, and keys and values of a ring, come beside the "
+        "pass that needs them; all but the first or last message; nothing else overlaps",
     ]
     return [*lines, *(f"measured: {source}" for source in rates.sources)]
 

@@ -23,6 +23,7 @@ LAYOUTS = {
     "tp": "--mesh tp=2",
     "sequence": "--mesh tp=2 --sequence-parallel",
     "pp": "--mesh pp=2",
+    "context": "--mesh cp=2",
     "experts": "--mesh ep=2 --experts 4",
 }
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.context import attention_bytes, ring_bytes
 from perfkit.planning.formulas.experts import backward_bytes, kept_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
@@ -33,6 +34,8 @@ class Activations(Struct, frozen=True, kw_only=True):
     """Needed besides while the loss's gradient is computed: two more of the size of the logits."""
     backward_bytes: int
     """Temporary gradients of activations in a layer's backward pass, less the activations that it has freed."""
+    backward_is_ring: bool
+    """Whether these are of ring attention, with its scores, and not of what is behind the attention."""
 
 
 def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int, *, fused: bool) -> int:
@@ -43,13 +46,15 @@ def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int
     12 of these 16, sequence parallelism also the first two, with statistics and dropout masks. The norms' outputs are
     gathered and kept whole: Megatron-LM gathers them again in backward instead, and torch does not.
     """
-    width, heads, tokens = shape.width or 0, shape.heads or 0, samples * (shape.sequence or 0)
+    width, heads, tokens = shape.width or 0, shape.heads or 0, samples * (shape.sequence or 0) // layout.cp
     between = 2 * precision.residual * width + _STATISTICS
     if shape.dropout:
         between += 2 * width
     attention, mlp = 4 * precision.activation * width, 8 * precision.activation * width
     split = attention + (kept_bytes(shape, layout, precision) if shape.experts else mlp)
-    if fused:
+    if layout.cp > 1:
+        split += attention_bytes(shape, precision)
+    elif fused:
         split += 4 * heads
     else:
         masks = 1 + precision.activation if shape.dropout else 0
@@ -79,18 +84,20 @@ def activations_of(
     """
     if shape.layers is None or shape.width is None or shape.sequence is None:
         return None
-    tokens = samples * shape.sequence
+    tokens = samples * shape.sequence // layout.cp
     layers = (stage + 1) * shape.layers // layout.pp - stage * shape.layers // layout.pp
     in_flight = min(layout.pp - stage, layout.micro_batches)
     full = layer_bytes(shape, layout, precision, samples, fused=fused or layout.checkpointing == "selective")
     kept = tokens * shape.width * precision.residual // layout.between if layout.checkpointing == "full" else full
     last = stage == layout.pp - 1
+    gradients, ring = tokens * _gradients(shape, layout, precision), ring_bytes(shape, layout, precision, samples)
     return Activations(
         layers_bytes=kept * layers * in_flight,
         recomputed_bytes=full if layout.checkpointing == "full" else 0,
         ends_bytes=_ends(shape, layout, precision, tokens, last=last) if shape.vocabulary else 0,
         loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
-        backward_bytes=tokens * _gradients(shape, layout, precision),
+        backward_bytes=max(gradients, ring),
+        backward_is_ring=ring > gradients,
     )
 
 

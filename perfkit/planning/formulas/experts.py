@@ -24,9 +24,9 @@ def kept_bytes(shape: Shape, layout: Layout, precision: Precision) -> int:
     """Return what a mixture of experts keeps per token of the batch, beside its input.
 
     Per token, expert that it goes to and unit of width: the expert's input, its hidden layer (4) before and after GELU,
-    its output, and that times its weight, in float32 where autocast computes the softmax in float32 (not on a CPU);
-    with expert parallelism the output twice, before it is sent and after it has arrived. Besides three indices, four
-    with expert parallelism, and the weight twice.
+    its output, and that times its weight, in float32 where autocast computes the softmax in float32 (not on a CPU).
+    With expert parallelism the output counts twice, before it is sent and after it has arrived. Besides three indices,
+    four with expert parallelism, and the weight twice.
     """
     numbers = 10 * precision.activation + precision.residual
     indices = 3 * _INDEX + 2 * _WEIGHT

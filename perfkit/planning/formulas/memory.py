@@ -5,6 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.planning.formulas.activations import SOURCE, Activations, activations_of, cast_bytes
+from perfkit.planning.formulas.context import SOURCE as RING
 from perfkit.planning.formulas.experts import SOURCE as EXPERTS
 from perfkit.planning.formulas.experts import unstacked_bytes
 from perfkit.planning.formulas.state import FORMULAS, State, gathers, local_tensors, state_of
@@ -163,7 +164,7 @@ def _stage_formulas(stage: str, precision: Precision) -> tuple[str, str, str]:
 
 def _written(formula: str, values: dict[str, int], entries: int, layout: Layout) -> str:
     factor, rest = formula[0], formula[1:]
-    numbers = f"Psi = {entries:,}" + (f", N = {layout.shard}" if "N" in formula else "")
+    numbers = f"Psi = {entries:,}" + (f", N = {layout.sharing}" if "N" in formula else "")
     return f"{values[factor]}{rest} ({numbers})"
 
 
@@ -195,15 +196,26 @@ def _widths(shape: Shape, layout: Layout) -> str:
     return "(2 width + 14 width / tp)" if layout.sequence_parallel else "(4 width + 12 width / tp)"
 
 
+def _backward_words(shape: Shape, layout: Layout, *, is_ring: bool) -> tuple[str, str]:
+    """Return formula and source of what a layer's backward pass holds for a while."""
+    if is_ring:
+        return "12 x heads x (T / cp)^2 x samples, and the ring's buffers", RING
+    if shape.experts:
+        return f"tokens x (1 + top_k + 4 top_k x {layout.ep} / {shape.experts}) width x bytes", EXPERTS
+    return "tokens x 5 width x bytes", "one MLP's backward pass"
+
+
 def _activation_terms(shape: Shape, parts: _Parts, layout: Layout) -> list[PlanTerm]:
     kept = parts.activations
     if kept is None:
         return []
+    tokens = f"tokens / {layout.cp}" if layout.cp > 1 else "tokens"
     whole = (
-        "layers x tokens x width x bytes of the residual"
+        f"layers x {tokens} x width x bytes of the residual"
         if layout.checkpointing == "full"
-        else f"layers x tokens x {_widths(shape, layout)} x bytes, + statistics"
+        else f"layers x {tokens} x {_widths(shape, layout)} x bytes, + statistics"
     )
+    backward = _backward_words(shape, layout, is_ring=kept.backward_is_ring)
     made = [
         ("kept of the layers", kept.layers_bytes, whole, SOURCE),
         ("computed again in one layer", kept.recomputed_bytes, "one layer without checkpointing", SOURCE),
@@ -211,10 +223,14 @@ def _activation_terms(shape: Shape, parts: _Parts, layout: Layout) -> list[PlanT
         (
             "norm, ids and log-softmax",
             kept.ends_bytes,
-            "tokens x (16 + 2 width + 4 V)",
+            f"{tokens} x (16 + 2 width + 4 V)",
             _LOSS,
         ),
-        ("gradient of the loss", kept.loss_bytes, "2 x 4 x tokens x V", _LOSS),
-        ("gradients of activations", kept.backward_bytes, "tokens x 5 width x bytes", "one MLP's backward pass"),
+        ("gradient of the loss", kept.loss_bytes, f"2 x 4 x {tokens} x V", _LOSS),
+        (
+            "gradients of activations",
+            kept.backward_bytes,
+            *backward,
+        ),
     ]
     return [_term("activations", name, value, formula, source) for name, value, formula, source in made if value]

@@ -69,7 +69,7 @@ def _parts(tensors: Sequence[Tensor], layout: Layout, *, exact: bool) -> tuple[i
         exact: Whether to count as torch divides: rows of each tensor, and whole tensors in ZeRO-1. Otherwise
             everything divides evenly, as in the ZeRO paper, where ZeRO-2 divides gradients and not parameters.
     """
-    entries, ranks = sum(tensor.count for tensor in tensors), layout.shard
+    entries, ranks = sum(tensor.count for tensor in tensors), layout.sharing
     if layout.dp == "ddp" or ranks == 1:
         return entries, entries, entries, len(tensors)
     if not exact:

@@ -107,7 +107,8 @@ def _recomputed(shape: Shape, layout: Layout, tokens: float) -> float:
 def _message_ns(message: Message, layout: Layout, device: PlannedDevice, rates: Rates) -> float:
     """Return the time of messages one after another: latency along a tree, bytes around a ring."""
     bandwidth = rates.bytes_per_s or bandwidth_of(message.dimension, layout, device) * rates.link_efficiency
-    return message.count * rates.latency_ns * hops(message.ranks) + message.sent_bytes / bandwidth * 1e9
+    depth = 1 if message.operator == "send_recv" else hops(message.ranks)
+    return message.count * rates.latency_ns * depth + message.sent_bytes / bandwidth * 1e9
 
 
 def bandwidth_of(dimension: str, layout: Layout, device: PlannedDevice) -> float:
@@ -129,7 +130,9 @@ def _place(dimension: str, layout: Layout) -> tuple[int, int]:
     places = {
         "tp": (1, layout.tp),
         "shard": (layout.tp, layout.shard),
-        "dp": (layout.tp * layout.ep, layout.shard),
+        "dp": (layout.tp * layout.ep * layout.cp, layout.shard),
+        "cp": (layout.tp, layout.cp),
+        "dp+cp": (layout.tp, layout.shard * layout.cp),
         "ep": (layout.tp, layout.ep),
         "dp+ep": (layout.tp, layout.shard * layout.ep),
         "replicate": (layout.tp * layout.shard, layout.replicate),

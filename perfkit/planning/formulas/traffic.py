@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
+from perfkit.planning.formulas.context import context_parallel
 from perfkit.planning.formulas.experts import expert_parallel
 from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
 from perfkit.planning.formulas.state import local_tensors
@@ -34,6 +35,8 @@ def messages_of(
     found = [*_data_parallel(shape, layout, precision, stage)]
     if layout.tp > 1:
         found += tensor_parallel(shape, layout, precision, samples, stage)
+    if layout.cp > 1:
+        found += context_parallel(shape, layout, precision, samples)
     if layout.ep > 1:
         found += expert_parallel(shape, layout, precision, samples)
     if layout.pp > 1:
@@ -46,10 +49,11 @@ def messages_of(
 def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: int) -> Iterator[Message]:
     tensors = local_tensors(shape, layout, stage)
     averaged = tensors if layout.ep == 1 else [tensor for tensor in tensors if not tensor.is_expert]
-    entries, ranks = sum(tensor.count for tensor in averaged), layout.shard * layout.ep
+    entries, ranks = sum(tensor.count for tensor in averaged), layout.shard * layout.cp * layout.ep
     dimension = "shard" if layout.dp == "hsdp" else "dp"
-    if layout.ep > 1:
-        dimension = "dp+ep" if layout.shard > 1 else "ep"
+    for other in ("cp", "ep"):
+        if other in layout.mesh:
+            dimension = f"dp+{other}" if layout.shard > 1 else other
     reduced = 2 if precision.parameter == 2 else 4
     if layout.dp not in SHARDED:
         if ranks == 1:

@@ -58,7 +58,7 @@ def _unit(plan: Plan) -> str:
 
 def _shown(plan: Plan, top: int) -> list[int]:
     """Return the places of layouts to show: all that only share data, then the fastest, or smallest, others."""
-    plain = [place for place, one in enumerate(plan.layouts) if not {"tp", "pp", "ep"} & one.mesh.keys()]
+    plain = [place for place, one in enumerate(plan.layouts) if not {"tp", "pp", "cp", "ep"} & one.mesh.keys()]
     others = [place for place in range(len(plan.layouts)) if place not in plain]
     others.sort(key=lambda place: _rank(plan.layouts[place]))
     chosen = sorted(others[:top], key=lambda place: place)

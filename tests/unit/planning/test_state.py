@@ -44,6 +44,11 @@ def test_the_state_of_experts_is_what_real_ranks_counted(sizes: dict[str, int], 
     assert round(state.total_bytes / 1024) == kibibytes
 
 
+def test_ranks_that_divide_a_sequence_share_the_optimizer_state() -> None:
+    shape = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
+    assert state_of(shape, Layout(dp="zero1", cp=2), PRECISIONS["float32"], 0).optimizer_bytes == 950_308
+
+
 def test_experts_of_zero_1_are_whole_tensors_of_a_rank() -> None:
     shape = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
     assert state_of(shape, Layout(dp="zero1", shard=4), PRECISIONS["float32"], 0).optimizer_bytes == 1_310_732

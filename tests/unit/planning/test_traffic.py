@@ -68,6 +68,66 @@ RECORDED = [
 SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
 
 
+# Sizes of sends and receives are not in traces of gloo: they follow from the tensors, 8 x 64 / cp x 2 x 64 x 4 bytes.
+RECORDED_RING = [
+    (
+        {"cp": 2},
+        [
+            ("cp", "all_reduce", 1, 947_712),
+            ("cp", "send_recv", 16, 16 * 131_072),
+            ("cp", "send_recv", 16, 16 * 131_072),
+        ],
+    ),
+    (
+        {"cp": 2, "checkpointing": "full"},
+        [
+            ("cp", "all_reduce", 1, 947_712),
+            ("cp", "send_recv", 24, 24 * 131_072),
+            ("cp", "send_recv", 16, 16 * 131_072),
+        ],
+    ),
+    (
+        {"cp": 4},
+        [
+            ("cp", "all_reduce", 1, 947_712),
+            ("cp", "send_recv", 48, 48 * 65_536),
+            ("cp", "send_recv", 32, 32 * 65_536),
+        ],
+    ),
+    (
+        {"shard": 2, "cp": 2},
+        [
+            ("dp+cp", "all_reduce", 1, 947_712),
+            ("cp", "send_recv", 16, 16 * 131_072),
+            ("cp", "send_recv", 16, 16 * 131_072),
+        ],
+    ),
+    (
+        {"dp": "zero1", "cp": 2},
+        [
+            ("cp", "all_reduce", 1, 947_712),
+            ("cp", "broadcast", 52, 947_712),
+            ("cp", "send_recv", 16, 16 * 131_072),
+            ("cp", "send_recv", 16, 16 * 131_072),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sizes", "expected"), RECORDED_RING)
+def test_messages_of_a_ring_are_those_of_real_ranks(
+    sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
+) -> None:
+    found = messages(Layout(**sizes))  # type: ignore[arg-type]
+    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+
+
+def test_gradients_of_keys_and_values_never_overlap() -> None:
+    first, then = (one for one in messages(Layout(cp=4)) if one.operator == "send_recv")
+    assert (first.forward_share, first.backward_share) == (0.5, 0.5)
+    assert (then.forward_share, then.backward_share) == (0, 0)
+
+
 MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
 # The same with 4 experts, 2 of them for each token. Messages of rows are as large as the router makes them; with as
 # many for each expert, 8 x 64 x 2 x 64 x 4 = 262,144 bytes.
