@@ -121,7 +121,7 @@ def analyze(
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
-    by_location = [_runs(location, outcome_iterator, rank, devices) for location in locations]
+    by_location = [_runs(location, outcome_iterator, rank, step_marker, devices) for location in locations]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = [run for run in runs if run.ranks or run.state or run.monitor or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
@@ -179,7 +179,11 @@ def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]
 
 
 def _runs(
-    location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None, devices: Sequence[DevicePeaks]
+    location: RunLocation,
+    outcomes: Iterator[TraceResult],
+    rank: int | None,
+    step_marker: str | None,
+    devices: Sequence[DevicePeaks],
 ) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
@@ -203,17 +207,17 @@ def _runs(
                 rank,
                 lost,
                 devices,
-            )
+            ),
+            step_marker,
         )
         for job in jobs
     ]
 
 
-def _with_predictions(built: BuiltRun) -> RunReport:
+def _with_predictions(built: BuiltRun, step_marker: str | None) -> RunReport:
     """Return the report with what its graph predicts. Graphs are large: that of one run is kept at a time."""
-    if built.graph is None:
-        return built.report
-    return replace(built.report, predicted_savings=predicted_savings(built.graph, built.report))
+    savings = [] if built.graph is None else predicted_savings(built.graph, built.report)
+    return replace(built.report, step_marker=step_marker, predicted_savings=savings)
 
 
 def _several_jobs(locations: Sequence[RunLocation], by_location: Sequence[Sequence[RunReport]]) -> Iterator[Finding]:

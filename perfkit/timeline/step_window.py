@@ -8,15 +8,20 @@ from perfkit.trace.reader import read_trace
 from perfkit.util.formatting import ranges
 
 
-def step_window(path: Path, number: int) -> tuple[int, int]:
+def step_window(path: Path, number: int, step_marker: str | None = None) -> tuple[int, int]:
     """Return start and end of a step (ns), as the trace's own timestamps count: without the base time of its header.
+
+    Args:
+        path: the trace.
+        number: the step's number.
+        step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
 
     Raises:
         TraceError: the file cannot be read as a trace.
         UsageError: it has no such step.
     """
     trace = read_trace(path)
-    steps = find_trace_steps(trace).steps
+    steps = find_trace_steps(trace, step_marker).steps
     numbers = [] if steps is None else steps.number
     if steps is None or number not in numbers:
         known = [step for step in numbers if step is not None]

@@ -4,6 +4,7 @@ import functools
 import gzip
 import http.server
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from perfkit.cli import main
 from tests.support.browser import chromium, needs_chromium
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.traces.trace_builder import TraceBuilder
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
@@ -121,6 +123,35 @@ def test_the_link_shows_the_step() -> None:
         shown = dict(part.split("=") for part in link.partition("&")[2].split("&"))
     # Perfetto counts as the trace does; the step ends where the next begins.
     assert shown == {"visStart": str(begins["ProfilerStep#3"]), "visEnd": str(begins["ProfilerStep#4"])}
+
+
+@pytest.mark.slow  # starts a process
+def test_the_pages_command_shows_the_step_of_another_marker(browser: Any, tmp_path: Path) -> None:
+    """The profiler's own steps have the same numbers and are others."""
+    trace = TraceBuilder(rank=0, world_size=1, backend="gloo").step(0, 0, 14_000).step(1, 14_000, 16_000)
+    for place in range(3):
+        trace.annotation("my iteration", 10_000 * place, 9_990).op("aten::mm", 10_000 * place + 10, 5000)
+    path, page_file = trace.write(tmp_path / "rank0.json"), tmp_path / "page.html"
+    assert main(["analyze", str(path), "--step-marker", "^my iter", "-o", str(page_file)]) == 0
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    page.locator(".strip.ranks .cell").click()
+    page.locator(".strip.steps .cell").nth(1).click()
+    command = shlex.split(page.locator(".command code").text_content())
+    page.close()
+    assert command == ["perfkit", "view", str(path), "--step", "1", "--step-marker", "^my iter"]
+    with view(*command[2:]) as (_, link):
+        shown = dict(part.split("=") for part in link.partition("&")[2].split("&"))
+    assert shown == {"visStart": "10000000", "visEnd": "20000000"}
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [(["--step-marker", "x"], "give --step too"), (["--step", "1", "--step-marker", "("], "is not a regular")],
+)
+def test_a_marker_that_marks_nothing(options: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", str(SAMPLE), *options, "--no-browser"]) == 2
+    assert what in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("step", "what"), [("7", "has steps 2-4"), ("0", "has steps 2-4")])

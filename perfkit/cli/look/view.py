@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.look.browser import announce
+from perfkit.cli.reading_options import StepMarker
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
 
@@ -22,8 +23,10 @@ def view(
         int | None, typer.Option(min=0, help="Rank to show, if PATH is a folder (default: the lowest).")
     ] = None,
     step: Annotated[
-        int | None, typer.Option(min=0, help="Step to show at first, N of `ProfilerStep#N`; not of a merged timeline.")
+        int | None,
+        typer.Option(min=0, help="Step to show at first, as `perfkit analyze` numbers them; not of a merged timeline."),
     ] = None,
+    step_marker: StepMarker = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
     offline: Annotated[
         bool, typer.Option("--offline", help="Also serve the UI locally, without internet (needs the extra `ui`).")
@@ -42,13 +45,15 @@ def view(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:
         raise UsageError("--offline serves its own UI: leave --ui out")
+    if step_marker is not None and step is None:
+        raise UsageError("--step-marker tells what the steps of --step are: give --step too")
     from perfkit.server.trace import TraceServer, bundled_ui, origin_of
     from perfkit.storage.discovery import choose_trace
 
     origin_of(ui)
     trace = choose_trace(path, rank)
     files = bundled_ui() if offline else None
-    window = None if step is None else _window(trace, step)
+    window = None if step is None else _window(trace, step, step_marker)
     with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window) as server:
         until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
         announce(str(trace), server.link, server.server_port, browser=browser, until=until)
@@ -61,7 +66,9 @@ def view(
     print_line(f"{trace.name}: loaded in the browser")
 
 
-def _window(trace: Path, step: int) -> tuple[int, int]:
+def _window(trace: Path, step: int, step_marker: str | None) -> tuple[int, int]:
+    from perfkit.analysis.per_rank.summary import check_step_marker
     from perfkit.timeline.step_window import step_window
 
-    return step_window(trace, step)
+    check_step_marker(step_marker)
+    return step_window(trace, step, step_marker)

@@ -169,7 +169,8 @@ def _late(run: RunReport) -> str:
 
 def _more(runs: Sequence[RunReport]) -> list[Hint]:
     """Return where to look next: options of the same command, and the trace of the slowest step."""
-    command = f"perfkit analyze {quote(escape_unprintable(runs[0].path))} --full" if len(runs) == 1 else "add --full"
+    path, marker = quote(escape_unprintable(runs[0].path)), marker_option(runs[0])
+    command = f"perfkit analyze {path}{marker} --full" if len(runs) == 1 else "add --full"
     slowest = _slowest(runs)
     return [Hint(f"All tables: {command}", "(a page: -o report.html)"), *([slowest] if slowest else [])]
 
@@ -184,6 +185,11 @@ def _slowest(runs: Sequence[RunReport]) -> Hint | None:
     _, number, rank = max(found, key=lambda one: one[0])
     which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
     return Hint(f"Timeline: perfkit view {shell_path(runs[0], rank.traces[0])}", which)
+
+
+def marker_option(run: RunReport) -> str:
+    """Return the option that makes other commands find the same steps, after a space; empty if they do without."""
+    return "" if run.step_marker is None else f" --step-marker {quote(escape_unprintable(run.step_marker))}"
 
 
 def shell_path(run: RunReport, trace: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
 from perfkit.report.charts.specs import COLOURS
-from perfkit.report.content.answer import shell_path
+from perfkit.report.content.answer import marker_option, shell_path
 from perfkit.report.content.document import Instance
 from perfkit.report.content.run_tables import LONG, step_label
 from perfkit.schema.common import CATEGORIES
@@ -36,6 +36,8 @@ class Explorer(RankSteps):
     timelines: Sequence[dict[str, Any]]
     collectives: Sequence[dict[str, Any]]
     """Those that the timelines' slices of communication are linked to."""
+    step_marker: str
+    """Option of commands that are to find the same steps, after a space; empty without."""
     doubt: str = ""
     """A sentence after who joined last, where matches are doubtful."""
     no_timelines: str = NO_TIMELINES
@@ -55,6 +57,7 @@ def explorer(run: RunReport) -> Explorer | None:
         traces=[_trace(run, rank.traces[0]) if len(rank.traces) == 1 else ("", "") for rank in ranks],
         timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one, origin_ns))],
         collectives=[_collective(run, one, origin_ns) for one in run.linked_collectives] if run.step_timelines else [],
+        step_marker=marker_option(run),
         doubt=_DOUBT if any(one.code == "suspect_matches" for one in run.findings) else "",
     )
 

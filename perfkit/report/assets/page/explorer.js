@@ -237,7 +237,7 @@ class Explorer {
     const step = this.data.steps[this.step], known = /^\d+$/.test(step);
     const [path, file] = timeline?.trace ?? this.data.traces[this.rank];
     if (!path) return made("p", { className: "faint", textContent: "This rank has several traces: perfkit view opens one of them." });
-    const text = `perfkit view ${path}${known ? ` --step ${step}` : ""}`;
+    const text = `perfkit view ${path}${known ? ` --step ${step}${this.data.step_marker}` : ""}`;
     const copy = made("button", { type: "button", textContent: "Copy" });
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(text);
