@@ -60,7 +60,7 @@ class RunError(PerfkitError):
 
 
 class CaptureError(PerfkitError):
-    """A capture of a running job that is refused, or of which something is missing."""
+    """A capture of a run in progress that is refused, or incomplete."""
 
 
 class CaptureBusyError(CaptureError):

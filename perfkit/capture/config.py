@@ -102,7 +102,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
     ] = False
     loss_parallel: Annotated[
-        bool, Meta(description="With tensor parallelism: also leave the model's output, of which the loss is, split.")
+        bool,
+        Meta(description="With tensor parallelism: also compute the loss from the split output of the model."),
     ] = False
     pp_schedule: Annotated[
         PipelineName | None,
@@ -136,14 +137,12 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     eval_interval: Annotated[
         _Count | None,
-        Meta(
-            description="Evaluate after every so many steps, on training and validation samples, and print both losses."
-        ),
+        Meta(description="Evaluate after every N steps, on training and validation samples, and print both losses."),
     ] = None
     eval_batches: Annotated[int, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = 8
     checkpoint_interval: Annotated[
         _Count | None,
-        Meta(description="Write model and optimizer into the run's folder after every so many steps."),
+        Meta(description="Write model and optimizer into the run's folder after every N steps."),
     ] = None
     timeout: Annotated[
         str,

@@ -25,13 +25,13 @@ TraceDir = Annotated[str, Meta(description="Folder in which the run's folder is 
 HangAfter = Annotated[
     str | None,
     Meta(
-        description="If no step ends for so long, for example 90s, every rank writes what it does, and who waits for "
+        description="If no step ends for this long, for example 90s, every rank writes what it does, and who waits for "
         f"whom is printed; a first step (not of a script) may take ten times as long [default: {HANG_AFTER_DEFAULT}]."
     ),
 ]
 OnHang = Annotated[
     Literal["report", "end"],
-    Meta(description="What follows then: report and go on, as a slow step is no hang; or end the run."),
+    Meta(description="What to do then: report and go on, because it may only be a slow step; or end the run."),
 ]
 CaptureWhen = Annotated[
     tuple[str, ...],

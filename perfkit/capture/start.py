@@ -55,7 +55,7 @@ class Recording:
     """A recording in progress, as `perfkit.start` returns it.
 
     Args:
-        opened: What records until it is left.
+        opened: Context manager that records until it is exited; it is entered here.
     """
 
     def __init__(self, opened: AbstractContextManager[Session]) -> None:

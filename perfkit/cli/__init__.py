@@ -49,7 +49,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "view": Row("Look", "perfkit.cli.look.view:app", "Open a trace in the Perfetto UI."),
     "serve": Row("Look", "perfkit.cli.look.serve:app", "Show a folder of runs in the browser, live."),
     "merge": Row("Look", "perfkit.cli.look.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
-    "stacks": Row("Look", "perfkit.cli.look.stacks:app", "Write whose time it is as stacks for flame graphs."),
+    "stacks": Row("Look", "perfkit.cli.look.stacks:app", "Write call stacks with their time, for flame graphs."),
     "doctor": Row("Prepare", "perfkit.cli.doctor:app", "Check what this machine has, and how to get the rest."),
     "plan": Row("Prepare", "perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
     "peaks": Row("Prepare", "perfkit.cli.peaks:app", "Measure what this machine's devices can do."),

@@ -120,7 +120,7 @@ def analyze(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail if a trace cannot be analysed, or not as a whole."),
+        typer.Option("--strict", help="Fail if a trace cannot be analysed, or only in part."),
     ] = False,
     by: Annotated[
         list[str] | None,
@@ -165,7 +165,8 @@ def analyze(
     no_timelines: Annotated[
         bool,
         typer.Option(
-            "--no-timelines", help="Leave the timelines of a few steps out of pages; they read two traces again."
+            "--no-timelines",
+            help="Leave the timelines of a few steps, for which two traces are read again, out of pages.",
         ),
     ] = False,
     no_cache: Annotated[

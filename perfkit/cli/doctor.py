@@ -25,10 +25,11 @@ def doctor(
         bool, typer.Option("--json", help="Print JSON, for a bug report (`perfkit schema doctor`).")
     ] = False,
 ) -> None:
-    """Check what this machine has of what perfkit uses, and how to get the rest.
+    """Check what perfkit can use on this machine, and how to get what is missing.
 
     Torch, backends and the profiler are tried in processes of their own. Under a launcher every rank checks itself:
-    rank 0 prints everything, the others their problems. Exit code 1: there is a problem; what is only absent is none.
+    rank 0 prints everything, the others their problems. Exit code 1: there is a problem; an optional part that
+    is not installed is not one.
 
     \b
     perfkit doctor

@@ -41,7 +41,7 @@ def peaks(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of the CPU; default: as many as torch takes.")
+        int | None, typer.Option(min=1, help="Threads of the CPU; default: as many as torch uses.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions, of which the median counts.")] = 7,
     output: Annotated[
@@ -50,9 +50,9 @@ def peaks(
 ) -> None:
     """Measure the peaks of a device: matrix products by data type and size, and the bandwidth of its memory.
 
-    Of each size the median of several repetitions counts, of each data type the fastest size. Sizes that would take
-    more than four seconds are left out. The bandwidth is that of a = b + 3 c on arrays larger than caches, counted as
-    STREAM does: two arrays read, one written. Nothing else should run meanwhile.
+    The peak of a data type is that of its fastest size, each size the median of several repetitions. Sizes that would
+    take more than four seconds are left out. The bandwidth is that of a = b + 3 c on arrays larger than caches, counted
+    as STREAM does: two arrays read, one written. Nothing else should run meanwhile.
 
     \b
     perfkit peaks                                        a table

@@ -17,7 +17,7 @@ MaxBytes = Annotated[
         min=1,
         metavar="<int>",
         help="Read traces of up to this decompressed size.  "
-        "[default: 64 GiB, without those that expand more than any real trace]",
+        "[default: 64 GiB, and none that expands more than any real trace does]",
     ),
 ]
 RankList = Annotated[

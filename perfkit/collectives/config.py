@@ -32,7 +32,7 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     min_size: Annotated[str, Meta(description="Smallest message: bytes, 64K, 4MiB (powers of 1024), 4MB.")] = "8"
     max_size: Annotated[str, Meta(description="Largest message.")] = "64M"
-    factor: Annotated[int, Meta(ge=2, description="Each message is this many times the one before.")] = 2
+    factor: Annotated[int, Meta(ge=2, description="Ratio of each message's size to that of the one before.")] = 2
     dtype: Annotated[str, Meta(description=f"Types of elements, separated by commas: {', '.join(DTYPE_NAMES)}.")] = (
         "float32"
     )
@@ -62,9 +62,9 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = False
     warmup: Annotated[int, Meta(ge=0, description="Calls before each sample.")] = 1
     repeats: Annotated[
-        int, Meta(ge=1, le=10_000, description="Samples of each measurement: so often all is repeated.")
+        int, Meta(ge=1, le=10_000, description="Samples of each measurement: how often everything is repeated.")
     ] = 10
-    device: Annotated[str, Meta(description="Device that has the messages.")] = "auto"
+    device: Annotated[str, Meta(description="Device whose memory contains the messages.")] = "auto"
     backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     timeout: Annotated[
         str, Meta(description=f"{TIMEOUT}: at start-up once torch is imported, and in every collective.")

@@ -1,1 +1,1 @@
-"""`perfkit doctor`: what this machine has of what perfkit uses, and what to do about what is missing."""
+"""`perfkit doctor`: what perfkit can use on this machine, and how to get what is missing."""

@@ -32,7 +32,8 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         str, Meta(description="Worker processes per rank that load batches ahead; several numbers: 0,2.")
     ] = "0"
     files: Annotated[
-        int, Meta(ge=1, le=65536, description="Divide the samples among so many files; each rank reads its own.")
+        int,
+        Meta(ge=1, le=65536, description="Files that the samples are divided among; each rank reads its own."),
     ] = 1
     preload: Annotated[bool, Meta(description="Read the files into memory first.")] = False
     readers: Annotated[
@@ -50,8 +51,8 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     step: Annotated[
         str | None,
         Meta(
-            description="Also sleep so long after each load, as 20ms, in place of a training step: how much of loading "
-            "it hides [default: no such passes]."
+            description="Also sleep this long after each load, such as 20ms, in place of a training step: how much of "
+            "the load it hides [default: no such passes]."
         ),
     ] = None
     cold: Annotated[bool, Meta(description="Also measure with the files dropped from the page cache.")] = True

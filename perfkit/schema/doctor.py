@@ -24,7 +24,7 @@ class Check(Struct, frozen=True, kw_only=True):
 
 
 class DoctorReport(Struct, frozen=True, kw_only=True):
-    """What this machine has of what perfkit uses, as one process sees it."""
+    """What perfkit can use on this machine, as one process sees it."""
 
     schema_version: int = DOCTOR_VERSION
     perfkit_version: str = __version__

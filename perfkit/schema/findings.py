@@ -80,7 +80,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "slow_steps": "Single steps of the run took more than twice the usual time.",
     "rank_late_over_run": "The others waited for ranks over a stretch of the run, or now and then.",
     "monitor_log_ends_early": "The logs of ranks end before those of others: nothing is known of their later steps.",
-    "monitor_log_unread": "Logs of the monitor could not be read, or not as a whole.",
+    "monitor_log_unread": "Logs of the monitor could not be read, or only in part.",
     # Comparisons and histories
     "too_few_repeats": "There are too few repeats to distinguish a change from noise.",
     "profiled_step_disagrees": "Steps with and without the profiler differ between runs in opposite directions.",

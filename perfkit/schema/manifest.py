@@ -185,7 +185,7 @@ class CaptureRecord(Struct, frozen=True, kw_only=True):
 
 
 class RunManifest(Struct, frozen=True, kw_only=True):
-    """`run.json`."""
+    """`run.json`: the configuration of a run, its ranks, what was measured of its steps, and its files."""
 
     schema_version: int = MANIFEST_VERSION
     run: str

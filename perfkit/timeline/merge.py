@@ -49,7 +49,7 @@ _LEVEL: Final = 3
 
 
 class Merged(Struct, frozen=True, kw_only=True):
-    """Result of a merge."""
+    """What `merge` has written."""
 
     ranks: int
     slices: int
@@ -99,7 +99,7 @@ def merge(
         path: a run folder, or a trace.
         output: the file to write; its suffix selects the format.
         ranks: the ranks to show, such as `0,7` or `0-3`; None for all.
-        steps: likewise, the steps.
+        steps: the steps to show, such as `12-14`; None for all.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
         kernel_rules: as in `analyze`.
         max_bytes: limit for the decompressed text of a trace.

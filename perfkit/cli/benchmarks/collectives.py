@@ -23,7 +23,7 @@ from perfkit.util.sigint import exit_on_sigint
 if TYPE_CHECKING:
     from perfkit.cli import Call
 
-_HELP: Final = """Measure collectives as torch issues them: time, bandwidth and correct results by size.
+_HELP: Final = """Measure collectives as torch issues them: time and bandwidth by size, and whether results are correct.
 
 mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
 

@@ -47,7 +47,7 @@ def stacks(
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
 ) -> None:
-    """Write whose time it is as call stacks, for speedscope, pprof and other viewers of flame graphs.
+    """Write call stacks with their time, for speedscope, pprof and other viewers of flame graphs.
 
     Work of the backward pass has the stack of the forward operator that caused it. The sums are those of the report.
 

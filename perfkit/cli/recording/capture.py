@@ -37,7 +37,8 @@ def capture(
     folder. The traces are put into FOLDER/capture-1 (2, 3, ...) once all ranks have written theirs. Ctrl-C withdraws
     the request. While another capture is in progress, this one waits for it.
 
-    Exit code: 0, all ranks have recorded all steps; 1, some have not, the run has ended, or records its own schedule.
+    Exit code: 0, all ranks have recorded all steps; 1, some have not, or the run has ended, or it is
+    recording the steps of its own schedule.
 
     \b
     perfkit capture traces/my-run

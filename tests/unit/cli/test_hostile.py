@@ -102,7 +102,7 @@ def test_nothing_reaches_a_terminal_but_what_prints(made: dict[str, Path], name:
     text = made[name].read_text("utf-8")
     if name.endswith(".html"):  # perfkit's own scripts have line breaks
         text = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-    assert "owned" in text or name in _OF_NUMBERS
+    assert "owned" in text or name in _OF_NUMBERS, "add a format without the trace's names to _OF_NUMBERS"
     assert {character for character in text if not character.isprintable()} <= _OURS
 
 
