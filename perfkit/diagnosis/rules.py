@@ -191,8 +191,9 @@ def _left_out(one: Wait, other: Wait) -> str:
     times = [times_before(one.history[rank], other.calls[rank], one.first) for rank in ranks]
     if not times or not all(times):
         return ""
+    who = "it" if len(ranks) == 1 else "they"
     return (
-        f"{_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which it had "
+        f"{_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which {who} had "
         f"issued at this point each of the {min(times)} times before"
     )
 

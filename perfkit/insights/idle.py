@@ -134,9 +134,10 @@ def change_of(part: IdlePart) -> str | None:
     """Return the change that the remedy is about, as `perfkit whatif` takes it; None if none is like it.
 
     Fewer launches spare the operators that issue them, which are work of the host and no idle time of it: without
-    them there would be no pauses, but a replay without the pauses keeps them.
+    them there would be no pauses, but a replay without the pauses keeps them. And to record what is unknown saves
+    nothing yet.
     """
-    if part.cause == "launch_bound":
+    if part.cause in ("launch_bound", "unknown"):
         return None
     if part.cause == "synchronisation":
         return NO_SYNCHRONISATION

@@ -60,9 +60,16 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
         evidence,
         f"use at most {ranks_of(host.cores or 0)} on {escape_unprintable(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
-        else f"use --threads {max(1, (host.cores or 1) // host.ranks)}",
+        else f"use {_with_threads(context, max(1, (host.cores or 1) // host.ranks))}",
         None,
     )
+
+
+def _with_threads(context: RunContext, threads: int) -> str:
+    """Return how to have so many threads: scripts and loops of one's own have no option for it."""
+    if "threads" in (context.run.config or {}):
+        return f"--threads {threads}"
+    return f"torch.set_num_threads({threads}) or OMP_NUM_THREADS={threads}"
 
 
 def _waiting(context: RunContext) -> InsightDraft | None:

@@ -62,7 +62,7 @@ def _idle(run: RunReport) -> Iterator[str]:
     if idle is None or not idle.causes:
         return
     cause = max(CAUSES, key=lambda name: sum(row.total_ns for row in idle.causes if row.cause == name))
-    if cause == "launch_bound":  # no recommendation is about the pauses alone
+    if cause in ("launch_bound", "unknown"):  # no recommendation is about these pauses alone
         return
     yield NO_SYNCHRONISATION if cause == "synchronisation" else no_idle(cause)
     yield no_idle(next(row.detail for row in idle.causes if row.cause == cause))

@@ -172,8 +172,9 @@ class Bound(NamedTuple):
 def bind(draft: Draft) -> Bound:
     """Order the nodes, and derive the lags from the measured times.
 
-    Of what a node depends on, what ended last decided when it began: its lag is the time from there to the begin.
-    Where others end later in a replay, they decide, after the least that their kind of dependency takes. A node without
+    Of what a node depends on, what ended last decided when it began, with the least that its kind of dependency takes
+    added: a kernel that begins as soon as its launch lets it did not wait for the kernel before. The lag is the time
+    from there to the begin. Where others end later in a replay, they decide, after that least. A node without
     any dependency depends on the origin (number 0), which must begin no later than any.
     """
     nodes, edges = draft.nodes, draft.edges
@@ -188,7 +189,8 @@ def bind(draft: Draft) -> Bound:
     possible = (room >= 0) & (edges.source < edges.target)
     edges, room = edges.where(possible), room[possible]
     edges, room = _with_roots(nodes, edges, room)
-    by = np.lexsort((-edges.kind, room, edges.target))
+    spare = room - np.minimum(edges.lag_ns, room)
+    by = np.lexsort((-edges.kind, room, spare, edges.target))
     edges, room = edges.where(by), room[by]
     decides = np.ones(len(by), np.bool_)
     decides[1:] = edges.target[1:] != edges.target[:-1]

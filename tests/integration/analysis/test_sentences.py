@@ -241,3 +241,12 @@ def test_pauses_of_one_rank_or_another_promise_what_each_step_loses(tmp_path: Pa
     one = insights(analyze([run]))["host"]
     assert one.predicted_for == "idle:train.py(10): log=0"
     assert one.potential_saving_ns == pytest.approx(6 * MS, rel=0.02)
+
+
+def test_kernels_that_begin_when_their_launch_lets_them_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Each is launched 2 us before the one before has ended, and begins 8 us later: no stream makes it wait."""
+    run = train(tmp_path, 1, 6, [lambda one, _: one.kernels("elementwise", 2, 200, "aten::add"), finish])
+    prediction = predict(run, ["kernels<5us=fused"]).prediction
+    assert prediction is not None
+    # Of 200 launch calls of 5 us, 199 are saved.
+    assert prediction.saving_ns == pytest.approx(199 * 5_000, rel=0.02)

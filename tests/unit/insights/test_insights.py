@@ -105,10 +105,19 @@ def test_waiting_with_missing_ranks_is_a_lower_bound() -> None:
     )
 
 
-def test_oversubscription_recommends_the_number_of_threads() -> None:
-    one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        ({"threads": None}, "use --threads 2"),
+        ({"script": "train.py"}, "use torch.set_num_threads(2) or OMP_NUM_THREADS=2"),
+        (None, "use torch.set_num_threads(2) or OMP_NUM_THREADS=2"),
+    ],
+)
+def test_oversubscription_recommends_the_number_of_threads(config: dict[str, Any] | None, advice: str) -> None:
+    run = waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4), config=config)
+    one = the("oversubscribed", found(run))
     assert one.sentence.startswith("node0 is oversubscribed, 8 threads on 4 cores;")
-    assert one.recommendation == "use --threads 2"
+    assert one.recommendation == advice
 
 
 def test_a_stragglers_longer_loads_are_not_counted_twice() -> None:
