@@ -27,7 +27,7 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     """
     if len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
         return []
-    tried = list(dict.fromkeys(_changes(run)))
+    tried = list(dict.fromkeys(recommended_changes(run)))
     if not tried:
         return []
     before = replay_unchanged(graph)
@@ -42,12 +42,16 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     return found
 
 
-def _changes(run: RunReport) -> Iterator[str]:
+def recommended_changes(run: RunReport) -> Iterator[str]:
+    """Yield the changes that recommendations for this run may be about, as the user writes them."""
     steps = [step for rank in run.ranks for step in rank.steps]
     wall_ns = sum(step.wall_ns for step in steps)
     large = {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
-    if run.cross_rank and run.cross_rank.stragglers and run.cross_rank.stragglers_gain_ns > 0:
-        yield healthy_ranks(row.rank for row in run.cross_rank.stragglers)
+    if run.cross_rank and run.cross_rank.stragglers_gain_ns > 0:
+        late = run.cross_rank.stragglers
+        # The replay gives the median step, which does not show what a delay of some steps costs.
+        if late and all(row.every == 1 or row.in_turns for row in late):
+            yield healthy_ranks(row.rank for row in late)
     if "communication" in large and run.dimensions:
         for row in run.dimensions.rows:
             yield free_transfers(row.dimension)

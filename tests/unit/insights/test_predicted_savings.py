@@ -6,10 +6,12 @@ import pytest
 
 from perfkit.insights.ranking import find_insights
 from perfkit.report.content.report import document
+from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_loading
+from perfkit.whatif.savings import recommended_changes
+from tests.support.reports.report_builders import MS, make_across, make_loading
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 
 PARTS = {"compute": 50 * MS, "communication": 0, "data_loading": 30 * MS, "overhead": 20 * MS}
@@ -55,6 +57,17 @@ def test_no_prediction_promises_more_than_the_bound_or_less_than_nothing(
 ) -> None:
     one = the_input(run_with(input=predicted_ms))
     assert (one.potential_saving_ns, one.predicted_for) == (promised_ms * MS, said)
+
+
+@pytest.mark.parametrize(("every", "in_turns", "tried"), [(1, False, True), (2, True, True), (3, False, False)])
+def test_a_delay_of_some_steps_is_not_judged_by_the_median_step(every: int, in_turns: bool, tried: bool) -> None:
+    shared: dict[str, Any] = {"lag_ns": 30 * MS, "share": 0.3, "gain_ns": 5 * MS}
+    late = Straggler(
+        rank=1, category="overhead", every=every, in_turns=in_turns, steps_late=4, steps_last=4, steps=12, **shared
+    )
+    across = make_across(stragglers=[late], stragglers_gain_ns=5 * MS)
+    run = make_scaled(2, 100, ranks=make_ranks([PARTS] * 2), cross_rank=across)
+    assert ("rank1=healthy" in recommended_changes(run)) == tried
 
 
 def test_recommendations_are_ranked_by_what_is_predicted() -> None:

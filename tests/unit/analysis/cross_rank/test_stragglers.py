@@ -164,7 +164,9 @@ def test_a_hiccup_does_not_hide_a_rank_that_takes_turns(ranks: int, steps: int) 
     cells[np.arange(steps) % ranks, np.arange(steps)] = 24 * MS
     cells[0, 0] = 66 * MS
     found = find_stragglers(times_of(cells, noise_ns=noise(ranks, steps, ms=0.5)))
-    assert sorted((row.rank, row.every, row.in_turns) for row in found.ranks) == [(r, ranks, True) for r in range(ranks)]
+    assert sorted((row.rank, row.every, row.in_turns) for row in found.ranks) == [
+        (r, ranks, True) for r in range(ranks)
+    ]
 
 
 def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smaller() -> None:
