@@ -107,6 +107,8 @@ class _Timer:
         self.slowest: Any = None
         self.times_samples = True
         """Whether single samples are timed: not those that take hardly longer than timing them."""
+        # All threads of a worker work for its batches; the process that trains has others, some of which spin.
+        self._cpu_now = time.thread_time_ns if worker < 0 else time.process_time_ns
         self._begin_ns = self._begin = self._cpu = self._got = self._got_cpu = 0
 
     @property
@@ -116,7 +118,7 @@ class _Timer:
     def begin(self) -> None:
         self.samples = self.slowest_ns = self._got = self._got_cpu = 0
         self.slowest = None
-        self._begin_ns, self._begin, self._cpu = time.time_ns(), time.perf_counter_ns(), time.thread_time_ns()
+        self._begin_ns, self._begin, self._cpu = time.time_ns(), time.perf_counter_ns(), self._cpu_now()
 
     def sample(self, index: Any, begin: int) -> None:
         lasted = time.perf_counter_ns() - begin
@@ -125,13 +127,13 @@ class _Timer:
             self.slowest, self.slowest_ns = index, lasted
 
     def collate_begins(self) -> None:
-        self._got, self._got_cpu = time.perf_counter_ns(), time.thread_time_ns()
+        self._got, self._got_cpu = time.perf_counter_ns(), self._cpu_now()
 
     def end(self) -> None:
         ended = time.perf_counter_ns()
         got = self._got or ended
         index = self.slowest if isinstance(self.slowest, int) and abs(self.slowest) < 1 << 62 else -1
-        cpu = (self._got_cpu or time.thread_time_ns()) - self._cpu
+        cpu = min((self._got_cpu or self._cpu_now()) - self._cpu, got - self._begin)
         fields = (self._worker, self._begin_ns, got - self._begin, cpu, ended - got, self.samples, index)
         self._log.append((*fields, self.slowest_ns))
         self.times_samples = got - self._begin > _WORTH_TIMING_NS * self.samples

@@ -15,12 +15,16 @@ from msgspec import Struct
 from perfkit.capture.lifecycle.watchdog import process_identity
 
 _NAME: Final = ".rank{}.process"
+_START: Final = 19
+"""Place of the start time among the fields of /proc/PID/stat from the state on."""
 
 
 class _Process(Struct, frozen=True):
     place: str
     """Host and pid namespace; empty if unknown."""
     pid: int
+    started: str = ""
+    """When the process started, in ticks since the system's start; empty if unknown. The pid may be another's later."""
 
 
 def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
@@ -33,7 +37,8 @@ def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
     """
     place, own = process_identity()
     with contextlib.suppress(OSError):
-        _path(folder, rank).write_bytes(msgspec.json.encode(_Process(place, pid or own)))
+        process = _Process(place, pid or own, _started(pid or own))
+        _path(folder, rank).write_bytes(msgspec.json.encode(process))
 
 
 def joined_ranks(folder: Path) -> set[int]:
@@ -69,18 +74,30 @@ def _has_ended(folder: Path, rank: int, place: str) -> bool:
         process = msgspec.json.decode(_path(folder, rank).read_bytes(), type=_Process)
     except (OSError, msgspec.DecodeError):
         return False
-    return process.place == place and not _runs(process.pid)
+    return process.place == place and not _runs(process)
 
 
-def _runs(pid: int) -> bool:
+def _runs(process: _Process) -> bool:
     """Return whether a process of this host runs; one that its parent has not waited for yet does not."""
     try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        os.kill(process.pid, 0)
+        fields = _fields(process.pid)
+        return fields[0] not in ("Z", "X") and process.started in ("", fields[_START])
     except (ProcessLookupError, FileNotFoundError):
         return False
     except (OSError, IndexError):  # another user's, or no /proc
         return True
+
+
+def _started(pid: int) -> str:
+    with contextlib.suppress(OSError, IndexError):
+        return _fields(pid)[_START]
+    return ""
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on: the name before it may contain anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _path(folder: Path, rank: int) -> Path:

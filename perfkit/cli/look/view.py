@@ -9,7 +9,7 @@ import typer
 from perfkit.cli.look.browser import announce
 from perfkit.cli.reading_options import StepMarker
 from perfkit.cli.typer_app import App, print_line
-from perfkit.errors import UsageError
+from perfkit.errors import TraceError, UsageError
 
 app = App()
 
@@ -52,6 +52,7 @@ def view(
 
     origin_of(ui)
     trace = choose_trace(path, rank)
+    _refuse_others(trace)
     files = bundled_ui() if offline else None
     window = None if step is None else _window(trace, step, step_marker)
     with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window) as server:
@@ -64,6 +65,14 @@ def view(
             return
         server.serve_until_fetched()
     print_line(f"{trace.name}: loaded in the browser")
+
+
+def _refuse_others(trace: Path) -> None:
+    """Raise TraceError for a file that shows by its first bytes that it is no timeline: the UI would only fail."""
+    from perfkit.trace.file_kind import describe_file
+
+    if (kind := describe_file(trace)) is not None:
+        raise TraceError(f"{trace}: is {kind}, not a trace or a timeline")
 
 
 def _window(trace: Path, step: int, step_marker: str | None) -> tuple[int, int]:

@@ -24,7 +24,8 @@ class RecordedFetch(Struct, frozen=True, array_like=True):
     get_ns: _Length
     """Time for all its samples: `__getitem__`, or the iterator."""
     cpu_ns: _Length
-    """Processor time of the thread in that time; the rest it waited, for storage as a rule."""
+    """Processor time in that time, of the thread (in the process that trains) or of all threads of the worker, but no
+    longer than that time; the rest it waited, for storage as a rule."""
     collate_ns: _Length
     samples: _Length
     """Number of samples that were asked for one by one; 0 if all at once (`__getitems__`)."""

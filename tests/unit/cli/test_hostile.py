@@ -216,6 +216,19 @@ def test_errors_are_one_printable_line(tmp_path: Path, capsys: pytest.CaptureFix
         assert said.rstrip("\n").isprintable()
 
 
+@pytest.mark.parametrize("head", [b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"some notes\n"])
+def test_view_serves_nothing_that_is_no_timeline(
+    head: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.server.trace.TraceServer.serve_until_fetched", lambda _server: None)
+    monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
+    (tmp_path / "model.pt").write_bytes(head)
+    assert main(["view", str(tmp_path / "model.pt"), "--no-browser"]) == 1
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "not a trace or a timeline" in shown.err
+
+
 @pytest.mark.parametrize("command", ["merge", "view"])
 def test_a_name_of_a_folder_is_text_too(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -1,10 +1,12 @@
 """Loaders that are timed return what they return otherwise."""
 
 import errno
+import hashlib
 import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -222,3 +224,27 @@ def test_samples_that_take_no_time_are_only_counted() -> None:
     fetch([*range(8)])
     fetch([*range(8)])
     assert log[-1][7] > 1_000_000
+
+
+class DecodedElsewhere(Dataset[int]):
+    """Samples that another thread computes while the worker's own waits, as decoders with threads of their own do."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        thread = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"sample", b"salt", 200_000))
+        begin = time.process_time()
+        thread.start()
+        thread.join()
+        self.computed_s = time.process_time() - begin
+        return index
+
+
+@pytest.mark.parametrize("worker", [-1, 0])
+def test_what_other_threads_of_a_worker_compute_is_no_waiting_for_storage(worker: int) -> None:
+    dataset, fetches = DecodedElsewhere(), OwnFetches()
+    time_fetches(fetcher_of(dataset), worker, fetches).fetch([1])
+    ((_, _, get_ns, cpu_ns, *_),) = fetches
+    assert cpu_ns <= get_ns
+    assert (cpu_ns > 1e9 * dataset.computed_s / 2) == (worker >= 0)

@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.capture.script.first_cause import find_first_cause
@@ -38,6 +39,16 @@ def test_a_rank_whose_process_is_gone_comes_first(tmp_path: Path, ended: int) ->
     cause = find_first_cause(tmp_path, 1, LOST)
     assert cause.rank == 0
     assert "was killed, or ended without a message" in str(cause.error)
+
+
+def test_a_rank_whose_pid_another_process_has_got_is_gone(tmp_path: Path) -> None:
+    mark_joined(tmp_path, 0)
+    mark = tmp_path / ".rank0.process"
+    started = msgspec.json.decode(mark.read_bytes())["started"]
+    assert started.isdecimal()
+    assert find_first_cause(tmp_path, 1, LOST).rank == 1
+    mark.write_bytes(mark.read_bytes().replace(started.encode(), b"1"))
+    assert find_first_cause(tmp_path, 1, LOST).rank == 0
 
 
 def test_another_error_is_its_own_cause(tmp_path: Path, ended: int) -> None:
