@@ -4,7 +4,6 @@ python -m tests.benchmarks.bench_strategies --ranks 2 4 8 --write docs/strategie
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -171,6 +170,13 @@ def page(found: list[tuple[str, ...]]) -> str:
     return f"{TEXT.format(cores=count_cores())}\n{table}\n"
 
 
+def progress(row: tuple[str, ...]) -> str:
+    """Return a row of the table as a line for the terminal."""
+    ranks, strategy, options, step, kib, losses = row
+    given = f" ({options.strip('`')})" if options else ""
+    return f"ranks {ranks}: {strategy}{given}: step {step} ms, {kib} KiB per rank, losses of one process: {losses}"
+
+
 def main() -> int:
     """Train all cases; return 1 if the losses of one differ from those of one process."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -181,7 +187,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for row in rows(Path(folder), given.ranks):
             found.append(row)
-            sys.stderr.write(json.dumps(row) + "\n")
+            sys.stderr.write(progress(row) + "\n")
     text = page(found)
     print(text)
     if given.write is not None:

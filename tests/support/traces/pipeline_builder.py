@@ -29,6 +29,17 @@ def one_forward_one_backward(ranks: int, micro_batches: int) -> list[Order]:
     return orders
 
 
+def looped(ranks: int, micro_batches: int, chunks: int) -> list[Order]:
+    """Several stages on each rank: all forwards, stage by stage, then all backwards."""
+    batches = range(micro_batches)
+    stages = [[rank + ranks * chunk for chunk in range(chunks)] for rank in range(ranks)]
+    return [
+        [(stage, "F", batch) for stage in own for batch in batches]
+        + [(stage, "B", batch) for stage in reversed(own) for batch in batches]
+        for own in stages
+    ]
+
+
 class Span(NamedTuple):
     """An action in time (us)."""
 
@@ -119,17 +130,17 @@ def unannotated(
     """
     numbers = list(range(len(orders)) if ranks is None else ranks)
     builders = [TraceBuilder(rank, world_size or len(orders), backend="gloo", host_name=host) for rank in numbers]
-    start, last = 0, len(orders) - 1
+    start, last = 0, max(stage for order in orders for stage, _, _ in order)
     for number, time in enumerate(times):
         by_stage = simulate(orders, time, delay=20)
         length = max(spans[-1].end for spans in by_stage) + 100
-        for stage, (builder, spans) in enumerate(zip(builders, by_stage, strict=True)):
+        for builder, spans in zip(builders, by_stage, strict=True):
             builder.step(number, start, length)
             free = 0
-            for (_, kind, batch), begin, end in spans:
+            for (stage, kind, batch), begin, end in spans:
                 if stage != (0 if kind == "F" else last):
                     builder.op("c10d::recv_", start + free + 1, 1).gloo("recv", start + free + 1, begin + 5 - free)
-                _autograd(builder, kind, 100 * number + batch, start + begin + 10, end - begin - 20)
+                _autograd(builder, kind, 1000 * number + 100 * stage + batch, start + begin + 10, end - begin - 20)
                 if stage != (last if kind == "F" else 0):
                     until = end if end < spans[-1].end else length  # at last it waits for the others
                     builder.op("c10d::send", start + end - 5, 1).gloo("send", start + end - 5, until - end + 4)

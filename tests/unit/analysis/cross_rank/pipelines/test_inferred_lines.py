@@ -11,7 +11,7 @@ from perfkit.analysis.cross_rank.pipelines.replay import BACKWARD, FORWARD, Acti
 from perfkit.analysis.cross_rank.pipelines.schedules import recognise_schedule
 from perfkit.schema.run import RunReport
 from perfkit.timeline.merge import merge
-from tests.support.traces.pipeline_builder import Order, gpipe, one_forward_one_backward, unannotated
+from tests.support.traces.pipeline_builder import Order, gpipe, looped, one_forward_one_backward, unannotated
 from tests.support.traces.trace_builder import TraceBuilder
 
 Schedule = Callable[[int, int], list[Order]]
@@ -138,6 +138,12 @@ def test_two_pipelines_whose_groups_do_not_tell_them_apart(
     groups: list[tuple[str, tuple[int, ...]]], tmp_path: Path
 ) -> None:
     assert silent(tmp_path, two_pipelines(*groups))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_with_several_stages_each_are_not_taken_for_one_stage(ranks: int, tmp_path: Path) -> None:
+    """Each part of a rank's layers follows that of the rank before; but the first rank receives from the last, too."""
+    assert silent(tmp_path, unannotated(looped(ranks, 4, 2), [equal] * 3))
 
 
 def test_a_rank_without_a_trace(tmp_path: Path) -> None:
