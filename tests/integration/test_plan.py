@@ -14,6 +14,12 @@ from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout
 
 SIZES = "--layers 4 --width 32 --heads 4 --block 32 --vocab-size 128"
 RUN = f"gpt {SIZES} --steps 7 --batch-size 8 --threads 1 --profile-memory --warmup-steps 0"
+MESHES = {
+    "sequence": "--mesh tp=4 --sequence-parallel",
+    "shared sequence": "--mesh dp=2,tp=2 --sequence-parallel",
+    "context": "--mesh dp=2,cp=2",
+    "experts": "--mesh dp=2,ep=2 --experts 4",
+}
 LAYOUTS = {
     "ddp": "--mesh dp=2",
     "checkpointed": "--mesh dp=2 --checkpoint-activations",
@@ -49,12 +55,28 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def runs_of_four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans")
+    record(folder, 4, {name.replace(" ", "-"): f"{RUN} {options}" for name, options in MESHES.items()})
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_state_and_messages_are_exact_and_the_peak_is_near(
     runs: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checks = checked(runs / name, capsys)
+    compare(checked(runs / name, capsys))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+def test_so_they_are_on_four_ranks(runs_of_four: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(checked(runs_of_four / name.replace(" ", "-"), capsys))
+
+
+def compare(checks: dict[str, PlanCheck]) -> None:
     for term, check in checks.items():
         if check.unit == "ns" or check.measured is None or term.startswith("allocated"):
             continue

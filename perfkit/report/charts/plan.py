@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.report.charts.log_ticks import size_ticks, time_ticks
 from perfkit.report.charts.specs import HUES, Chart, PageCharts, Spec, axis
 from perfkit.schema.plan import Plan, PlannedLayout
 from perfkit.util.formatting import duration, escape_unprintable, size
 
-_GB: Final = 1e9
 _MARKED: Final = 16
 """Diameter of the best layout's point; that of others is half."""
-_GROUPS: Final = ("data parallel", "tensor parallel", "pipeline", "pipeline and tensor parallel")
+_GROUPS: Final = (
+    *("data parallel", "tensor parallel", "pipeline", "pipeline and tensor parallel"),
+    *("context parallel", "expert parallel"),
+)
+_COLOURS: Final = (*HUES[:-1], HUES[1])
+"""By group: of experts, which tensor parallelism does not divide, that of tensor parallelism."""
 
 
 def page_charts(plan: Plan) -> PageCharts:
@@ -26,11 +31,15 @@ def memory_and_time(plan: Plan) -> Chart | None:
         return None
     best = None if plan.best is None else plan.layouts[plan.best]
     limit = plan.device.memory_bytes if plan.device else None
-    layout: Spec = {"xaxis": axis("GB needed per device", type="log"), "yaxis": axis("ms per step", type="log")}
+    steps = [_step_ns(one) for one in timed]
+    needs = [one.memory.needed_bytes for one in timed] + ([limit] if limit else [])
+    layout: Spec = {
+        "xaxis": axis("memory needed per device", type="log", **size_ticks(needs)),
+        "yaxis": axis("time per step", type="log", **time_ticks(steps)),
+    }
     data = [_points(group, timed, best, place) for place, group in enumerate(_GROUPS)]
     note = "Large: the best. Hollow: `perfkit run` does not run it."
     if limit:
-        steps = [_ms(one) for one in timed]
         data.append(_limit(limit, [min(steps), max(steps)]))
         note = f"Left of the line a layout fits into {size(limit)}. {note}"
     return Chart("Time against memory", note, {"data": [one for one in data if one["x"]], "layout": layout})
@@ -42,12 +51,12 @@ def _points(group: str, timed: Sequence[PlannedLayout], best: PlannedLayout | No
         "type": "scatter",
         "mode": "markers",
         "name": group,
-        "x": [one.memory.needed_bytes / _GB for one in rows],
-        "y": [_ms(one) for one in rows],
+        "x": [one.memory.needed_bytes for one in rows],
+        "y": [_step_ns(one) for one in rows],
         "text": [_label(one) for one in rows],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
-            "color": HUES[place],
+            "color": _COLOURS[place],
             "symbol": ["circle-open" if one.refused is not None else "circle" for one in rows],
             "size": [_MARKED if one is best else _MARKED / 2 for one in rows],
         },
@@ -56,18 +65,22 @@ def _points(group: str, timed: Sequence[PlannedLayout], best: PlannedLayout | No
 
 def _group(one: PlannedLayout) -> str:
     """Return what divides the model besides data parallelism."""
+    for place, name in enumerate(("cp", "ep"), 4):
+        if one.mesh.get(name, 1) > 1:
+            return _GROUPS[place]
     stages, parts = one.mesh.get("pp", 1) > 1, one.mesh.get("tp", 1) > 1
     return _GROUPS[2 * stages + parts]
 
 
-def _ms(one: PlannedLayout) -> float:
-    return one.step.step_ns / 1e6 if one.step else 0.0
+def _step_ns(one: PlannedLayout) -> float:
+    return one.step.step_ns if one.step else 0.0
 
 
 def _label(one: PlannedLayout) -> str:
     """Return what a point is, as HTML: plotly's texts are."""
     name = escape_unprintable(one.name).replace("&", "&amp;").replace("<", "&lt;")
     mesh = ",".join(f"{dimension}={count}" for dimension, count in one.mesh.items())
+    mesh += ", sequence parallel" if one.sequence_parallel else ""
     kept = "" if one.checkpointing == "none" else f", {one.checkpointing} checkpointing"
     step = duration(one.step.step_ns) if one.step else ""
     return f"{name} ({mesh}{kept})<br>{size(one.memory.needed_bytes)}, {step} per step"
@@ -78,7 +91,7 @@ def _limit(limit: int, span: Sequence[float]) -> Spec:
         "type": "scatter",
         "mode": "lines",
         "name": "the device's memory",
-        "x": [limit / _GB] * 2,
+        "x": [limit] * 2,
         "y": list(span),
         "line": {"color": HUES[-1], "width": 2, "dash": "dash"},
         "hovertemplate": f"{size(limit)}<extra>the device's memory</extra>",

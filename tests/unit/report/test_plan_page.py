@@ -33,15 +33,33 @@ def test_the_chart_has_every_layout_and_the_devices_memory() -> None:
     shown = plan()
     *groups, limit = points(shown)
     drawn = sorted((x, y) for group in groups for x, y in zip(group["x"], group["y"], strict=True))
-    assert drawn == sorted(
-        (one.memory.needed_bytes / 1e9, one.step.step_ns / 1e6) for one in shown.layouts if one.step is not None
-    )
+    assert drawn == sorted((one.memory.needed_bytes, one.step.step_ns) for one in shown.layouts if one.step is not None)
     assert len(drawn) == len(shown.layouts)
-    assert (limit["name"], limit["x"]) == ("the device's memory", [40.0, 40.0])
+    assert (limit["name"], limit["x"]) == ("the device's memory", [40 * 10**9] * 2)
     assert shown.device is not None
     assert [size for group in groups for size in group["marker"]["size"]].count(16) == (shown.best is not None)
     unlimited = replace(shown, device=replace(shown.device, memory_bytes=None))
     assert "the device's memory" not in [group["name"] for group in points(unlimited)]
+
+
+def test_long_steps_are_in_minutes_and_hours() -> None:
+    shown = plan()
+    slow = [
+        replace(one, step=replace(one.step, step_ns=31e12 * 10**place)) if one.step else one
+        for place, one in enumerate(shown.layouts[:2])
+    ]
+    [[chart]] = page_charts(replace(shown, layouts=slow, best=None)).sections
+    axes = chart.spec["layout"]
+    assert axes["yaxis"]["title"]["text"] == "time per step"
+    assert {"10 h", "50 h"} <= {*axes["yaxis"]["ticktext"]}
+    assert all(text.endswith((" min", " h")) for text in axes["yaxis"]["ticktext"])
+    assert all(text.endswith("GB") for text in axes["xaxis"]["ticktext"])
+
+
+def test_context_and_expert_parallelism_have_series_of_their_own() -> None:
+    names = [group["name"] for group in points(plan())]
+    assert "context parallel" in names
+    assert "expert parallel" not in names
 
 
 def test_without_times_there_is_no_chart() -> None:
@@ -65,4 +83,9 @@ def test_it_is_drawn(tmp_path: Path) -> None:
         assert visit.draw_all() == 1
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
         assert visit.page.query_selector_all("svg b, table b, h2 b") == []
+        drawn = [text.text_content() for text in visit.page.query_selector_all(".plot > svg text")]
+        [[chart]] = page_charts(plan("<b>bold</b>")).sections
+        given = chart.spec["layout"]["yaxis"]["ticktext"]
+        assert len({*drawn} & {*given}) >= 2
+        assert not any(" k" in text or " m" in text.removesuffix(" min").removesuffix(" ms") for text in drawn if text)
         assert visit.trouble == []
