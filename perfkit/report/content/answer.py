@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from statistics import fmean
 from typing import Final
 
 from perfkit.report.content import aggregates as sums
@@ -25,6 +26,8 @@ from perfkit.util.formatting import duration, escape_unprintable, format_percent
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""
 _MOST_ADVICE: Final = 3
+_MUCH: Final = 0.05
+"""By how much the mean step differs from the step time, as a share of that, if both are told."""
 _LABELS: Final = SHORT | {"communication": "communication"}
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
 
@@ -136,8 +139,22 @@ def _step(run: RunReport) -> str:
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
     if profiled is None:
         return ""
-    alone = " (the only one, which may not be typical)" if _has_one_step(run) else ""
-    return ", ".join([f"profiled step {duration(profiled)}{alone}", *rates])
+    remarks = [_mean(run, profiled), "the only one, which may not be typical" if _has_one_step(run) else ""]
+    told = "; ".join(filter(None, remarks))
+    return ", ".join([f"profiled step {duration(profiled)}{f' ({told})' if told else ''}", *rates])
+
+
+def _mean(run: RunReport, step_ns: float) -> str:
+    """Return what the step time is of, and the mean that shares and savings are of, if the two differ much."""
+    steps = sums.steps_of(run)
+    mean_ns = fmean(step.wall_ns for step in steps)
+    if abs(mean_ns - step_ns) <= _MUCH * step_ns:
+        return ""
+    several_steps = len({step.step for step in steps}) > 1
+    what = "median" if several_steps else "slowest rank"
+    if several_steps and len(run.ranks) > 1:
+        what += ", each step on its slowest rank"
+    return f"{what}; mean {duration(mean_ns)}"
 
 
 def _has_one_step(run: RunReport) -> bool:

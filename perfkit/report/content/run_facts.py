@@ -117,8 +117,11 @@ def _steps(run: RunReport) -> KeyValue:
     known = [n for n in numbers if n is not None]
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
-    each = f"median {duration(sums.step_time(run))}"
-    return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each} (each as long as on its slowest rank)")
+    time = duration(sums.step_time(run))
+    each = (
+        f"{time} (on its slowest rank)" if len(known) == 1 else f"median {time} (each as long as on its slowest rank)"
+    )
+    return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each}")
 
 
 def _throughput(known: Throughput | None) -> list[KeyValue]:

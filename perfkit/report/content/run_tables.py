@@ -103,7 +103,7 @@ def breakdown(run: RunReport) -> Table | None:
     mean_wall = Cell(duration(wall / len(steps)), tone="strong")
     rows.append((Cell("profiled step", tone="strong"), mean_wall, Cell("100.0 %"), *[Cell("")] * 3))
     return Table(
-        f"Where the step's time goes ({_mean_of(run, len(steps))})",
+        f"Where the step's time goes ({_mean_of(run)})",
         (
             Column("category", "words"),
             Column("exposed"),
@@ -116,11 +116,14 @@ def breakdown(run: RunReport) -> Table | None:
     )
 
 
-def _mean_of(run: RunReport, steps: int) -> str:
-    if steps == 1:
+def _mean_of(run: RunReport) -> str:
+    counts = [len(rank.steps) for rank in run.ranks if rank.steps]
+    if sum(counts) == 1:
         return "one step of one rank"
-    ranks = len(run.ranks)
-    return f"mean over {steps} steps" + (f" of {ranks} ranks" if ranks > 1 else "")
+    if len(set(counts)) > 1:
+        return f"mean over {sum(counts)} steps of {len(counts)} ranks together"
+    steps = "one step" if counts[0] == 1 else f"{counts[0]} steps"
+    return f"mean over {steps}" + (f" of each of {len(counts)} ranks" if len(counts) > 1 else "")
 
 
 def ranks(run: RunReport) -> Table | None:

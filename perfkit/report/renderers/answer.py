@@ -43,15 +43,19 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
     console.width = max(MIN_WIDTH, console.width)
     found = answer(report)
     tables = [_shortened(table) for table in found.tables]
-    runs = [list(_run_lines(run, console, _space(found))) for run in found.runs]
+    space = _space(found)
+    runs = [list(_run_lines(run, console, space)) for run in found.runs]
     room = SCREEN + FURTHER * max(len(runs) - 1, 0) - sum(map(len, runs))
     room -= _height(tables, console.width) if runs else 0
+    hints = [_hint(hint, console.width) for hint in found.more]
+    room -= sum(-(-cell_len(line) // console.width) for line in hints)
+    closing = list(_closing_lines(found, console, room))
+    if len(runs) == 1 and room > len(closing):  # what is left of the screen is for findings in full
+        runs = [list(_run_lines(found.runs[0], console, space._replace(more_doubts=room - len(closing))))]
     _print((line for run in runs for line in run), console)
     for table in tables:
         draw_table(table, console)
-    hints = [_hint(hint, console.width) for hint in found.more]
-    room -= sum(-(-cell_len(line) // console.width) for line in hints)
-    _print(_closing_lines(found, console, room), console)
+    _print(closing, console)
     for line in hints:
         console.print(line, style="dim", soft_wrap=True)
 
@@ -77,6 +81,8 @@ class _Space(NamedTuple):
     doubts: int
     is_loose: bool
     """Whether an empty line stands before the bar."""
+    more_doubts: int = 0
+    """Lines besides the first that errors and warnings may take, all together."""
 
 
 def _space(found: Answer) -> _Space:
@@ -110,13 +116,13 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
         yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 2 * space.late + 1)
     if run.late and space.late:
         yield from _wrapped(Text(run.late[0].upper() + run.late[1:] + "."), console, space.late)
-    yield from _doubts(run.doubts, space.doubts)
+    yield from _doubts(run.doubts, space.doubts, console, space.more_doubts)
     yield Text()
 
 
 def _closing_lines(found: Answer, console: Console, room: int) -> Iterator[Text]:
     """Yield what casts doubt on all runs, and what to do, as far as there is room for it."""
-    doubts = list(_doubts(found.doubts, 4))
+    doubts = list(_doubts(found.doubts, 4, console))
     doubts += [Text()] * bool(doubts)
     yield from doubts
     yield from _advice(found.advice, console, room - len(doubts))
@@ -144,11 +150,14 @@ def _advice(items: Sequence[InsightItem], console: Console, room: int) -> Iterat
         yield Text()
 
 
-def _doubts(findings: Sequence[FindingLine], most: int) -> Iterator[Text]:
-    """Yield errors and warnings, one line each."""
+def _doubts(findings: Sequence[FindingLine], most: int, console: Console, more: int = 0) -> Iterator[Text]:
+    """Yield errors and warnings, one line each, and up to `more` for all of them."""
     shown = findings[: most if len(findings) <= most else most - 1]
     for finding in shown:
-        yield Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.text}")
+        lines = list(_wrapped(Text(finding.text), console, 1 + more, indent=f"{finding.severity}  "))
+        more -= len(lines) - 1
+        lines[0].stylize(STYLES[finding.severity], 0, len(finding.severity))
+        yield from lines
     if left := len(findings) - len(shown):
         worst = findings[len(shown)].severity
         plural = "s" if left > 1 else ""

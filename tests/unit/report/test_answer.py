@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
 from perfkit.schema.report import Insight, Report
@@ -131,3 +132,33 @@ def test_the_only_step_is_said_to_be_it() -> None:
     assert only in drawn(make_report(of_parts(compute=75)), 200)
     assert only not in drawn(make_report(several), 200)
     assert only not in drawn(make_report(make_foreign_run()), 200)  # the whole trace, which a finding says
+
+
+def test_findings_are_told_in_full_where_there_is_room() -> None:
+    text = "the clock jumped; " * 12
+    run = make_run("fast", findings=[finding("warning", text.strip())])
+    lines = drawn(make_report(run)).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("warning"))
+    told = [lines[first].removeprefix("warning  some_code: ")]
+    told += [line[9:] for line in lines[first + 1 :] if line.startswith(" " * 9)]
+    assert " ".join(told) == text.strip()
+    assert len(lines) <= answer.SCREEN
+
+
+@pytest.mark.parametrize(
+    ("walls_ms", "told"),
+    [
+        ([[100, 100], [100, 101]], "profiled step 100 ms"),
+        ([[100, 100, 400]], "(median; mean 200 ms)"),
+        ([[100], [200]], "profiled step 200 ms (slowest rank; mean 150 ms; the only one"),
+        ([[100, 100, 400], [50, 50, 50]], "(median, each step on its slowest rank; mean 125 ms)"),
+    ],
+)
+def test_the_mean_is_told_where_the_step_time_is_another(walls_ms: list[list[int]], told: str) -> None:
+    ranks = [
+        make_rank(number, [make_step(step, compute=(wall - 40) * MS) for step, wall in enumerate(walls)])
+        for number, walls in enumerate(walls_ms)
+    ]
+    facts = run_answer(make_foreign_run(ranks=ranks)).facts
+    assert told in facts
+    assert ("mean" in told) == ("mean" in facts)

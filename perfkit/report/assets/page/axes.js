@@ -56,7 +56,7 @@ function extent(values, log, fromZero) {
 }
 
 function tickLabel(value, axis) {
-  const prefixed = axis.exponentformat === "SI" || axis.type === "log";
+  const prefixed = axis.exponentformat === "SI" || (axis.type === "log" && value >= 1000);
   const text = prefixed ? withPrefix(value, 3) : String(Number(value.toPrecision(6)));
   return axis.ticksuffix ? text + axis.ticksuffix : text.trimEnd();
 }

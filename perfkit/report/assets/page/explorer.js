@@ -85,8 +85,8 @@ class Explorer {
     const cell = made("button", { type: "button", className: "cell", tabIndex: -1 });
     cell.dataset.name = name;
     cell.textContent = Math.max(this.data.ranks.length, this.data.steps.length) > LABELLED ? "" : label;
-    cell.addEventListener("click", choose);
     const tell = event => showHint(cell, cell.ariaLabel.split("; "), event.clientX ?? cell.getBoundingClientRect().left, event.clientY ?? cell.getBoundingClientRect().bottom);
+    cell.addEventListener("click", event => { choose(); tell(event); });  // its value may be of another step now
     cell.addEventListener("pointermove", tell);
     cell.addEventListener("focus", tell);
     cell.addEventListener("pointerleave", hideHint);
