@@ -37,7 +37,7 @@ class MarkFailed:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
+        if error is None or self._session.is_forked:
             return
         if self._hangs is not None:
             # Of an interrupted run there is nothing to be explained.

@@ -18,7 +18,7 @@ from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.known_launchers import find_launcher
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.distributed.topology import discover_topology
+from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.durations import parse_hang_after
 from perfkit.capture.failed_loop import MarkFailed
 from perfkit.capture.hangs.report import OnHang
@@ -222,28 +222,9 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
     ranks = ProcessRankGroup(model_device)
     loop.rules.refuse_unseen_waits(ranks.world_size, model_device.type)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
-    recorded = [name for name in loop.options.__struct_fields__ if getattr(loop.options, name)]
-    config = dict(loop.config)
-    if recorded:
-        config["profiler_options"] = recorded
-    if loop.monitor_limit is not None:
-        config |= {"monitor": True, "monitor_bytes": loop.monitor_limit}
-    description = RunDescription(workload=loop.workload, source=loop.source, config=config)
+    description = RunDescription(workload=loop.workload, source=loop.source, config=_describe(loop))
     run_folder = open_run(ranks, topology, description, loop.folder.parent, loop.folder.name)
-    session = Session(
-        ranks,
-        model_device,
-        run_folder,
-        loop.plan,
-        options=loop.options,
-        workload=loop.workload,
-        source=loop.source,
-        monitor_limit=loop.monitor_limit,
-        most_steps=_MOST_STEPS if loop.plan is None else None,
-    )
-    if session.monitor is not None and loop.metrics_port is not None and topology.local_rank == 0:
-        samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
-        session.monitor.serve(loop.metrics_port, run_folder, samples)
+    session = _make_session(loop, ranks, topology, model_device, run_folder)
     agent = CaptureAgent(session, topology, loop.plan, loop.rules)
     hangs = _watch_steps(loop, ranks, session, agent)
 
@@ -259,6 +240,8 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
         if hangs is not None:
             hangs.start()
         yield session
+        if session.is_forked:
+            return
         if hangs is not None:
             hangs.stop()
         agent.close()
@@ -269,6 +252,33 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
     ranks.close()
     if ranks.rank == 0:
         _report_outcome(session, loop.plan)
+
+
+def _describe(loop: _Loop) -> dict[str, Any]:
+    """Return what the manifest has of the options."""
+    recorded = [name for name in loop.options.__struct_fields__ if getattr(loop.options, name)]
+    config = loop.config | ({"profiler_options": recorded} if recorded else {})
+    return config if loop.monitor_limit is None else config | {"monitor": True, "monitor_bytes": loop.monitor_limit}
+
+
+def _make_session(
+    loop: _Loop, ranks: ProcessRankGroup, topology: Topology, device: torch.device, folder: Path
+) -> Session:
+    session = Session(
+        ranks,
+        device,
+        folder,
+        loop.plan,
+        options=loop.options,
+        workload=loop.workload,
+        source=loop.source,
+        monitor_limit=loop.monitor_limit,
+        most_steps=_MOST_STEPS if loop.plan is None else None,
+    )
+    if session.monitor is not None and loop.metrics_port is not None and topology.local_rank == 0:
+        samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
+        session.monitor.serve(loop.metrics_port, folder, samples)
+    return session
 
 
 def _watch_steps(loop: _Loop, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent) -> StepWatch | None:

@@ -109,8 +109,8 @@ def _with_own(run: RunReport) -> RunReport:
 
 def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
     """Return a run of which there are only logs, with the step time in place of a verdict."""
-    facts = f"no profiled step here; by the monitor's logs of {summary.ranks:,} of {summary.world_size:,} ranks a step "
-    facts += f"takes {duration(summary.step_ns)}"
+    facts = f"no profiled step here; by the monitor's logs of {summary.ranks:,} of {summary.world_size:,} ranks "
+    facts += f"a step takes {duration(summary.step_ns)}" if summary.step_ns else "no step's time is known"
     if summary.data_share is not None:
         facts += f", {100 * summary.data_share:.0f} % of it waiting for data"
     sentence = f"{run.verdict.sentence}; {facts}" if run.state == "failed" else facts

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-SHORTEST: Final = 8
+SHORTEST: Final = 4
 """Places of the shortest period: what alternates more often is a pattern of the series; its events are dropped."""
+_SHORT: Final = 32
+"""Of shorter periods, the density of events is that around them: where events are frequent, some lie so by chance."""
 FEWEST: Final = 4
 """Fewest events of a period."""
 _MOST_PERIODS: Final = 5
@@ -40,6 +42,7 @@ def find_periods(events: Bools) -> list[Period]:
     Candidates are the lags at which the events' autocorrelation is largest. A period counts if so many events at its
     places are beyond chance: with events of density p at random places, the expected number of progressions of h places
     with an event at most of them, n^2 / 2 (h - 1) times the binomial probability, must be below one in a thousand.
+    Of periods below 32 places, p is at least the density where they are: events that come in bursts are no period.
     """
     left = events.copy()
     found: list[Period] = []
@@ -63,8 +66,13 @@ def _candidates(events: Bools, density: float) -> Iterator[Period]:
             expected = int(group[-1] - group[0]) // lag + 1
             if len(group) < FEWEST or len(group) < _COMPLETE * expected:
                 continue
-            if _log_chance(len(events), density, len(group), expected) < _LIMIT:
+            if _log_chance(len(events), max(density, _local(events, group, lag)), len(group), expected) < _LIMIT:
                 yield Period(group, lag, expected)
+
+
+def _local(events: Bools, group: Ints, lag: int) -> float:
+    """Return the density of events from the first to the last of a short period; 0 for longer ones."""
+    return 0.0 if lag >= _SHORT else float(events[group[0] : group[-1] + 1].mean())
 
 
 def _lags(events: Bools) -> list[int]:

@@ -98,7 +98,7 @@ def _clock(ns: float) -> str:
 
 def _step(view: RunView, width: int) -> Text:
     rates = f", {rate(view.samples_per_s, 'samples')}" if view.samples_per_s is not None else ""
-    line = Text.assemble("step ", (duration(view.step_ns), "bold"), rates, "  ")
+    line = Text.assemble("step ", (_time(view.step_ns), "bold"), rates, "  ")
     shown = view.history_ns
     if len(shown):
         low, high = duration(float(shown.min())), duration(float(shown.max()))
@@ -217,5 +217,5 @@ def _events(view: RunView, width: int, most: int) -> Iterator[Text]:
             more = Text("  ").append(" ".join(wrapped[1:]))
             more.truncate(width, overflow="ellipsis")
             yield more
-    if not shown and view.kept_steps >= RECENT:
+    if not shown and view.kept_steps >= RECENT and len(view.history_ns):
         yield Text(f"  nothing unusual in the last {view.kept_steps:,} steps", "dim")

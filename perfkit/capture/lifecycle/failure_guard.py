@@ -49,8 +49,8 @@ class FailureGuard:
         """The run's folder, once it exists."""
         self.stop: Callable[[], None] | None = None
         """Stops the profiler, once it exists."""
-        self.failed_first: Callable[[], None] | None = None
-        """Called instead, without waiting for anything, if this rank is the first of several to fail."""
+        self.run_failed: Callable[[], None] | None = None
+        """Called instead, without waiting for anything, if there are several ranks: the first to fail may be gone."""
         self.manifest_fields: Callable[[], dict[str, Any]] | None = None
         """Returns this rank's fields of the manifest, without waiting for another rank or a device."""
         self.current_activity: Callable[[], str] | None = None
@@ -123,8 +123,8 @@ class FailureGuard:
     def _exit_process(self, error: BaseException, first: bool, code: int) -> NoReturn:
         if self._debug:
             traceback.print_exception(error)
-        if first and self.failed_first is not None:
-            self.failed_first()
+        if self.run_failed is not None:
+            self.run_failed()
         if isinstance(error, KeyboardInterrupt) and is_child():
             exit_now(-signal.SIGINT)  # the parent reports it
         if first:

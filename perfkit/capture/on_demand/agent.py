@@ -20,6 +20,7 @@ from perfkit.capture.messages import one_line, print_status, print_warning
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot
 from perfkit.capture.on_demand.recording import RankCapture
+from perfkit.capture.on_demand.requester import has_died
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
 from perfkit.capture.recording.session import Session
@@ -168,14 +169,14 @@ class CaptureAgent:
         self._stopped.set()
         try:
             self._end_capture(failed)
-            if self._rank == 0:
+            if self._rank == 0 or (failed and has_died(self._mailbox.run_folder)):
                 self._close_mailbox(failed)
             self._mailbox.remove_if_over()
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._warn(error)
 
     def run_failed(self) -> None:
-        """Take no more requests on any rank: this one failed first, and none can be relied upon to come to an end."""
+        """Take no more requests on any rank: the run has failed, and none can be relied upon to come to an end."""
         self._stopped.set()
         with contextlib.suppress(Exception):  # the failure is what counts
             self._close_mailbox(failed=True)
@@ -197,6 +198,11 @@ class CaptureAgent:
         if self._capture is not None:
             return "warmup"
         return "cold" if was_recording else None
+
+    @property
+    def session_in_progress(self) -> Session | None:
+        """What records the step in progress, or warms up for it; None without a capture."""
+        return None if self._capture is None else self._capture.session
 
     def _begin_step(self) -> None:
         self._paused_ns = self._total_paused_ns()

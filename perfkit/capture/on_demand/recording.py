@@ -47,23 +47,24 @@ class RankCapture:
         self._plan = plan
         self._earlier = earlier
         warmup_step = plan.first_step - 1
-        self._session = run.beside(
+        self.session = run.beside(
             _Alone(run.rank, run.world_size),
             slot.folder,
             Schedule(skip_first=warmup_step, wait=0, warmup=1, active=plan.steps),
             warmup_step,
         )
-        self._session.start()
+        """Records the steps."""
+        self.session.start()
 
     @property
     def annotates(self) -> bool:
         """Whether the step in progress is recorded, and not a warm-up."""
-        return self._session.recording
+        return self.session.recording
 
     @property
     def is_over(self) -> bool:
         """Whether all planned steps are recorded, and the trace is written."""
-        return self._session.steps >= self._plan.first_step + self._plan.steps
+        return self.session.steps >= self._plan.first_step + self._plan.steps
 
     def step(self) -> None:
         """End a step; after the last one the trace is written.
@@ -71,7 +72,7 @@ class RankCapture:
         Raises:
             StoreError: It cannot be written.
         """
-        self._session.step()
+        self.session.step()
 
     def leave(self) -> Done:
         """Return what was recorded, after the files beside the trace are written.
@@ -79,8 +80,8 @@ class RankCapture:
         Raises:
             StoreError: One cannot be written.
         """
-        rank, measured = self._session.rank, self._session.measurements(wait=False)
-        recorded = max(0, min(self._session.steps - self._plan.first_step, self._plan.steps))
+        rank, measured = self.session.rank, self.session.measurements(wait=False)
+        recorded = max(0, min(self.session.steps - self._plan.first_step, self._plan.steps))
         write_earlier_steps(self.slot.folder / f"rank{rank}.earlier_steps.json", rank, self._earlier)
         return Done(
             identifier=self._plan.identifier,
@@ -96,8 +97,8 @@ class RankCapture:
         Raises:
             StoreError: The trace cannot be written.
         """
-        self._session.finish()
+        self.session.finish()
 
     def discard(self) -> None:
         """Stop, and write nothing."""
-        self._session.discard()
+        self.session.discard()

@@ -149,9 +149,9 @@ def await_end(
             complete(slot)
         if not slot.exists() and not _is_finishing(slot) and not slot.target.is_dir():
             raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
-        has_died = _has_died(slot.run_folder)
-        if has_died or time.monotonic() - since > silence_s:
-            complete(slot, absent="the run was killed" if has_died else f"nothing was heard of it for {silence_s:g}s")
+        is_killed = has_died(slot.run_folder)
+        if is_killed or time.monotonic() - since > silence_s:
+            complete(slot, absent="the run was killed" if is_killed else f"nothing was heard of it for {silence_s:g}s")
             break
         if ".nothing.json" in names:
             break
@@ -197,7 +197,7 @@ def _gather(slot: Slot, ranks: set[int], wait: Callable[[float], object]) -> dic
             there, deadline = now_there, time.monotonic() + _MORE_ANSWERS_S
         if not slot.exists():
             raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended")
-        if _has_died(slot.run_folder):
+        if has_died(slot.run_folder):
             break
     answers = slot.answers(ranks)
     if not answers:
@@ -220,7 +220,8 @@ def _require_open(folder: Path, mark: OpenMark | None) -> None:
         raise CaptureError(f"{folder}: the run was killed: its rank 0, process {mark.pid} of this host, is gone")
 
 
-def _has_died(folder: Path) -> bool:
+def has_died(folder: Path) -> bool:
+    """Return whether rank 0 of a run that takes requests ran on this host, and is gone without having said so."""
     mark = Mailbox(folder).mark()
     return mark is not None and _is_gone(mark)
 

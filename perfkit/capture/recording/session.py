@@ -93,6 +93,7 @@ class Session:
         most_steps: int | None = None,
     ) -> None:
         self.folder = folder
+        self._pid = os.getpid()
         self._first_step = first_step
         self._ended = 0
         self._most_steps = most_steps
@@ -133,6 +134,11 @@ class Session:
         """Called when a step has ended, after everything else that is done then."""
         self.pipeline: RecordedPipeline | None = None
         """The pipeline that the rank is part of, for the trace's header."""
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child of the one that is recorded: what it does is not recorded."""
+        return os.getpid() != self._pid
 
     @property
     def rank(self) -> int:
@@ -215,6 +221,8 @@ class Session:
         Args:
             loss: The step's loss for the manifest, if any. It is not kept; one on a device is not waited for.
         """
+        if self.is_forked:
+            return
         step, measured = self.steps, self._measures_step
         if measured:
             self._clock.end(self.pauses.total_ns - self._paused_ns)

@@ -154,7 +154,9 @@ class ScriptRecorder:
     def _pause_keeper(self) -> PauseKeeper | None:
         if self._recording is None:
             return self._monitor.keeper
-        return self._monitor if self._over or self._busy else self._recording.session
+        if not self._over or self._busy:
+            return self._monitor if self._busy else self._recording.session
+        return self._recording.captures.session_in_progress or self._monitor
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()

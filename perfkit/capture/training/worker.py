@@ -162,7 +162,7 @@ def _train(
         agent.close(failed=True)
         session.discard()
 
-    guard.stop, guard.failed_first = stop, agent.run_failed
+    guard.stop, guard.run_failed = stop, agent.run_failed
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )

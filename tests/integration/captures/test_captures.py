@@ -1,6 +1,8 @@
 """Captures of runs of two ranks, under each launcher."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 
 import perfkit
+from perfkit.capture.on_demand.mailbox import OpenMark
 from perfkit.schema.manifest import CaptureRecord
 from perfkit.schema.monitor.earlier_steps import EarlierSteps
 from perfkit.storage.run_folder import read_manifest
@@ -159,8 +162,27 @@ def test_captures_change_nothing(tmp_path: Path) -> None:
     assert plain.returncode == 3
 
 
+@pytest.mark.parametrize(
+    "command", [[UNTIL_TOLD], ["gpt", "--steps", "5000", "--batch-size", "4"]], ids=["script", "workload"]
+)
+def test_a_run_whose_first_rank_is_killed_takes_no_more_requests(command: list[str], tmp_path: Path) -> None:
+    told = ["--", "--until", str(tmp_path / "stop")] if command == [UNTIL_TOLD] else ["--no-profile"]
+    job = start([*PYTHON, "run", *command, "-n", "2", "--trace-dir", str(tmp_path), "--name", "mine", *told])
+    mark = tmp_path / "mine" / ".captures" / "open.json"
+    deadline = time.monotonic() + LIMIT_S
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(msgspec.json.decode(mark.read_bytes(), type=OpenMark).pid, signal.SIGKILL)
+    _, errors = job.communicate(timeout=LIMIT_S)
+    assert (job.returncode, "rank 0 was killed by SIGKILL" in errors) == (1, True), errors
+    while mark.parent.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not mark.parent.exists()
+
+
 PAUSING = """
-import time, torch
+import json, pathlib, time, torch
+plan = pathlib.Path("traces/mine/.captures/capture-1/.plan.json")
 class Slow:
     def __reduce__(self):
         time.sleep(1)
@@ -176,6 +198,9 @@ for step in range(1, 401):
         torch.save(Slow(), "saved.pt")
     if step == 140:
         time.sleep(1)
+    if plan.exists() and step == json.loads(plan.read_text())["first_step"] + 2:
+        torch.save(Slow(), "saved.pt")
+        print("saved in a captured step")
     model(torch.ones(4)).sum().backward()
     time.sleep(0.01)
     optimizer.step()
@@ -193,6 +218,12 @@ def test_pauses_after_the_schedule_are_no_part_of_steps(monitor: list[str], tmp_
     took_ms = dict(zip(earlier.step, (ns / 1e6 for ns in earlier.step_ns), strict=True))
     assert max(took_ms[step] for step in range(118, 132)) < 500
     assert max(took_ms[step] for step in range(138, 142)) > 900  # sleeps for no known reason
+    capture = tmp_path / "traces" / "mine" / "capture-1"
+    assert "saved in a captured step" in done.stdout
+    assert max(read_manifest(capture).ranks[0].step_wall_ns) < 500e6
+    (run,) = perfkit.analyze(capture, cache=False).runs
+    assert [step.wall_ns < 500e6 for step in run.ranks[0].steps] == [True, True, True]
+    assert [step.paused_ns > 900e6 for step in run.ranks[0].steps] == [False, True, False]
 
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -45,3 +45,20 @@ def test_few_events_and_alternation_have_no_period() -> None:
     assert find_periods(_events(1_000)) == []
     assert find_periods(_events(1_000, 100, 200, 300)) == []
     assert find_periods(_events(1_000, range(0, 1_000, 2))) == []
+
+
+@pytest.mark.parametrize("period", [4, 5, 7])
+def test_short_periods_are_found_beside_other_events(period: int) -> None:
+    events = _events(2_000, range(0, 2_000, period)) | (np.random.default_rng(0).random(2_000) < 0.05)
+    (found,) = find_periods(events)
+    assert (found.period, len(found.places)) == (period, found.expected)
+
+
+def test_bursts_have_no_period() -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        events = np.zeros(5_000, bool)
+        for begin in random.integers(0, 4_900, size=10):
+            length = int(random.integers(10, 60))
+            events[begin : begin + length] |= random.random(length) < random.uniform(0.3, 0.9)
+        assert find_periods(events) == []

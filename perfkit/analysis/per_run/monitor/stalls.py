@@ -25,6 +25,8 @@ _QUANTILE: Final = 90
 _LOW_QUANTILE: Final = 25
 _LONG: Final = 1.5
 """Steps that take so many times the usual one are told as a share of the run if they are frequent."""
+_OFTEN: Final = 8
+"""Of stalls that recur after fewer steps, only those that are so long count: others are patterns of accumulation."""
 _SPARSE: Final = 4
 """A run whose step numbers span more than so many times its steps is not searched for periods."""
 _MOST_SEARCHED: Final = 4_000_000
@@ -79,6 +81,7 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
     is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(counts.sum())
     periods = _periods(steps.number, events) if is_dense else []
     periods = [period for period in periods if int(counts[period.places].max()) <= _COARSEST * period.period]
+    periods = [period for period in periods if period.period >= _OFTEN or _is_long(course, steps, period)]
     stalled = np.zeros(len(steps.number), bool)
     for period in periods:
         stalled[period.places] = True
@@ -146,6 +149,11 @@ def _periods(numbers: Ints, events: Bools) -> list[Period]:
     return [
         period._replace(places=first + np.searchsorted(offsets, period.places)) for period in find_periods(by_number)
     ]
+
+
+def _is_long(course: Course, steps: _Steps, period: Period) -> bool:
+    """Return whether a period's steps take more than 1.5 times the usual one, in the median."""
+    return bool(np.median(steps.extra_ns[period.places] / course.usual_ns[period.places]) > _LONG - 1)
 
 
 def _without_echoes(periods: list[Period]) -> list[Period]:

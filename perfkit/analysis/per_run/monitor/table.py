@@ -65,7 +65,8 @@ def own_ns(table: StepTable) -> Values | None:
         return None
     has_steps = ~np.isnan(table.columns["step_ns"]).all(axis=1)
     is_known = ~np.isnan(collectives).all(axis=1)
-    return np.asarray(table.wall_ns - collectives) if is_known.any() and (is_known | ~has_steps).all() else None
+    known = has_steps.any() and is_known.any() and (is_known | ~has_steps).all()
+    return np.asarray(table.wall_ns - collectives) if known else None
 
 
 def excess_ns(own: Values) -> Values:
@@ -74,7 +75,11 @@ def excess_ns(own: Values) -> Values:
     The median of the others follows from the middle values of all: leaving one out moves the middle by one place.
     """
     count = len(own)
-    filled = np.where(np.isnan(own), np.nanmedian(own, axis=0), own) if np.isnan(own).any() else own
+    missing = np.isnan(own)
+    if missing.any():
+        own = np.where(missing.all(axis=0), 0.0, own)
+        own = np.where(missing, np.nanmedian(own, axis=0), own)
+    filled = own
     half = count // 2
     # The values at places half - 1, half and half + 1 of each step, in order.
     middle = [place for place in (half - 1, half, half + 1) if place < count]

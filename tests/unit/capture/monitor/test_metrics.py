@@ -1,5 +1,6 @@
 """What Prometheus is told while a loop runs, by real requests."""
 
+import re
 import socket
 from pathlib import Path
 
@@ -86,3 +87,18 @@ def test_a_port_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("perfkit.capture.shared_options.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"needs prometheus-client: pip install 'perfkit\[metrics\]'"):
         ScriptConfig(metrics_port=9400, monitor=True)
+
+
+def test_the_manual_has_every_figure(tmp_path: Path) -> None:
+    made = records(own_times(1, 40), 0)
+    for column in made.dtype.names or ():
+        if column.endswith(("_bytes", "_ns", "busy")):
+            made[column] = 1
+    made["flags"] = LOSS_GIVEN
+    write_log(tmp_path, 0, 1, made)
+    page = (Path(__file__).parents[4] / "docs" / "monitor.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(perfkit_\w+)`", page))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket, "gethostname", lambda: "host0")
+        told = {sample.name for one in StepMetrics(tmp_path, 1).collect() for sample in one.samples}
+    assert told == documented

@@ -87,7 +87,7 @@ def _alternating(own: Floats) -> None:
 
 
 def _every_fourth(own: Floats) -> None:
-    own[:, 3::4] *= 1.8
+    own[:, 3::4] *= 1.4
 
 
 def _mixed_lengths(own: Floats) -> None:
@@ -135,16 +135,17 @@ def test_a_stall_of_one_rank_names_it() -> None:
     assert not found.slow_steps
 
 
-def test_a_stall_of_every_eighth_step_is_found() -> None:
+@pytest.mark.parametrize("period", [4, 5, 6, 7, 8])
+def test_a_stall_that_recurs_after_a_few_steps_is_found(period: int) -> None:
     own = own_times(2, 1_000)
-    own[:, ::8] += 300e6
+    own[:, ::period] += 300e6
     (stall,) = summary_of(own).stalls
-    assert (stall.period, stall.count) == (8, stall.expected)
+    assert (stall.period, stall.count) == (period, stall.expected)
     assert stall.extra_ns == pytest.approx(300e6, rel=0.02)
 
 
-@pytest.mark.parametrize("period", [4, 6, 7])
-def test_long_steps_that_recur_too_often_for_a_stall_are_counted(period: int) -> None:
+@pytest.mark.parametrize("period", [3, 4, 6, 7])
+def test_long_steps_are_counted_even_if_they_recur(period: int) -> None:
     own = own_times(1, 1_000)
     own[:, ::period] += 300e6
     found = summary_of(own)
