@@ -79,6 +79,10 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         assert header.get_attribute("aria-sort") == order
         assert names.all_text_contents() == in_order
+    page.emulate_media(media="print")
+    assert header.locator("button").is_visible()  # it is the heading
+    assert not page.locator(".controls").first.is_visible()
+    page.emulate_media(media="screen")
     plot = page.locator(".plot").first
     plot.focus()
     page.keyboard.press("ArrowRight")
