@@ -12,6 +12,7 @@ from perfkit._version import __version__
 from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
+from perfkit.comparison.mean_step import mean_step
 from perfkit.comparison.step_work import step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
@@ -77,6 +78,7 @@ def compare(
         findings=[
             *step_work(*traced),
             *disagreement(changed),
+            *mean_step(traced[0], traced[1], measured_on),
             *findings(traced[0], traced[1], assume_noise),
             *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
             *_run_findings(sides),

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.comparison.changes import changes, disagreement, findings
 from perfkit.comparison.gates import check_gates, parse_gate
+from perfkit.comparison.mean_step import mean_step
 from perfkit.comparison.metrics import MetricName, category_share, metrics
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
@@ -78,6 +79,17 @@ def test_profiled_steps_that_change_the_other_way_are_a_finding(
     found = disagreement(changes([timed(before[0], 50 + before[1])], [timed(after[0], 50 + after[1])], "plain"))
     assert bool(found) == (said and abs(after[1] - before[1]) / (50 + before[1]) >= 0.01)
     assert disagreement(changes([steady(60)], [steady(70)])) == []
+
+
+@pytest.mark.parametrize(("slow_ms", "every", "said"), [(260, 3, True), (260, 1, False), (62, 3, False)])
+def test_a_change_of_some_steps_only_is_said_beside_the_median(slow_ms: int, every: int, said: bool) -> None:
+    """A step has 40 ms besides compute. Of six steps, two are slow, or all."""
+    steps = [make_step(n, compute=(slow_ms if n % every == 0 else 60) * MS) for n in range(6)]
+    after = make_run("after", ranks=[make_rank(0, steps), make_rank(1, steps)])
+    found = mean_step([steady(60)], [after], None)
+    assert bool(found) is said
+    if said:
+        assert "the mean step changed by +66.7 % (100 ms before, 167 ms after), the median step by" in found[0].message
 
 
 def test_rates_of_runs_without_plain_steps_are_of_profiled_steps_on_both_sides() -> None:
