@@ -21,7 +21,6 @@ from perfkit.schema.run import RunReport
 
 _SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
 _REFUSED: Final = {
-    "loss_parallel": False,
     "prefetch_layers": None,
     "accumulate": 1,
 }
@@ -104,6 +103,7 @@ def _layout(config: dict[str, Any], run: RunReport) -> Layout:
         micro_batches=config.get("micro_batches") or 1,
         checkpointing="full" if config.get("checkpoint_activations") else "none",
         sequence_parallel=bool(config.get("sequence_parallel")),
+        loss_parallel=bool(config.get("loss_parallel")),
     )
 
 

@@ -97,7 +97,7 @@ def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
 def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
     """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
     dimensions = sum(one.mesh.get(name, 1) > 1 for name in DIVIDING)
-    return dimensions, int(one.checkpointing != "none"), int(one.sequence_parallel), _ORDER.index(one.dp)
+    return dimensions, int(one.checkpointing != "none"), one.sequence_parallel + one.loss_parallel, _ORDER.index(one.dp)
 
 
 def describe(one: PlannedLayout) -> str:

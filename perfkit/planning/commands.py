@@ -66,6 +66,7 @@ def _run_options(layout: Layout, precision: str, batch: int) -> tuple[dict[str, 
         options |= {"mesh": ",".join(f"{name}={size}" for name, size in layout.mesh.items()), "dp": layout.dp}
         options |= {"precision": precision} if precision != "float32" else {}
     options |= {"sequence_parallel": True} if layout.sequence_parallel else {}
+    options |= {"loss_parallel": True} if layout.loss_parallel else {}
     options |= {"micro_batches": layout.micro_batches} if layout.pp > 1 else {}
     options |= {"checkpoint_activations": True} if layout.checkpointing == "full" else {}
     return options, None

@@ -40,11 +40,18 @@ class Layout(Struct, frozen=True, kw_only=True):
     checkpointing: Checkpointing = "none"
     sequence_parallel: bool = False
     """Whether the ranks of `tp` also divide, along the sequence, what is between the matrices."""
+    loss_parallel: bool = False
+    """Whether the ranks of `tp` leave the logits divided along the vocabulary."""
 
     @property
     def between(self) -> int:
         """Number of ranks that divide the tokens between the matrices."""
         return self.tp if self.sequence_parallel else 1
+
+    @property
+    def splits_logits(self) -> int:
+        """Number of ranks that divide the logits."""
+        return self.tp if self.loss_parallel else 1
 
     @property
     def ranks(self) -> int:
@@ -68,6 +75,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         shares = self.replicate * self.shard > 1 or self.dp != "ddp"
         parts = [_NAMES[self.dp]] if shares or not divides else []
         words = "tensor and sequence parallel" if self.sequence_parallel else "tensor parallel"
+        words += " with a split loss" if self.loss_parallel else ""
         parts += [f"{self.tp}-way {words}"] if self.tp > 1 else []
         parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
         parts += [f"{self.cp}-way context parallel"] if self.cp > 1 else []
@@ -140,9 +148,11 @@ def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
             if (pp, tp) == (1, 1) or ranks % (pp * tp):
                 continue
             replicas = ranks // (pp * tp)
-            between = (False, True) if tp > 1 and (shape.sequence or 0) % tp == 0 else (False,)
+            # Split losses, which pipelines do not have, only where what is before them is split too.
+            more = tp > 1 and (shape.sequence or 0) % tp == 0
+            splits = [(False, False), *([(True, False)] if more else []), *([(True, True)] if more and pp == 1 else [])]
             shared: tuple[DataParallel, ...] = ("ddp", "zero3") if replicas > 1 else ("ddp",)
-            for name, sequence in product(shared, between):
+            for name, (sequence, loss) in product(shared, splits):
                 yield Layout(
                     dp=name,
                     shard=replicas,
@@ -150,4 +160,5 @@ def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
                     pp=pp,
                     micro_batches=2 * pp if pp > 1 else 1,
                     sequence_parallel=sequence,
+                    loss_parallel=loss,
                 )

@@ -134,6 +134,7 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
         mesh=layout.mesh,
         checkpointing=layout.checkpointing,
         sequence_parallel=layout.sequence_parallel,
+        loss_parallel=layout.loss_parallel,
         batch_size=batch,
         micro_batches=layout.micro_batches,
         memory=need.memory,
@@ -190,6 +191,8 @@ def _assumptions(request: Request) -> list[str]:
         scores = "never written to memory" if request.fused else "kept for backward"
         lines.append(f"attention's scores are {scores} (--attention)")
     lines.append(f"the allocator wastes {100 * request.reserve:g} % (--reserve); 1 GB = 1,000,000,000 bytes")
+    if request.shape.experts:
+        lines.append("the router gives each expert as many tokens")
     if request.device is None:
         return lines
     lines += [

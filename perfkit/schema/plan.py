@@ -130,6 +130,8 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     traced: TracedMemory | None = None
     sequence_parallel: bool = False
     """Whether the ranks of `tp` divide, along the sequence, what is between the matrices."""
+    loss_parallel: bool = False
+    """Whether the ranks of `tp` leave the logits divided along the vocabulary."""
 
 
 class PlanCheck(Struct, frozen=True, kw_only=True):

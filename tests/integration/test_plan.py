@@ -28,6 +28,7 @@ LAYOUTS = {
     "zero3": "--dp zero3 --mesh dp=2",
     "tp": "--mesh tp=2",
     "sequence": "--mesh tp=2 --sequence-parallel",
+    "loss": "--mesh tp=2 --sequence-parallel --loss-parallel",
     "pp": "--mesh pp=2",
     "context": "--mesh cp=2",
     "experts": "--mesh ep=2 --experts 4",

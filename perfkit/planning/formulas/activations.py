@@ -95,7 +95,7 @@ def activations_of(
         layers_bytes=kept * layers * in_flight,
         recomputed_bytes=full if layout.checkpointing == "full" else 0,
         ends_bytes=_ends(shape, layout, precision, tokens, last=last) if shape.vocabulary else 0,
-        loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
+        loss_bytes=_loss_bytes(shape, layout, tokens) if last else 0,
         backward_bytes=max(gradients, ring),
         backward_is_ring=ring > gradients,
     )
@@ -114,7 +114,13 @@ def _ends(shape: Shape, layout: Layout, precision: Precision, tokens: int, *, la
         return 8 * tokens
     width = shape.width or 0
     norm = (width * precision.residual + _STATISTICS // 2) // layout.between + width * precision.activation
-    return tokens * (16 + norm + 4 * (shape.vocabulary or 0))
+    return tokens * (16 + norm + 4 * -(-(shape.vocabulary or 0) // layout.splits_logits))
+
+
+def _loss_bytes(shape: Shape, layout: Layout, tokens: int) -> int:
+    """Return what the loss's gradient takes, as float32 logits: two of them; of a split loss three of a rank's part."""
+    copies = 3 if layout.loss_parallel else 2
+    return copies * 4 * tokens * -(-(shape.vocabulary or 0) // layout.splits_logits)
 
 
 def cast_bytes(entries: int, precision: Precision, *, gathered: bool) -> int:

@@ -7,12 +7,15 @@ attention communicates, and the all-gather before its MLP.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from perfkit.planning.formulas.messages import Message, message
 from perfkit.planning.formulas.state import gathers, local_tensors
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
+
+_SINGLE: Final = 4
 
 
 def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:
@@ -51,7 +54,10 @@ def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples:
     else:
         words = "4 per layer of tokens x width"
         yield activations("all_reduce", 2 * layers + again, 2 * layers + last + first, words)
-    if last and shape.vocabulary:
+    if layout.loss_parallel and shape.vocabulary:
+        # Of each token the largest logit, the sum of the exponentials and the logit of its target, in float32.
+        yield message("tp", "all_reduce", layout.tp, 3, 3 * _SINGLE * tokens, "the split loss")
+    elif last and shape.vocabulary:
         size = tokens * shape.vocabulary * precision.activation
         yield message("tp", "all_gather", layout.tp, layout.micro_batches, size, "logits")
 

@@ -8,7 +8,7 @@ of DTensor's sharding, at global shapes, and makes the optimizer's state.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from perfkit.capture.config import RunConfig
@@ -65,8 +66,9 @@ def _trace(subject: Subject, layout: Layout, precision: str, samples: int, stage
             optimizer = subject.optimizer(wrapped)
             batch = subject.batch(samples, stage)
             step = _step(subject, layout, precision, stage, wrapped, optimizer, batch)
-            step(_nothing)
-            return _tracked(wrapped, optimizer, batch, step, sharded=layout.dp in SHARDED)
+            with loss_parallel() if layout.loss_parallel else nullcontext():
+                step(_nothing)
+                return _tracked(wrapped, optimizer, batch, step, sharded=layout.dp in SHARDED)
 
 
 def _nothing() -> None:
@@ -95,6 +97,7 @@ def _share(subject: Subject, layout: Layout, precision: str, mesh: DeviceMesh, m
         mesh=text,
         precision=precision,  # type: ignore[arg-type]  # `refine` has checked it
         sequence_parallel=layout.sequence_parallel,
+        loss_parallel=layout.loss_parallel,
     )
     strategy = STRATEGIES.load(layout.dp)(run, mesh)
     if subject.workload is not None:

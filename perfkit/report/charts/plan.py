@@ -81,6 +81,7 @@ def _label(one: PlannedLayout) -> str:
     name = escape_unprintable(one.name).replace("&", "&amp;").replace("<", "&lt;")
     mesh = ",".join(f"{dimension}={count}" for dimension, count in one.mesh.items())
     mesh += ", sequence parallel" if one.sequence_parallel else ""
+    mesh += ", split loss" if one.loss_parallel else ""
     kept = "" if one.checkpointing == "none" else f", {one.checkpointing} checkpointing"
     step = duration(one.step.step_ns) if one.step else ""
     return f"{name} ({mesh}{kept})<br>{size(one.memory.needed_bytes)}, {step} per step"

@@ -148,7 +148,8 @@ def _label(one: PlannedLayout) -> str:
     if one.dp == "hsdp":
         mesh = f"{one.mesh['replicate']}x{one.mesh['shard']}"
     kept = "" if one.checkpointing == "none" else f" {one.checkpointing}"
-    return f"{one.dp} {mesh}{', sequence' if one.sequence_parallel else ''}{kept}"
+    splits = [name for name, is_split in (("sequence", one.sequence_parallel), ("loss", one.loss_parallel)) if is_split]
+    return ", ".join([f"{one.dp} {mesh}", *splits]) + kept
 
 
 def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:

@@ -50,6 +50,10 @@ RECORDED = [
         ],
     ),
     (
+        {"tp": 2, "loss_parallel": True},
+        [("tp", "all_reduce", 18, 18 * 131_072), ("tp", "all_reduce", 3, 3 * 2_048), ("tp", "all_reduce", 1, 4)],
+    ),
+    (
         {"tp": 2, "sequence_parallel": True, "checkpointing": "full"},
         [
             ("tp", "reduce_scatter", 21, 21 * 131_072),
