@@ -12,6 +12,7 @@ A step lasts from the request for its batch to `step()`. Starting and stopping t
 writing and compressing a trace happen inside `step()` after that, so that they are part of no step's time.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
