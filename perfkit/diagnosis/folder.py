@@ -84,6 +84,8 @@ def _candidates(folder: Path) -> list[Path]:
     """Return perfkit's records, which have more, before torch's dumps; without any, the only other candidates."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    except NotADirectoryError as error:
+        raise StoreError(f"{folder} is a file: give the folder with the records or dumps of all ranks") from error
     except OSError as error:
         raise StoreError(f"cannot read {folder}: {error.strerror}") from error
     states = [name for name in names if _STATE.fullmatch(name)]

@@ -135,6 +135,8 @@ def _is_folder(path: Path) -> bool:
         raise TraceError(f"{path}: no such file or folder{hint}") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # one such as /dev/zero never ends
+        raise TraceError(f"{path}: is a device, not a trace")
     return stat.S_ISDIR(mode)
 
 

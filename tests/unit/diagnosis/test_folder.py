@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
+from perfkit.errors import StoreError
 from perfkit.schema.hang.rank_state import RankState
 from tests.support.hangs.rank_states import call, frame, state
 
@@ -46,3 +48,9 @@ def test_of_a_report_after_which_all_went_on_everything_is_shown(tmp_path: Path)
     found = diagnose_folder(tmp_path)
     assert found.unread == ["rank1.hang.json: it is of an earlier report"]
     assert [place.state for place in found.ranks][1:] == ["unknown"]
+
+
+def test_a_file_is_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    leave(tmp_path, state(0))
+    with pytest.raises(StoreError, match="is a file: give the folder"):
+        diagnose_folder(tmp_path / STATE_NAME.format(0))

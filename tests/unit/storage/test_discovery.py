@@ -129,3 +129,8 @@ def test_a_link_does_not_lead_the_search_everywhere(tmp_path: Path, target: str)
     (folder / "link").symlink_to(target)
     (run,) = find_runs([folder])
     assert run.traces == [folder / "rank0.json"]
+
+
+def test_a_device_is_refused_as_one_may_never_end() -> None:
+    with pytest.raises(TraceError, match="/dev/zero: is a device, not a trace"):
+        find_runs([Path("/dev/zero")])
