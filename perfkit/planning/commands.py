@@ -59,7 +59,7 @@ def _run_options(layout: Layout, precision: str, batch: int) -> tuple[dict[str, 
     if precision == "half":
         return {}, "`perfkit run` keeps the optimizer's state in float32"
     if precision == "mixed":
-        if layout.dp not in _DEEPSPEED or layout.tp > 1 or layout.pp > 1:
+        if layout.dp not in _DEEPSPEED or layout.mesh.keys() != {"dp"}:
             return {}, "`perfkit run` keeps parameters in 16 bits with --dp deepspeed only"
         options |= {"dp": "deepspeed", "zero": _DEEPSPEED[layout.dp], "precision": "bfloat16"}
     else:

@@ -46,6 +46,17 @@ def test_every_command_is_one_that_perfkit_accepts(capsys: pytest.CaptureFixture
         job.run.check_world(16)
 
 
+@pytest.mark.parametrize(("more", "dimension"), [(["--experts", "4"], "ep"), ([], "cp")])
+def test_a_layout_that_deepspeed_does_not_have_has_no_command_of_it(
+    more: list[str], dimension: str, capsys: pytest.CaptureFixture[str], small: list[str]
+) -> None:
+    plan = planned(capsys, "gpt", "-n", "4", "--batch-size", "4", "--precision", "mixed", *more, *small)
+    divided = [one for one in plan["layouts"] if dimension in one["mesh"]]
+    assert divided
+    assert [one["command"] for one in divided] == [None] * len(divided)
+    assert any("--dp deepspeed" in (one["command"] or "") for one in plan["layouts"])
+
+
 def test_experts_are_divided_by_expert_parallelism_only(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
     plan = planned(capsys, "gpt", "-n", "8", "--batch-size", "8", "--experts", "4", *small)
     commands = [one["command"] for one in plan["layouts"]]
