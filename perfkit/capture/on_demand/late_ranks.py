@@ -68,11 +68,12 @@ class LateRanks:
             return None
         logs = {rank: rank_steps(log.records, log.device) for rank, log in self._run.logs.items() if len(log.records)}
         table = align(logs)
-        if table is None:
+        recent = None if table is None else last_plain_steps(table)
+        if recent is None:  # also after a capture of thousands of ranks, of which few records are kept
             return None
-        late = find_late_rank(table, self._condition.limit)
+        late = find_late_rank(recent, self._condition.limit)
         if late is None:
-            self._note_calm(int(table.first[-1]))
+            self._note_calm(int(recent.first[-1]))
             return None
         self._calm_since = None
         return None if self._is_asked else Firing(self._condition, _reason(late))
@@ -122,17 +123,24 @@ def look_from_now_on(
     threading.Thread(target=look, name=f"{OWN_THREAD}late", daemon=True).start()
 
 
-def find_late_rank(table: StepTable, limit: float) -> LateRank | None:
-    """Return the rank that is late by most in both of the last two stretches of plain steps; None without one.
+def last_plain_steps(table: StepTable) -> StepTable | None:
+    """Return the last two stretches of steps that are plain on all ranks, and that all have logged; None if fewer."""
+    kinds = table.columns["kind"]
+    is_plain = (kinds == KIND_NUMBERS["plain"]).all(axis=0) & (table.counts == 1)
+    columns = np.flatnonzero(is_plain)[-2 * STRETCH :]
+    return table.between(columns) if len(columns) == 2 * STRETCH else None
+
+
+def find_late_rank(recent: StepTable, limit: float) -> LateRank | None:
+    """Return the rank that is late by most in both of two stretches; None without one.
 
     In each, its median excess is more than the limit, and positive beyond chance (metrics.md section 26).
 
     Args:
-        table: Newest steps of all ranks.
+        recent: Steps of all ranks, of two stretches.
         limit: Share of the median step of the second stretch.
     """
-    recent = _plain(table)
-    if len(recent.first) < 2 * STRETCH or (own := own_ns(recent)) is None:
+    if (own := own_ns(recent)) is None:
         return None
     excess = excess_ns(own)
     step_ns = float(np.median(over_ranks(recent.wall_ns)[STRETCH:]))
@@ -146,13 +154,6 @@ def find_late_rank(table: StepTable, limit: float) -> LateRank | None:
             last = int(recent.first[-1])
             return LateRank(recent.ranks[row], float(lag_ns[row]), step_ns, int(recent.first[0]), last)
     return None
-
-
-def _plain(table: StepTable) -> StepTable:
-    """Return the last steps that are plain on all ranks, and that all have logged."""
-    kinds = table.columns["kind"]
-    is_plain = (kinds == KIND_NUMBERS["plain"]).all(axis=0) & (table.counts == 1)
-    return table.between(np.flatnonzero(is_plain)[-2 * STRETCH :])
 
 
 def _reason(late: LateRank) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.capture.conditions import parse_condition
-from perfkit.capture.on_demand.late_ranks import LateRanks, find_late_rank
+from perfkit.capture.on_demand.late_ranks import LateRanks, find_late_rank, last_plain_steps
 from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.watch.view import view
@@ -55,7 +55,9 @@ def test_what_varies_is_not_taken_for_lateness(ranks: int) -> None:
         part = own[:, begin : begin + 64]
         table = align({rank: rank_steps(records(part, rank), "cpu") for rank in range(ranks)})
         assert table is not None
-        assert find_late_rank(table, 0.1) is None
+        recent = last_plain_steps(table)
+        assert recent is not None
+        assert find_late_rank(recent, 0.1) is None
 
 
 def test_one_stretch_is_not_enough(tmp_path: Path) -> None:
@@ -88,6 +90,23 @@ def test_it_is_named_until_it_was_asked_for_and_again_after_it_was_on_time(tmp_p
         append(tmp_path, own[:, :end], end - 20 if end > 200 else 190)
         found[end] = late.look() is not None
     assert min(end for end, fires in found.items() if fires) in range(440, 480)
+
+
+def test_steps_of_a_capture_among_the_few_that_are_kept_do_not_let_it_be_named_again(tmp_path: Path) -> None:
+    own = own_times(2, 400)
+    own[1] *= 2
+    made = [records(own, rank) for rank in range(2)]
+    for rank in range(2):
+        made[rank]["kind"][110:118] = KIND_NUMBERS["active"]
+        write_log(tmp_path, rank, 2, made[rank][:100])
+    late = LateRanks(RunFollower(tmp_path, 64), CONDITION)  # of a run of thousands of ranks
+    assert late.look() is not None
+    late.asked()
+    for begin in range(100, 400, 20):
+        for rank in range(2):
+            with (tmp_path / f"rank{rank}.steps").open("ab") as stream:
+                stream.write(with_checks(made[rank][begin : begin + 20]))
+        assert late.look() is None
 
 
 def test_without_known_waits_nobody_is_named(tmp_path: Path) -> None:
