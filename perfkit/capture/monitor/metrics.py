@@ -6,6 +6,7 @@ This needs the extra `metrics`, unlike everything else of the monitor.
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,6 +73,8 @@ class MetricsServer:
     def close(self) -> None:
         """Answer no more."""
         self._server.shutdown()
+        with suppress(OSError):  # forked children, such as workers of a loader, have the socket too: it listens no more
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         self._thread.join(timeout=5)
 
@@ -85,10 +88,11 @@ class StepMetrics(Collector):
     """
 
     def __init__(self, folder: Path, samples_per_step: float | None) -> None:
-        self._run = RunFollower(folder, RECENT)
+        self._host = socket.gethostname()[:255]
+        # Every host of the run is asked: each reads its own ranks' logs, not all of them from all hosts.
+        self._run = RunFollower(folder, RECENT, self._host)
         self._samples_per_step = samples_per_step
         self._lock = threading.Lock()
-        self._host = socket.gethostname()[:255]
 
     def describe(self) -> list[Metric]:
         """Return nothing: which figures there are shows when they are read."""

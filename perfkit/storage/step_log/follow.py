@@ -81,11 +81,13 @@ class RunFollower:
     Args:
         folder: The run's folder; logs may appear in it later.
         longest: Records of a rank that are kept, at most; None: as many as memory allows.
+        host: Host whose ranks are followed, of others only what their logs have at first is read; None: all ranks.
     """
 
-    def __init__(self, folder: Path, longest: int | None = None) -> None:
+    def __init__(self, folder: Path, longest: int | None = None, host: str | None = None) -> None:
         self.folder = folder
         self._longest = longest
+        self._host = host
         self.logs: dict[int, RankLog] = {}
         self.manifest: RunManifest | None = None
         self.problem: str | None = None
@@ -126,7 +128,8 @@ class RunFollower:
             self._scanned = now
             self._scan()
         first = self._last_growth is None
-        grown = sum(log.read() for log in self.logs.values()) > 0
+        followed = [log for log in self.logs.values() if self._host is None or log.host in ("", self._host)]
+        grown = sum(log.read() for log in followed) > 0
         if grown:
             self._last_growth = now - (self._age_s() if first else 0.0)
         return grown

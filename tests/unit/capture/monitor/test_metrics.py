@@ -1,6 +1,8 @@
 """What Prometheus is told while a loop runs, by real requests."""
 
+import os
 import re
+import signal
 import socket
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from perfkit.capture.monitor.metrics import StepMetrics
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.columns import LOSS_GIVEN
-from tests.support.monitor.made_runs import own_times, records, write_log
+from perfkit.storage.step_log.follow import RunFollower
+from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
 from tests.support.monitor.scrapes import free_port, scrape
 
 
@@ -53,6 +56,36 @@ def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.Captu
             mon.step()
     assert f"--metrics-port {port}: no figures for Prometheus" in capfd.readouterr().err
     assert len(perfkit.steps(mon.folder)) == 1
+
+
+def test_after_the_run_the_port_is_free_though_forked_children_live_on(tmp_path: Path) -> None:
+    port = free_port()
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
+        child = os.fork()
+        while child == 0:  # as a worker of a loader that is kept
+            signal.pause()
+        mon.step()
+    try:
+        with socket.socket() as next_one:
+            next_one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            next_one.bind(("127.0.0.1", port))
+            next_one.listen()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_the_logs_of_other_hosts_are_read_once(tmp_path: Path) -> None:
+    own = own_times(9, 40)
+    for rank in range(9):
+        write_log(tmp_path, rank, 9, records(own, rank)[:30])
+    follower = RunFollower(tmp_path, host="host1")
+    follower.read()
+    for rank in range(9):
+        with (tmp_path / f"rank{rank}.steps").open("ab") as stream:
+            stream.write(with_checks(records(own, rank)[30:]))
+    assert follower.read()
+    assert [int(log.records["step"][-1]) for log in follower.logs.values()] == [29] * 8 + [39]
 
 
 def test_only_what_is_known_of_this_host_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
