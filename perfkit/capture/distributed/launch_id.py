@@ -6,6 +6,7 @@ from typing import Final
 
 from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, Launcher
 from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.process_stat import PARENT, START, stat_fields
 
 _LAUNCH_VARIABLES: Final = {"openmpi": "PMIX_NAMESPACE", "pals": "PALS_APID"}
 """Variable with an identifier of the launch that is the same on all hosts; Hydra has none."""
@@ -34,14 +35,9 @@ def _launcher_process(launcher: Launcher) -> str | None:
     pid = os.getppid()
     try:
         while any(f"{name}=".encode() in Path(f"/proc/{pid}/environ").read_bytes() for name in launcher.rank):
-            pid = int(_stat(pid)[1])
-        return f"{pid}-{_stat(pid)[19]}"  # a pid is reused some day, a pid with its start time is not
+            pid = int(stat_fields(pid)[PARENT])
+        return f"{pid}-{stat_fields(pid)[START]}"
     except PermissionError:
         return None
     except OSError:  # no /proc
         return str(pid)
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may contain anything: state, parent, …, start time."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -4,10 +4,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Final
 
 from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.process_stat import START, STATE, stat_fields
 
 ENDED: Final = "was killed, or ended without a message"
 STOPPED: Final = "is stopped (SIGSTOP, or a debugger)"
@@ -16,9 +16,6 @@ SILENT: Final = (
     "known what it has issued"
 )
 _STATES: Final = {"Z": ENDED, "X": ENDED, "T": STOPPED, "t": STOPPED}
-
-_START: Final = 19
-"""Place of the start time, in ticks since the system's start, among the fields of /proc/PID/stat from the state on."""
 
 Places = Mapping[int, tuple[str, int]]
 """By rank: host and pid namespace, and pid there, as `process_identity` returns them."""
@@ -33,7 +30,12 @@ def note_starts(places: Places) -> None:
     for place, pid in places.values():
         fields = _fields(pid) if own and place == own else []
         if fields:
-            _started[pid] = fields[_START]
+            note_start(pid, fields[START])
+
+
+def note_start(pid: int, started: str) -> None:
+    """Note when a rank of this host started, in ticks since the system's start."""
+    _started[pid] = started
 
 
 def absent_ranks(places: Places) -> dict[int, str]:
@@ -69,19 +71,19 @@ def _state(pid: int) -> str | None:
     if _is_another(pid):
         return ENDED
     fields = _fields(pid)
-    return _STATES.get(fields[0]) if fields else None
+    return _STATES.get(fields[STATE]) if fields else None
 
 
 def _is_another(pid: int) -> bool:
     """Return whether a pid has become that of a process that is not the rank."""
     fields = _fields(pid)
-    return bool(fields) and _started.get(pid, fields[_START]) != fields[_START]
+    return bool(fields) and _started.get(pid, fields[START]) != fields[START]
 
 
 def _fields(pid: int) -> list[str]:
     """Return what /proc shows of a process, from its state on; nothing if it has ended, or without /proc."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except OSError:
         return []
-    return fields if len(fields) > _START else []
+    return fields if len(fields) > START else []

@@ -14,6 +14,7 @@ from typing import Final
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
+from perfkit.capture.process_stat import STATE, stat_fields
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
@@ -233,7 +234,7 @@ def _is_gone(mark: OpenMark) -> bool:
         return False
     try:
         os.kill(mark.pid, 0)
-        return Path(f"/proc/{mark.pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+        return stat_fields(mark.pid)[STATE] in ("Z", "X")
     except (ProcessLookupError, FileNotFoundError):
         return True
     except (OSError, IndexError):

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from perfkit.capture.hangs.processes import note_start
 from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.process_stat import START, STATE, stat_fields
 
 _NAME: Final = ".rank{}.process"
-_START: Final = 19
-"""Place of the start time among the fields of /proc/PID/stat from the state on."""
 
 
 class _Process(Struct, frozen=True):
@@ -48,12 +48,18 @@ def joined_ranks(folder: Path) -> set[int]:
 
 
 def joined_processes(folder: Path) -> dict[int, tuple[str, int]]:
-    """Return the host (with its pid namespace) and the pid of every rank whose mark is there and can be read."""
+    """Return the host (with its pid namespace) and the pid of every rank whose mark is there and can be read.
+
+    Those of this host are from then on known by their start, too.
+    """
+    own, _ = process_identity()
     processes = {}
     for rank in joined_ranks(folder):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             process = msgspec.json.decode(_path(folder, rank).read_bytes(), type=_Process)
             processes[rank] = (process.place, process.pid)
+            if process.started and process.place == own:
+                note_start(process.pid, process.started)
     return processes
 
 
@@ -81,8 +87,8 @@ def _runs(process: _Process) -> bool:
     """Return whether a process of this host runs; one that its parent has not waited for yet does not."""
     try:
         os.kill(process.pid, 0)
-        fields = _fields(process.pid)
-        return fields[0] not in ("Z", "X") and process.started in ("", fields[_START])
+        fields = stat_fields(process.pid)
+        return fields[STATE] not in ("Z", "X") and process.started in ("", fields[START])
     except (ProcessLookupError, FileNotFoundError):
         return False
     except (OSError, IndexError):  # another user's, or no /proc
@@ -91,13 +97,8 @@ def _runs(process: _Process) -> bool:
 
 def _started(pid: int) -> str:
     with contextlib.suppress(OSError, IndexError):
-        return _fields(pid)[_START]
+        return stat_fields(pid)[START]
     return ""
-
-
-def _fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on: the name before it may contain anything."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _path(folder: Path, rank: int) -> Path:

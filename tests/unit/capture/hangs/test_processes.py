@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.capture.hangs import processes
@@ -19,6 +20,7 @@ from perfkit.capture.hangs.processes import (
     silent_ranks,
 )
 from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.script.rank_marks import joined_processes, mark_joined
 
 
 def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
@@ -59,5 +61,37 @@ def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pyt
             note_starts(places)
             kill_ranks(places, [1])
             assert other.wait(20) == -signal.SIGKILL
+        finally:
+            other.kill()
+
+
+def test_a_name_that_is_cut_within_a_character_does_not_matter() -> None:
+    rename = "open('/proc/self/comm', 'wb').write('entrenamiento-\u00fa'.encode()[:15]); print(flush=True); input()"
+    command = [sys.executable, "-c", rename]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        places = {0: (process_identity()[0], process.pid)}
+        note_starts(places)
+        assert absent_ranks(places) == {}
+        process.kill()
+
+
+def test_a_process_that_has_got_the_pid_of_a_scripts_rank_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_started", {})
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        try:
+            mark_joined(tmp_path, 1, pid=other.pid)
+            assert absent_ranks(joined_processes(tmp_path)) == {}
+            mark = tmp_path / ".rank1.process"
+            started = msgspec.json.decode(mark.read_bytes())["started"]
+            mark.write_bytes(mark.read_bytes().replace(f'"{started}"'.encode(), b'"1"'))
+            places = joined_processes(tmp_path)
+            assert absent_ranks(places) == {1: ENDED}
+            kill_ranks(places, [1])
+            time.sleep(0.2)
+            assert other.poll() is None
         finally:
             other.kill()
