@@ -104,7 +104,7 @@ class StepLogReader:
 
         Args:
             most_records: The most that are read at a time.
-            newest: From the beginning of a log, skip all but the newest so many; None for none.
+            newest: Skip all but the newest so many; None: skip none.
 
         Raises:
             StoreError: The log cannot be read, or is not a step log.
@@ -112,7 +112,7 @@ class StepLogReader:
         try:
             with open_regular(self.path) as stream:
                 restarted = self._find_place(stream)
-                if restarted and newest is not None:
+                if newest is not None:
                     self._skip_to(os.fstat(stream.fileno()).st_size, newest)
                 stream.seek(self._offset)
                 data = stream.read(most_records * self._dtype.itemsize)
@@ -134,7 +134,7 @@ class StepLogReader:
 
     def _skip_to(self, size: int, newest: int) -> None:
         records = max(0, size - HEADER_BYTES) // self._dtype.itemsize
-        self._offset = HEADER_BYTES + max(0, records - newest) * self._dtype.itemsize
+        self._offset = max(self._offset, HEADER_BYTES + (records - newest) * self._dtype.itemsize)
 
     def _decode(self, data: bytes) -> Records:
         raw = np.frombuffer(data, self._dtype)

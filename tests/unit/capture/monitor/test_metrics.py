@@ -16,6 +16,7 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RunFollower
+from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
 from tests.support.monitor.scrapes import free_port, scrape
 
@@ -86,6 +87,20 @@ def test_the_logs_of_other_hosts_are_read_once(tmp_path: Path) -> None:
             stream.write(with_checks(records(own, rank)[30:]))
     assert follower.read()
     assert [int(log.records["step"][-1]) for log in follower.logs.values()] == [29] * 8 + [39]
+
+
+def test_what_is_told_is_the_newest_however_long_nobody_has_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = records(own_times(1, MOST_RECORDS + 1_000), 0)
+    path = write_log(tmp_path, 0, 1, made[:100])
+    monkeypatch.setattr(socket, "gethostname", lambda: "host0")
+    metrics = StepMetrics(tmp_path, None)
+    steps = lambda: next(one.samples[0].value for one in metrics.collect() if one.name == "perfkit_steps")  # noqa: E731
+    assert steps() == 100
+    with path.open("ab") as stream:
+        stream.write(with_checks(made[100:]))
+    assert steps() == len(made)
 
 
 def test_only_what_is_known_of_this_host_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
