@@ -118,7 +118,7 @@ class StepMonitor:
             self._give_up(error)
 
     def serve(self, port: int, folder: Path, samples_per_step: float | None) -> None:
-        """Answer Prometheus until the monitor is closed; if the port is in use, a line says so.
+        """Answer Prometheus until the monitor is closed; if that cannot be, as on a port in use, a line says so.
 
         Args:
             port: On loopback.
@@ -129,8 +129,9 @@ class StepMonitor:
 
         try:
             self._metrics = MetricsServer(port, folder, samples_per_step)
-        except OSError as error:
-            print_warning(f"--metrics-port {port}: no figures for Prometheus: {HOST}:{port}: {error.strerror}")
+        except (OSError, RuntimeError) as error:  # RuntimeError: the process may start no more threads
+            why = getattr(error, "strerror", None) or one_line(error)
+            print_warning(f"--metrics-port {port}: no figures for Prometheus: {HOST}:{port}: {why}")
 
     def begin_step(self, at_ns: int | None = None) -> None:
         """Begin a step; a second call moves its beginning.

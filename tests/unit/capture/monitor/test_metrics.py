@@ -59,6 +59,19 @@ def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.Captu
     assert len(perfkit.steps(mon.folder)) == 1
 
 
+def test_without_a_thread_to_answer_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("perfkit.capture.monitor.metrics.start_http_server", refuse)
+    with perfkit.monitor(tmp_path / "run", metrics_port=free_port(), device="cpu") as mon:
+        mon.step()
+    assert "can't start new thread" in capfd.readouterr().err
+    assert len(perfkit.steps(mon.folder)) == 1
+
+
 def test_after_the_run_the_port_is_free_though_forked_children_live_on(tmp_path: Path) -> None:
     port = free_port()
     with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
