@@ -76,7 +76,7 @@ class LateRanks:
             self._note_calm(int(recent.first[-1]))
             return None
         self._calm_since = None
-        return None if self._is_asked else Firing(self._condition, _reason(late))
+        return None if self._is_asked else Firing(self._condition, _reason(late), asked=self.asked)
 
     def asked(self) -> None:
         """Note that a capture has been asked for."""
@@ -92,7 +92,7 @@ class LateRanks:
 def look_from_now_on(
     folder: Path,
     condition: Condition,
-    offer: Callable[[Firing], bool],
+    offer: Callable[[Firing], None],
     stopped: threading.Event,
     warn: Callable[[Exception], None],
 ) -> None:
@@ -101,7 +101,7 @@ def look_from_now_on(
     Args:
         folder: The run's folder.
         condition: The condition, of the kind `late`.
-        offer: Called while it holds; returns whether a capture will be asked for.
+        offer: Called while it holds, until a capture has been asked for.
         stopped: Set when the run ends.
         warn: Called with an error, which ends the thread.
     """
@@ -113,8 +113,8 @@ def look_from_now_on(
             begin_s = time.thread_time()
             try:
                 firing = late.look()
-                if firing is not None and offer(firing):
-                    late.asked()
+                if firing is not None:
+                    offer(firing)
             except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
                 warn(error)
                 return

@@ -56,12 +56,10 @@ class RequestingRank:
             self._asking = threading.Thread(target=self._ask, args=(due, step.step), name="perfkit-asks", daemon=True)
             self._asking.start()
 
-    def offer(self, firing: Firing) -> bool:
-        """Ask, once the step in progress has ended, for what another thread has seen; returns whether that may be."""
-        if self._due is not None or self._left <= 0 or self._step < self._quiet_until:
-            return False
-        self._due = firing
-        return True
+    def offer(self, firing: Firing) -> None:
+        """Ask, once the step in progress has ended, for what another thread has seen, unless it is too early for it."""
+        if self._due is None and self._left > 0 and self._step >= self._quiet_until:
+            self._due = firing
 
     def note(self, request: Request) -> None:
         """Note what any rank asks for."""
@@ -93,6 +91,7 @@ class RequestingRank:
                 period=firing.period,
             )
             slot = ask(self._folder, request)
+            firing.asked()
             self._note_asked(request)
             agree(slot, self._ranks)
         except (PerfkitError, OSError) as error:  # another rank has asked for the same, or the run ends

@@ -7,6 +7,7 @@ equal distances tell when the next one is due. It fires at each of them until it
 
 import statistics
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.capture.conditions import Condition
@@ -37,6 +38,8 @@ class Firing(NamedTuple):
     first_step: int | None = None
     """The step to begin with, if the next one of its kind is due; None: as early as possible."""
     period: int | None = None
+    asked: Callable[[], None] = lambda: None
+    """Called once a capture has been asked for, from another thread: while another is in progress, none can be."""
 
 
 class Periods:

@@ -109,7 +109,10 @@ def test_what_is_told_is_the_newest_however_long_nobody_has_asked(
     path = write_log(tmp_path, 0, 1, made[:100])
     monkeypatch.setattr(socket, "gethostname", lambda: "host0")
     metrics = StepMetrics(tmp_path, None)
-    steps = lambda: next(one.samples[0].value for one in metrics.collect() if one.name == "perfkit_steps")  # noqa: E731
+
+    def steps() -> float:
+        return float(next(one.samples[0].value for one in metrics.collect() if one.name == "perfkit_steps"))
+
     assert steps() == 100
     with path.open("ab") as stream:
         stream.write(with_checks(made[100:]))

@@ -1,12 +1,20 @@
 """Which rank the condition `rank late > 20 %` names, in logs whose truth is known."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import perfkit
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.capture.conditions import parse_condition
+from perfkit.capture.conditions import CaptureRules, parse_condition
 from perfkit.capture.on_demand.late_ranks import LateRanks, find_late_rank, last_plain_steps
+from perfkit.capture.on_demand.mailbox import Request
+from perfkit.capture.on_demand.requester import ask
+from perfkit.capture.on_demand.requesting_rank import RequestingRank
+from perfkit.capture.on_demand.step_ring import LightStep
 from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.watch.view import view
@@ -17,6 +25,13 @@ CONDITION = parse_condition("rank late > 20 %")
 
 def watched(folder: Path) -> LateRanks:
     return LateRanks(RunFollower(folder, 256), CONDITION)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def append(folder: Path, own: Floats, begin: int) -> None:
@@ -106,6 +121,39 @@ def test_steps_of_a_capture_among_the_few_that_are_kept_do_not_let_it_be_named_a
         for rank in range(2):
             with (tmp_path / f"rank{rank}.steps").open("ab") as stream:
                 stream.write(with_checks(made[rank][begin : begin + 20]))
+        assert late.look() is None
+
+
+def test_what_could_not_be_asked_for_is_asked_for_later(tmp_path: Path) -> None:
+    own = own_times(2, 200)
+    own[1] *= 2
+    (tmp_path / "logs").mkdir()
+    late = watched(write_run(tmp_path / "logs", own[:, :180]))
+    firing = late.look()
+    assert firing is not None
+    asked = threading.Event()
+    requesting = RequestingRank(tmp_path / "run", 1, CaptureRules.parse(("rank late > 20 %",), 4, "1GiB"))
+
+    def note_asked() -> None:
+        late.asked()
+        asked.set()
+
+    def offer(step: int) -> None:
+        requesting.step_ended(LightStep(step - 1, 0, 10**7, None))
+        requesting.offer(firing._replace(asked=note_asked))
+        requesting.step_ended(LightStep(step, 0, 10**7, None))
+
+    with perfkit.monitor(tmp_path / "run", device="cpu") as mon:
+        mon.step()
+        by_hand = ask(mon.folder, Request(steps=3))
+        offer(1)
+        wait_until(lambda: not any(one.name == "perfkit-asks" for one in threading.enumerate()))
+        append(tmp_path / "logs", own[:, :190], 180)
+        assert late.look() is not None
+        by_hand.remove()
+        offer(200)
+        assert asked.wait(30)
+        append(tmp_path / "logs", own, 190)
         assert late.look() is None
 
 
