@@ -109,8 +109,10 @@ def told_ns(context: RunContext, dimension: str | None) -> float:
         rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
         told += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
     tiny = _tiny(context)
-    if tiny is not None and any(row.dimension == dimension for row in _largest_tiny(context)):
-        told += tiny.potential_saving_ns or 0.0
+    if tiny is not None:  # those of one group may be of several dimensions where that of some is unknown
+        rows_told = _largest_tiny(context)
+        share = _transfer_ns([row for row in rows_told if row.dimension == dimension]) / _transfer_ns(rows_told)
+        told += share * (tiny.potential_saving_ns or 0.0)
     return told
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights import collective_rules
-from perfkit.insights.collective_rules import untold
+from perfkit.insights.collective_rules import told_ns, untold
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext, run_context
 from perfkit.schema.rank import PhaseStat
@@ -116,3 +116,17 @@ def test_which_collectives_are_told_is_found_once_and_not_per_row(monkeypatch: p
     monkeypatch.setattr(collective_rules, "_tiny", counted)
     assert untold(context, rows) == [large]
     assert len(evaluated) == 1
+
+
+def test_what_is_saved_of_several_dimensions_is_told_once() -> None:
+    run = run_of(each_us=100, per_step=66)
+    assert run.cross_rank is not None
+    (row,) = run.cross_rank.collectives
+    rows = [
+        replace(row, dimension=name, count=row.count * part // 3, bytes=8 * part)
+        for name, part in (("dp", 2), (None, 1))
+    ]
+    context = run_context(replace(run, cross_rank=replace(run.cross_rank, collectives=rows)), None)
+    assert context is not None
+    told = [told_ns(context, name) for name in ("dp", None, "cp")]
+    assert told == pytest.approx([6.5 * MS * 2 / 3, 6.5 * MS / 3, 0])
