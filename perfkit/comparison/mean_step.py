@@ -31,9 +31,12 @@ def mean_step(before: Sequence[RunReport], after: Sequence[RunReport], measured_
         return []
     if abs(new / old / (new_median / old_median) - 1) < _UNLIKE:
         return []
+    # Of the side whose mean is further from its median.
+    longer = max((old / old_median, new / new_median), key=lambda ratio: abs(ratio - 1)) > 1
     message = (
         f"the mean step changed by {percent_change(new / old)} ({duration(old)} before, {duration(new)} after), the "
-        f"median step by {percent_change(new_median / old_median)}: some steps take far longer than others"
+        f"median step by {percent_change(new_median / old_median)}: some steps take much "
+        f"{'more' if longer else 'less'} time than most"
     )
     return [Finding(code="mean_step_disagrees", severity="warning", message=message)]
 

@@ -1,6 +1,7 @@
 """Insight rules for collectives that need not be there: many tiny ones, and broadcasts of buffers."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 from perfkit.insights.dimension_advice import REPLICATED
@@ -108,16 +109,24 @@ def told_ns(context: RunContext, dimension: str | None) -> float:
         rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
         told += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
     tiny = _tiny(context)
-    if tiny is not None and any(row.dimension == dimension for row in _largest_tiny(context)):
-        told += tiny.potential_saving_ns or 0.0
+    if tiny is not None:  # those of one group may be of several dimensions where that of some is unknown
+        rows_told = _largest_tiny(context)
+        share = _transfer_ns([row for row in rows_told if row.dimension == dimension]) / _transfer_ns(rows_told)
+        told += share * (tiny.potential_saving_ns or 0.0)
     return told
 
 
-def is_told(context: RunContext, row: MatchedCollectiveStat) -> bool:
-    """Return whether a rule of this module speaks of these collectives."""
-    if row.operator == "broadcast" and row.dimension in (*REPLICATED, None):
-        return _buffers(context) is not None
-    return row in _largest_tiny(context) and _tiny(context) is not None
+def untold(context: RunContext, rows: Iterable[MatchedCollectiveStat]) -> list[MatchedCollectiveStat]:
+    """Return the collectives that no rule of this module speaks of."""
+    tiny = set(map(id, _largest_tiny(context) if _tiny(context) is not None else ()))
+    has_buffers = _buffers(context) is not None
+
+    def is_told(row: MatchedCollectiveStat) -> bool:
+        if row.operator == "broadcast" and row.dimension in (*REPLICATED, None):
+            return has_buffers
+        return id(row) in tiny
+
+    return [row for row in rows if not is_told(row)]
 
 
 TINY: Final = Rule("tiny_collectives", _tiny)

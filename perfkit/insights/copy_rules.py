@@ -11,7 +11,7 @@ from perfkit.util.formatting import duration, whole_percent
 _MIN_SHARE: Final = 0.05
 """Smallest share of the step that is reported."""
 _MAJORITY: Final = 0.5
-"""Share of the time of all copies from which one way to copy is named."""
+"""Share of exposed copies from which one way to copy is named."""
 
 
 class _Way(NamedTuple):
@@ -58,7 +58,7 @@ def _copies(context: RunContext) -> InsightDraft | None:
     exposed_ns = exposed_without_stragglers(context, "memcpy")
     if context.share(exposed_ns) < _MIN_SHARE:
         return None
-    way = _main_way(context)
+    way = _main_way(context, exposed_ns * context.rank_steps)
     most = f", most of it {way.words}" if way else ""
     return InsightDraft(
         f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}){most}",
@@ -68,14 +68,21 @@ def _copies(context: RunContext) -> InsightDraft | None:
     )
 
 
-def _main_way(context: RunContext) -> _Way | None:
-    """Return the way that most of the time of copies goes; None if none has most, or their names do not tell."""
+def _main_way(context: RunContext, exposed_ns: float) -> _Way | None:
+    """Return the way that most of the exposed copies go; None if none surely has most, or their names do not tell.
+
+    How much of each way is exposed is unknown, but of all others together no more than the time that they take.
+
+    Args:
+        context: the run.
+        exposed_ns: exposed time of all copies, summed over ranks and steps.
+    """
     spent: Counter[_Way] = Counter()
     rows = [row for rank in context.run.ranks for row in rank.operators if row.category == "memcpy"]
     for row in rows:
         if way := next((one for one in _WAYS if re.match(one.pattern, row.name)), None):
             spent[way] += row.total_ns
-    least_ns = _MAJORITY * sum(row.total_ns for row in rows)
+    least_ns = sum(row.total_ns for row in rows) - _MAJORITY * exposed_ns
     return next((way for way, spent_ns in spent.most_common(1) if spent_ns > least_ns), None)
 
 

@@ -168,9 +168,10 @@ def fewer_launches(context: RunContext) -> str:
     """Return what makes fewer launches do the same work, of what the run does not do yet."""
     larger = [] if context.is_memory_full else ["a larger batch"]
     # perfkit refuses to compile a model that is split or sharded.
-    if is_whole_model(context) and context.option("compile") is False:
+    can_compile = context.option("compile") is False
+    if is_whole_model(context) and can_compile:
         return f"use {', or '.join(['--compile', *larger])}"
-    more = [] if context.is_compiled else ["torch.compile"]
+    more = [] if context.is_compiled or can_compile else ["torch.compile"]
     graphs = "CUDA graphs for more of the step" if context.has("graphs_hide_operators") else "CUDA graphs"
     *first, last = [*larger, *more, graphs]
     return f"use {', '.join(first)}{' or ' if first else ''}{last}"

@@ -63,7 +63,8 @@ class RunContext(NamedTuple):
         """Return the bound on what a mean step could save if nobody waited for others (ns).
 
         What the rank that communicates most spends on it, without transfers: the mean over ranks is less than a step
-        loses, because the rank that all wait for hardly waits.
+        loses, because the rank that all wait for hardly waits. No more than the step, which some ranks may record in
+        part.
 
         Args:
             wait_ns: exposed waiting per step, the mean over ranks.
@@ -73,7 +74,7 @@ class RunContext(NamedTuple):
             for step in rank.steps:
                 longest[step.step] = max(longest[step.step], step.exposed_ns.communication)
         mean_ns = sum(longest.values()) / len(longest) if longest else 0.0
-        return max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns))
+        return min(max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns)), self.step_ns)
 
     def spread(self, category: Category) -> float:
         """Return the time that the rank with most of a category spends on it in a mean step, over the mean of all."""

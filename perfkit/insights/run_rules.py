@@ -7,7 +7,7 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 from typing import Final
 
 from perfkit.analysis.per_run.loading_causes import main_cause
-from perfkit.insights.collective_rules import BUFFERS, TINY, is_told, told_ns
+from perfkit.insights.collective_rules import BUFFERS, TINY, told_ns, untold
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
@@ -134,7 +134,7 @@ def _transfer(context: RunContext) -> InsightDraft | None:
     rest_ns = one.transfer_ns - told
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(
-        (row for row in rows if row.dimension == one.name and not is_told(context, row)),
+        (row for row in untold(context, rows) if row.dimension == one.name),
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.communication.message_batches import is_exchange
+from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE, is_exchange
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -171,13 +171,14 @@ def _directions(
     """Return which rows are sends or receives, their direction (a negative code), and which may be matched.
 
     A direction is a pair of ranks in a group, both with a trace. It must have as many receives as sends in a step:
-    otherwise a missing one would shift the others. So would a kernel that sends and receives between the two.
+    otherwise a missing one would shift the others. So would a message in a kernel that sends and receives.
     """
     paired = np.array([_is_paired(one) for one in kinds] or [False], np.bool_)[kind]
     direction, has_peer = np.zeros(len(kind), np.int64), ~paired
     peer = _peers(kinds, kind, group, rank, world_size)
     known = paired & (peer >= 0) & (peer != rank) & np.isin(peer, np.unique(rank))
-    rows = np.flatnonzero(known & ~_with_exchanges(kinds, kind, np.stack([rank, peer, step])))
+    between = np.stack([rank, peer, step])
+    rows = np.flatnonzero(known & ~_with_exchanges(kinds, kind, between) & ~_with_mixed(kinds, kind, group, between))
     if not len(rows):
         return paired, direction, has_peer
     sends = np.array([one.operator == SEND for one in kinds], np.bool_)[kind[rows]]
@@ -206,6 +207,34 @@ def _with_exchanges(kinds: list[CollectiveKey], kind: Ints, between: Ints) -> ND
     _, place = np.unique(either_way, axis=1, return_inverse=True)
     place = place.reshape(-1)
     return np.asarray(np.isin(place, np.unique(place[exchanges])))
+
+
+def _with_mixed(kinds: list[CollectiveKey], kind: Ints, group: Ints, between: Ints) -> NDArray[np.bool_]:
+    """Return which rows have an end on a rank that sends to one rank and receives from another in a kernel of the step.
+
+    Such a kernel (a step of an interleaved pipeline) does not tell its peers, so that a message of any pair may be in
+    it: of its group, or of all if its group is unknown.
+
+    Args:
+        kinds: the distinct kinds.
+        kind: index of each row's.
+        group: code of each kind's group.
+        between: as in `_with_exchanges`.
+    """
+    mixed = [one.operator == EXCHANGE and one.peer is None for one in kinds]
+    nowhere = [(one.group, one.members) == (None, None) for one in kinds]
+    found = np.zeros(len(kind), np.bool_)
+    for of_any in (False, True):
+        which = [is_mixed and is_nowhere == of_any for is_mixed, is_nowhere in zip(mixed, nowhere, strict=True)]
+        if not any(which):
+            continue
+        within = np.zeros(len(kind), np.int64) if of_any else group[kind]
+        ends = [np.stack([within, end, between[2]]) for end in between[:2]]
+        _, place = np.unique(np.hstack(ends), axis=1, return_inverse=True)
+        own, other = np.split(place.reshape(-1), 2)
+        hiding = np.unique(own[np.array(which, np.bool_)[kind]])
+        found |= np.isin(own, hiding) | np.isin(other, hiding)
+    return found
 
 
 def _peers(kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, world_size: int | None) -> Ints:

@@ -177,7 +177,8 @@ def _pipeline_group(header: Header) -> tuple[int, ...] | None:
         for group in header.groups
         if group.ranks and header.rank in group.ranks and described_dimension(group.description) == _PIPELINE
     }
-    largest = [ranks for ranks in listed if len(ranks) == max(map(len, listed))]
+    most = max(map(len, listed), default=0)
+    largest = [ranks for ranks in listed if len(ranks) == most]
     return largest[0] if len(largest) == 1 and 1 < len(largest[0]) <= _MOST_RANKS else None
 
 

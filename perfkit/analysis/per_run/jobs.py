@@ -68,8 +68,8 @@ def _by_time(traces: list[NamedSummary]) -> Parts:
     """Split where hours pass and the ranks are others afterwards: cycles have the same ranks.
 
     Where no rank occurs before and after, only on one host, because the clocks of hosts may differ by any time. Traces
-    of unknown ranks are apart, too: as ranks of one run they would have been recorded at one time, and that they are
-    cycles of one rank is not known.
+    of unknown ranks are apart, too, unless they are known to be of several hosts: as ranks of one run they would have
+    been recorded at one time, and that they are cycles of one rank is not known.
     """
     if all(named.summary.header.perfkit and named.summary.header.perfkit.run for named in traces):
         return [("", traces)]
@@ -78,7 +78,7 @@ def _by_time(traces: list[NamedSummary]) -> Parts:
     hosts = {named.summary.header.host for named in traces}
     one_clock = len(hosts) == 1 and None not in hosts
     pairs = [(one, other) for one, other in combinations(ranks, 2) if one != other]
-    unknown = len(clusters) > 1 and any(None in known for known in ranks)
+    unknown = len(clusters) > 1 and len(hosts - {None}) < 2 and any(None in known for known in ranks)
     if not unknown and not any(one_clock or one & other for one, other in pairs):
         return [("", traces)]
     return [(f"from {_time(cluster[0])}", cluster) for cluster in clusters]

@@ -64,12 +64,15 @@ def run_document(run: RunReport, top: int) -> Document:
 def advice(report: Report) -> list[InsightItem]:
     """Return the recommendations of a report; with several runs, each names its run."""
     alone = len(report.runs) == 1
-    left = {run.run: _mean_step_ns(run) for run in report.runs}
+    step_ns = {run.run: _mean_step_ns(run) for run in report.runs}
+    promised: dict[str, float] = {}
     items = []
     for insight in report.insights:
-        saving_ns = insight.potential_saving_ns or 0.0
-        items.append(_item(insight, alone, overlaps=saving_ns > left.get(insight.run, saving_ns)))
-        left[insight.run] = left.get(insight.run, saving_ns) - saving_ns
+        before_ns, saving_ns = promised.get(insight.run, 0.0), insight.potential_saving_ns or 0.0
+        # Comparisons of several runs are no parts of one step.
+        overlaps = before_ns > 0 and before_ns + saving_ns > step_ns.get(insight.run, float("inf"))
+        items.append(_item(insight, alone, overlaps=overlaps and saving_ns > 0))
+        promised[insight.run] = before_ns + saving_ns
     return items
 
 

@@ -90,6 +90,13 @@ def test_a_change_of_some_steps_only_is_said_beside_the_median(slow_ms: int, eve
     assert bool(found) is said
     if said:
         assert "the mean step changed by +66.7 % (100 ms before, 167 ms after), the median step by" in found[0].message
+        assert found[0].message.endswith("some steps take much more time than most")
+
+
+def test_some_short_steps_are_not_said_to_be_long() -> None:
+    steps = [make_step(n, compute=(10 if n % 3 == 0 else 60) * MS) for n in range(6)]
+    (finding,) = mean_step([steady(60)], [make_run("after", ranks=[make_rank(0, steps)])], None)
+    assert finding.message.endswith("some steps take much less time than most")
 
 
 def test_rates_of_runs_without_plain_steps_are_of_profiled_steps_on_both_sides() -> None:

@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfkit.insights import collective_rules
+from perfkit.insights.collective_rules import told_ns, untold
+from perfkit.insights.rule import InsightDraft
+from perfkit.insights.run_context import RunContext, run_context
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
@@ -91,3 +95,38 @@ def test_collectives_that_depend_on_each_other_are_not_combined(dimension: str |
     (row,) = run.cross_rank.collectives
     across = replace(run.cross_rank, collectives=[replace(row, dimension=dimension)])
     assert len(tiny(replace(run, cross_rank=across))) == said
+
+
+def test_which_collectives_are_told_is_found_once_and_not_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of variable shapes has hundreds of sizes, on each of thousands of ranks."""
+    run = run_of(each_us=100, per_step=66)
+    assert run.cross_rank is not None
+    (tiny_row,) = run.cross_rank.collectives
+    large = replace(tiny_row, bytes=1 << 24)
+    rows = [*(replace(tiny_row, bytes=size) for size in range(8, 28)), large]
+    context = run_context(replace(run, cross_rank=replace(run.cross_rank, collectives=rows)), None)
+    assert context is not None
+    evaluated: list[RunContext] = []
+    evaluate = collective_rules._tiny
+
+    def counted(given: RunContext) -> InsightDraft | None:
+        evaluated.append(given)
+        return evaluate(given)
+
+    monkeypatch.setattr(collective_rules, "_tiny", counted)
+    assert untold(context, rows) == [large]
+    assert len(evaluated) == 1
+
+
+def test_what_is_saved_of_several_dimensions_is_told_once() -> None:
+    run = run_of(each_us=100, per_step=66)
+    assert run.cross_rank is not None
+    (row,) = run.cross_rank.collectives
+    rows = [
+        replace(row, dimension=name, count=row.count * part // 3, bytes=8 * part)
+        for name, part in (("dp", 2), (None, 1))
+    ]
+    context = run_context(replace(run, cross_rank=replace(run.cross_rank, collectives=rows)), None)
+    assert context is not None
+    told = [told_ns(context, name) for name in ("dp", None, "cp")]
+    assert told == pytest.approx([6.5 * MS * 2 / 3, 6.5 * MS / 3, 0])

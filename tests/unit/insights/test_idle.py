@@ -93,6 +93,14 @@ def test_what_is_compiled_is_not_told_to_be(where: str) -> None:
     assert found.recommendation == "use a larger batch or CUDA graphs: fewer launches for the same work"
 
 
+@pytest.mark.parametrize(
+    ("dp", "advice"), [("ddp", "use --compile, or a larger batch"), ("zero3", "use a larger batch or CUDA graphs")]
+)
+def test_nobody_is_told_to_compile_what_perfkit_does_not(dp: str, advice: str) -> None:
+    found = insight(idle_rank(LAUNCHING), config={"compile": False, "dp": dp})
+    assert found.recommendation == f"{advice}: fewer launches for the same work"
+
+
 def test_graphs_that_a_run_has_are_not_advised() -> None:
     graphs = Finding(code="graphs_hide_operators", severity="info", message="")
     assert "CUDA graphs for more of the step" in insight(idle_rank(LAUNCHING), findings=[graphs]).recommendation

@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
+from perfkit.insights.run_context import run_context
 from perfkit.report.content.report import document
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_loading
+from tests.support.reports.report_builders import MS, make_loading, make_rank, make_step
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 
 PARTS = {"compute": 50 * MS, "communication": 0, "data_loading": 30 * MS, "overhead": 20 * MS}
@@ -65,6 +67,18 @@ def test_recommendations_are_ranked_by_what_is_predicted() -> None:
     assert shown(run_with(input=0))[-1].startswith("would save nothing, predicted")
 
 
+@pytest.mark.parametrize(("subject", "each_ms"), [(None, 101), ("series", 60)])
+def test_no_overlap_is_said_of_the_first_saving_or_of_comparisons(subject: str | None, each_ms: int) -> None:
+    """A bound may be a little more than the mean step; and comparisons of runs are no parts of one step."""
+    run = run_with()
+    several = [
+        Insight(rule=rule, run=subject or run.run, sentence="", evidence={}, recommendation="", potential_saving_ns=ns)
+        for rule, ns in (("waiting", each_ms * MS), ("host", 0 if subject is None else 5 * MS))
+    ]
+    items = document(Report(perfkit_version="", runs=[run], insights=several), 10).advice
+    assert not any("same as above" in item.potential_saving for item in items)
+
+
 @pytest.mark.parametrize(("each_ms", "overlap"), [(50, False), (60, True)])
 def test_savings_that_cannot_add_up_are_said_to_overlap(each_ms: int, overlap: bool) -> None:
     """Of a step of 100 ms; what one rank is idle for, another waits for."""
@@ -76,3 +90,12 @@ def test_savings_that_cannot_add_up_are_said_to_overlap(each_ms: int, overlap: b
     first, second = document(Report(perfkit_version="", runs=[run], insights=several), 10).advice
     assert first.potential_saving == f"up to {each_ms}.0 ms per step"
     assert second.potential_saving.endswith(", in part the same as above") is overlap
+
+
+def test_waiting_promises_no_more_than_the_step() -> None:
+    """A rank that recorded a part of each step only makes the mean step shorter than the waiting of another."""
+    waits, part = ([make_step(step, compute=10 * MS, communication=ms * MS) for step in (5, 6)] for ms in (150, 0))
+    run = replace(run_with(), ranks=[make_rank(0, waits), make_rank(1, part)])
+    context = run_context(run, None)
+    assert context is not None
+    assert context.longest_wait_ns(75 * MS) == context.step_ns == 105 * MS

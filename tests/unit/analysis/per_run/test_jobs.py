@@ -102,6 +102,11 @@ def test_traces_of_unknown_ranks_that_lie_days_apart_are_no_ranks_of_one_run(tmp
     assert groups(report) == [["a.json"], ["b.json", "c.json"], ["d.json"]]
 
 
+def test_clocks_of_several_hosts_do_not_tell_traces_of_unknown_ranks_apart(tmp_path: Path) -> None:
+    report = report_of(tmp_path, a=trace(None, None, host="a"), b=trace(None, None, host="b", at=5 * HOUR_US))
+    assert groups(report) == [["a.json", "b.json"]]
+
+
 def test_jobs_that_cannot_be_told_apart_get_no_verdict(tmp_path: Path) -> None:
     report = report_of(
         tmp_path, **{f"{h}{r}": trace(r, 2, host=h) for h, r in (("a", 0), ("b", 1), ("c", 0), ("d", 1))}
