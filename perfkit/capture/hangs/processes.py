@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.process_stat import START, STATE, stat_fields
+from perfkit.capture.process_stat import START, STATE, has_ended, stat_fields
 
 ENDED: Final = "was killed, or ended without a message"
 STOPPED: Final = "is stopped (SIGSTOP, or a debugger)"
@@ -15,7 +15,7 @@ SILENT: Final = (
     "runs, but did not write what it does (a call that does not return may hold Python's lock), so that it is not "
     "known what it has issued"
 )
-_STATES: Final = {"Z": ENDED, "X": ENDED, "T": STOPPED, "t": STOPPED}
+_STOPPED_STATES: Final = ("T", "t")
 
 Places = Mapping[int, tuple[str, int]]
 """By rank: host and pid namespace, and pid there, as `process_identity` returns them."""
@@ -68,10 +68,10 @@ def _state(pid: int) -> str | None:
         return ENDED
     except OSError:  # another user's
         return None
-    if _is_another(pid):
-        return ENDED
     fields = _fields(pid)
-    return _STATES.get(fields[STATE]) if fields else None
+    if _is_another(pid) or (fields and has_ended(fields)):
+        return ENDED
+    return STOPPED if fields and fields[STATE] in _STOPPED_STATES else None
 
 
 def _is_another(pid: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
-from perfkit.capture.process_stat import STATE, stat_fields
+from perfkit.capture.process_stat import has_ended, stat_fields
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
@@ -234,7 +234,7 @@ def _is_gone(mark: OpenMark) -> bool:
         return False
     try:
         os.kill(mark.pid, 0)
-        return stat_fields(mark.pid)[STATE] in ("Z", "X")
+        return has_ended(stat_fields(mark.pid))
     except (ProcessLookupError, FileNotFoundError):
         return True
     except (OSError, IndexError):

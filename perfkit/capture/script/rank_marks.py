@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from perfkit.capture.hangs.processes import note_start
 from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.process_stat import START, STATE, stat_fields
+from perfkit.capture.process_stat import START, has_ended, stat_fields
 
 _NAME: Final = ".rank{}.process"
 
@@ -88,7 +88,7 @@ def _runs(process: _Process) -> bool:
     try:
         os.kill(process.pid, 0)
         fields = stat_fields(process.pid)
-        return fields[STATE] not in ("Z", "X") and process.started in ("", fields[START])
+        return not has_ended(fields) and process.started in ("", fields[START])
     except (ProcessLookupError, FileNotFoundError):
         return False
     except (OSError, IndexError):  # another user's, or no /proc

@@ -137,7 +137,7 @@ class ScriptRecorder:
             return
         recording.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
-            recording.record_failure(error or RunError("ended"))
+            recording.fail_at_once(error or RunError("ended"))
             return
         with self._errors_contained():
             recording.captures.close(failed=error is not None)
@@ -333,7 +333,7 @@ class ScriptRecorder:
     def _on_sigterm_while_stuck(self) -> None:
         """Mark the run as failed, without what only the main thread knows: it does not return to Python."""
         if self._recording is not None:
-            self._recording.record_failure(TerminatedError("ended by SIGTERM, stuck"))
+            self._recording.fail_at_once(TerminatedError("ended by SIGTERM, stuck"))
 
     def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""

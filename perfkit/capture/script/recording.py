@@ -52,6 +52,12 @@ class ScriptRecording:
         """Mark the run as failed, unless another rank failed first."""
         record_failure(self.session.folder, self.ranks.rank, error, None)
 
+    def fail_at_once(self, error: BaseException) -> None:
+        """Mark the run as failed where nothing more can be waited for, and leave nothing that only a run needs."""
+        self.record_failure(error)
+        self.captures.run_failed()
+        remove_exit_records(self.session.folder)
+
     def stop(self, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends.
 

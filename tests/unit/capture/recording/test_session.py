@@ -58,7 +58,7 @@ def test_names_that_torch_cannot_read_cost_the_table_of_operators_only(tmp_path:
             FunctionType(code, globals())()
         others += [b"\xb0" * size for size in range(60, 300) for _ in range(100)]  # where the names have been
         prof.step()
-    assert {path.name for path in prof.folder.iterdir()} == {"run.json", "rank0.json.gz"}
+    assert {"run.json", "rank0.json.gz"} <= {path.name for path in prof.folder.iterdir()}
     (rank,) = perfkit.analyze(prof.folder).runs[0].ranks
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::empty") >= 500
 
