@@ -57,12 +57,14 @@ class GptSubject(Subject):
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._gpt = GPT(GPTConfig(**options))
-        self.workload = self._gpt
+        self._options = options
+        self._gpt = self.workload = GPT(GPTConfig(**options))
         self._stages = 1
 
     def build(self, stage: int, stages: int) -> nn.Module:
         """Return the decoder, or a stage of it."""
+        # A new one: the workload remembers how its sequences are divided.
+        self._gpt = self.workload = GPT(GPTConfig(**self._options))
         self._stages = stages
         whole = self._gpt.build()
         return whole if stages == 1 else self._gpt.make_stage(whole, stage, stages)
