@@ -3,7 +3,8 @@
 import gc
 import os
 import signal
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,18 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def real_traces() -> Path:
     """Return the folder of real traces, recorded by programs other than perfkit."""
     return TRACES
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind() -> Iterator[None]:
+    """Leave no process group and no new environment variable of one module's tests to those of the next one.
+
+    A recording in the tests' own process sets such as `GLOO_SOCKET_IFNAME`, which what it starts would inherit.
+    """
+    before = set(os.environ)
+    yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    for name in [name for name in os.environ if name not in before and not name.startswith("PYTEST_")]:
+        del os.environ[name]
