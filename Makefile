@@ -7,9 +7,9 @@ READY := $(VENV)/.ready
 MB ?= 500
 ALSO ?= 50
 # Numbers of ranks of `make strategies`.
-WORLDS ?= 2 4
-# Tests run in parallel, on one worker more than there are cores, because many tests wait; eight at most. The tests of a
-# file share a worker, and so its fixtures.
+WORLDS ?= 2 4 8
+# Tests run in parallel, on one worker more than there are cores (of which eight count), because many tests wait. The
+# tests of a file share a worker, and so its fixtures.
 # Files start in order of collection: the long ones, in tests/integration, come first.
 CORES := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 WORKERS ?= $(shell echo $$(($(CORES) + 1)))
@@ -67,7 +67,7 @@ docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning i
 
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) $(DEEPSPEED) $(TRACKERS) ## Run the tests that take longer
-	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
+	$(PYTEST) -n $(WORKERS) $(PARALLEL) -m 'slow and not timing'
 	$(PYTEST) -m timing
 
 lint: $(READY) ## Check style, types and the direction of imports
@@ -92,8 +92,8 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	$(BIN)/python -m tests.benchmarks.bench_monitor
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 
-strategies: $(READY) ## Train with every strategy on 2 and 4 ranks of this host (WORLDS="2 4 8"), compare losses, times, memory; minutes
-	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write reports/strategies.md
+strategies: $(READY) ## Train with every strategy on 2, 4 and 8 ranks, compare losses, times, memory, and write docs/strategies.md; minutes
+	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write docs/strategies.md
 
 whatif: $(READY) ## Predict changes of runs, make them for real, and write docs/whatif.md (Linux, as root; ten minutes)
 	$(BIN)/python -m tests.benchmarks.bench_whatif --write docs/whatif.md

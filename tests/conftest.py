@@ -89,16 +89,26 @@ def real_traces() -> Path:
     return TRACES
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left_behind() -> Iterator[None]:
-    """Leave no process group and no new environment variable of one module's tests to those of the next one.
+OF_RANKS = ("GLOO_", "MASTER_", "PERFKIT_", "TORCH_FR_")
+"""Beginnings of the variables that connect ranks. Others, such as log levels and folders of caches, torch sets too."""
 
-    A recording in the tests' own process sets such as `GLOO_SOCKET_IFNAME`, which what it starts would inherit.
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a module whose tests leave a process group, or a variable of one, to those of the next module.
+
+    What later tests start would inherit such as `GLOO_SOCKET_IFNAME`. All new variables are removed first, so that only
+    the module that left them fails.
     """
     before = set(os.environ)
     yield
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-    for name in [name for name in os.environ if name not in before and not name.startswith("PYTEST_")]:
+    left = [name for name in os.environ if name not in before and not name.startswith("PYTEST_")]
+    for name in left:
         del os.environ[name]
+    distributed = sys.modules.get("torch.distributed")
+    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    if distributed is not None and joined:
+        distributed.destroy_process_group()
+    assert not joined, f"the tests of {request.node.nodeid} leave a process group"
+    left = [name for name in left if name.startswith(OF_RANKS)]
+    assert not left, f"the tests of {request.node.nodeid} leave environment variables: {left}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.schema.per_rank.idle import CAUSES
 from tests.support.traces import generated_traces as traces
-from tests.support.traces.every_trace import every_real_trace, slow_to_generate, summary_of, summary_of_generated
+from tests.support.traces.every_trace import every_real_trace, summary_of, summary_of_generated
 
 
 def check(summary: TraceSummary) -> None:
@@ -46,7 +46,7 @@ def stretched(draw: st.DrawFn) -> dict[str, Any]:
     return document
 
 
-@slow_to_generate
+@traces.slow_to_generate
 @given(document=stretched())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     summary = summary_of_generated(document, tmp_path_factory)

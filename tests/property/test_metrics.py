@@ -13,7 +13,7 @@ from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import reference, trace_builder
-from tests.support.traces.every_trace import every_real_trace, slow_to_generate
+from tests.support.traces.every_trace import every_real_trace
 
 
 def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def figures_of_product(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-@slow_to_generate
+@traces.slow_to_generate
 @given(document=traces.traces())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")

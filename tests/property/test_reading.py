@@ -13,7 +13,7 @@ from perfkit.trace.reader import read_trace
 from tests import fuzz_reader
 from tests.conftest import TRACES
 from tests.support.traces import trace_oracle
-from tests.support.traces.generated_traces import traces
+from tests.support.traces.generated_traces import slow_to_generate, traces
 from tests.support.traces.trace_builder import encode
 
 LARGE_BYTES = 500_000
@@ -35,7 +35,7 @@ def test_real_traces_read_as_json_reads_them(path: Path) -> None:
         assert (trace.damage, trace.repaired) == ((), {})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(slow_to_generate, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(document=traces(), slice_bytes=st.integers(1, 3000), text=st.text(max_size=30))
 def test_generated_traces_read_as_json_reads_them(
     tmp_path: Path, document: dict[str, Any], slice_bytes: int, text: str

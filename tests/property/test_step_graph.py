@@ -24,7 +24,7 @@ from perfkit.trace.reader import read_trace
 from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
-from tests.support.traces.every_trace import REAL, every_real_trace, slow_to_generate
+from tests.support.traces.every_trace import REAL, every_real_trace
 from tests.support.traces.step_graphs import graph_of
 
 
@@ -83,7 +83,7 @@ def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> 
         assert delayed == max(0, longer - room[node]), (node, longer)
 
 
-@slow_to_generate
+@traces.slow_to_generate
 @given(document=traces.traces(), seed=st.integers(0, 99))
 def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")

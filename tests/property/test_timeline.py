@@ -13,7 +13,7 @@ from hypothesis import given, reject
 from perfkit.errors import TraceError
 from perfkit.timeline.merge import merge
 from perfkit.trace.reader import read_trace
-from tests.support.traces.generated_traces import Document, traces
+from tests.support.traces.generated_traces import Document, slow_to_generate, traces
 from tests.support.traces.trace_builder import write
 
 
@@ -21,6 +21,7 @@ def nanoseconds(text: str) -> int:
     return int(Decimal(text) * 1000)
 
 
+@slow_to_generate
 @given(traces())
 def test_a_timeline_holds_all_events_and_none_cross(document: Document) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -77,6 +77,25 @@ def execute(
     )
 
 
+def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: list[str] | None = None) -> str:
+    """Record runs one after the other, whose ranks are forks of one process: torch is imported once for all.
+
+    Args:
+        folder: Where the runs go, each into the folder of its name.
+        ranks: Ranks of each run.
+        cases: The arguments of `perfkit run`, by the run's name.
+        before: What starts the process, such as a scheduling class.
+
+    Returns:
+        What the ranks have written to stderr.
+    """
+    texts = [f"{arguments} --trace-dir {folder} --name {name}" for name, arguments in cases.items()]
+    module = [sys.executable, "-m", "tests.support.processes.forked_runs", str(ranks)]
+    done = execute([*(before or []), *module, *texts], limit_s=LIMIT_S * len(cases))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
@@ -15,7 +14,6 @@ REAL: Final = Path(__file__).parents[2] / "data" / "traces"
 every_real_trace = pytest.mark.parametrize(
     "path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
-slow_to_generate = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def summary_of(path: Path) -> TraceSummary:

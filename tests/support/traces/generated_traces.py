@@ -9,10 +9,17 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 Document = dict[str, Any]
 Event = dict[str, Any]
+
+slow_to_generate = settings(
+    max_examples=min(100, settings().max_examples),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+"""For tests that write and read or analyse a whole trace per example, which takes a tenth of a second or more."""
 
 GRID: Final = 60
 UNITS: Final = tuple(map(Decimal, ("1", "0.1", "0.013")))

@@ -28,6 +28,8 @@ class Training(NamedTuple):
     """Idle time of the host."""
     micro_steps: int = 1
     overlap: bool = True
+    at_once: bool = False
+    """Whether a transfer begins before the one before it has ended."""
     bytes: Sequence[int] = ()
     """Per bucket."""
     steps: int = 5
@@ -116,30 +118,35 @@ def _step(made: _Builder, run: Training, step: int, main: list[int], queue: list
     if not run.overlap:
         for rank in ranks:
             work(rank, kinds.COMPUTE, "backward", sum(run.backward[rank]))
+    transfers: list[list[int]] = [[] for _ in ranks]
     for bucket, transfer_ns in enumerate(run.transfer):
         joined = []
         for rank in ranks:
             if run.overlap:
                 work(rank, kinds.COMPUTE, "backward", run.backward[rank][bucket])
-            begin = max(made.end(main[rank]), made.end(queue[rank]))
+            begin = made.end(main[rank]) if run.at_once else max(made.end(main[rank]), made.end(queue[rank]))
             joined.append(made.node(kinds.POINT, begin, begin, rank, 2 * rank + QUEUE, step))
             made.edge(main[rank], joined[rank], kinds.ISSUE)
-            made.edge(queue[rank], joined[rank], kinds.ORDER)
+            if not run.at_once:
+                made.edge(queue[rank], joined[rank], kinds.ORDER)
         begin = max(map(made.end, joined))
         for rank in ranks:
             given = {"name": NAMES.index("all_reduce"), "bytes": run.bytes[bucket] if run.bytes else -1}
             queue[rank] = made.node(
                 kinds.COMMUNICATION, begin, begin + transfer_ns, rank, 2 * rank + QUEUE, step, **given
             )
+            transfers[rank].append(queue[rank])
             made.edge(joined[rank], queue[rank], kinds.ORDER)
             for other in ranks:
                 if other != rank:
                     made.edge(joined[other], queue[rank], kinds.ARRIVAL)
     for rank in ranks:
         if run.transfer:
-            until = max(made.end(main[rank]), made.end(queue[rank]))
+            awaited = transfers[rank] if run.at_once else [queue[rank]]
+            until = max(made.end(main[rank]), *map(made.end, awaited))
             wait = made.node(kinds.POINT, until, until, rank, 2 * rank + MAIN, step)
-            made.edge(queue[rank], wait, kinds.COMPLETION)
+            for transfer in awaited:
+                made.edge(transfer, wait, kinds.COMPLETION)
             made.edge(main[rank], wait, kinds.ORDER)
             main[rank] = wait
         work(rank, kinds.COMPUTE, "optimizer", run.optimizer)

@@ -143,7 +143,10 @@ nn = _module("nn", Module=_Layer, Linear=_Layer, ReLU=_Layer, Sequential=_Layer,
 _activity = type("ProfilerActivity", (), {"CPU": "cpu", "CUDA": "cuda", "XPU": "xpu"})
 profiler = _module("profiler", profile=_Profile, ProfilerActivity=_activity, record_function=_RecordFunction)
 autograd = _module(
-    "autograd", backward=lambda _: None, profiler=_module("autograd.profiler", profile=type("profile", (_Profile,), {}))
+    "autograd",
+    backward=lambda _: None,
+    grad=lambda *_: (),
+    profiler=_module("autograd.profiler", profile=type("profile", (_Profile,), {})),
 )
 _store = type("Store", (), {"port": 0, "__init__": lambda *_, **__: None})
 distributed = _module(
