@@ -54,7 +54,14 @@ class CaptureRules(Struct, frozen=True):
         """
         if captures < 0:
             raise UsageError(f"--captures {captures}: must be at least 0")
-        return cls(parse_conditions(conditions), captures, parse_size(most_bytes, "--capture-bytes"))
+        found = cls(parse_conditions(conditions), captures, parse_size(most_bytes, "--capture-bytes"))
+        for option, value, default in (
+            ("--captures", captures, DEFAULT_CAPTURES),
+            ("--capture-bytes", most_bytes, DEFAULT_BYTES),
+        ):
+            if not conditions and value != default:
+                raise UsageError(f"{option} {value} has no effect without --capture-when: set it too")
+        return found
 
     @property
     def late(self) -> Condition | None:

@@ -5,7 +5,7 @@ the workload's `Config` add theirs.
 """
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -26,6 +26,7 @@ from perfkit.capture.shared_options import (
     Monitor,
     MonitorBytes,
     OnHang,
+    Otlp,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -35,6 +36,7 @@ from perfkit.capture.shared_options import (
     WithStack,
     monitor_limit,
     require_metrics,
+    require_otlp,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -45,6 +47,9 @@ Precision = Literal["float32", "bfloat16", "float16"]
 PipelineName = Literal["none", "gpipe", "1f1b", "interleaved", "zero-bubble", "zbv"]
 NcclLevel = Literal["version", "warn", "info", "trace"]
 _Count = Annotated[int, Meta(ge=1)]
+
+
+DEFAULT_EVAL_BATCHES: Final = 8
 
 
 class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +81,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dp: Annotated[
         str,
         Meta(
-            description="What is divided among data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
+            description="What is sharded over data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
             "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`); deepspeed: see --zero."
         ),
     ] = "ddp"
@@ -94,12 +99,13 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ds_config: Annotated[
         str | None,
         Meta(
-            description="DeepSpeed's JSON configuration; what it leaves open, or to 'auto', comes from the options. "
+            description="DeepSpeed's JSON configuration; fields that are missing or 'auto' are set from the options. "
             "Its optimizer and scheduler replace the workload's."
         ),
     ] = None
     sequence_parallel: Annotated[
-        bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
+        bool,
+        Meta(description="With tensor parallelism (tp in --mesh): also split the operations between matrix products."),
     ] = False
     loss_parallel: Annotated[
         bool,
@@ -108,13 +114,13 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pp_schedule: Annotated[
         PipelineName | None,
         Meta(
-            description="Schedule of the pipeline (pp in --mesh); none: batches are not divided, and one rank of the "
-            "pipeline computes at a time [default: 1f1b]."
+            description="Schedule of the pipeline (pp in --mesh); none: no micro-batches, so that one stage computes "
+            "at a time [default: 1f1b]."
         ),
     ] = None
     micro_batches: Annotated[
         _Count | None,
-        Meta(description="Parts of each batch in the pipeline [default: twice its ranks]."),
+        Meta(description="Micro-batches per batch in the pipeline [default: twice its ranks]."),
     ] = None
     precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
         "float32"
@@ -129,7 +135,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     static_graph: Annotated[bool, Meta(description="Tell DDP that every step runs the same graph.")] = False
     find_unused: Annotated[bool, Meta(description="Let DDP search for unused parameters in each step.")] = False
-    overlap: Annotated[bool, Meta(description="All-reduce gradients during the backward pass, or only after it.")] = (
+    overlap: Annotated[bool, Meta(description="All-reduce gradients during the backward pass, not only after it.")] = (
         True
     )
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
@@ -139,7 +145,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _Count | None,
         Meta(description="Evaluate after every N steps, on training and validation samples, and print both losses."),
     ] = None
-    eval_batches: Annotated[int, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = 8
+    eval_batches: Annotated[int, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = (
+        DEFAULT_EVAL_BATCHES
+    )
     checkpoint_interval: Annotated[
         _Count | None,
         Meta(description="Write model and optimizer into the run's folder after every N steps."),
@@ -148,7 +156,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             description=f"{TIMEOUT}: at start-up once torch is "
-            "imported, in every collective, and without a sign of life while a rank writes."
+            "imported, in every collective, and for a rank that writes its trace without progress."
         ),
     ] = "10m"
     hang_after: HangAfter = None
@@ -159,8 +167,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
     metrics_port: MetricsPort = None
+    otlp: Otlp = False
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
-    profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
+    profile: Annotated[bool, Meta(description="Record traces, instead of only timing the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
     detail: Detail = "time"
     record_shapes: RecordShapes = False
@@ -187,7 +196,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     device_table: Annotated[
         str | None,
-        Meta(description="TOML file with peaks of devices, for MFU; comes before perfkit's own (`perfkit peaks`)."),
+        Meta(description="TOML file with peaks of devices, for MFU; overrides the built-in table (`perfkit peaks`)."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -205,6 +214,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _ = self.hang_after_s, self.monitor_limit
         self.capture_rules.require_monitor(self.monitor)
         require_metrics(self.metrics_port, self.monitor)
+        require_otlp(self.otlp, self.monitor)
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -229,6 +239,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")
 
     def _refuse_training_options(self) -> None:
+        if self.eval_interval is None and self.eval_batches != DEFAULT_EVAL_BATCHES:
+            raise UsageError("--eval-batches has no effect without --eval-interval: set it too")
         if self.static_graph and self.find_unused:
             raise UsageError("--static-graph detects unused parameters itself: remove --find-unused")
         for name in ("static_graph", "find_unused"):

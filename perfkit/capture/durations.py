@@ -6,7 +6,7 @@ from typing import Final
 from perfkit.errors import UsageError
 
 _UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
+_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ns|us|ms|s|m|h)")
 
 
 def parse_duration(text: str, option: str) -> int:

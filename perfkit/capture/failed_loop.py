@@ -1,4 +1,4 @@
-"""Marks the run of a loop of one's own as failed, if an error ends it."""
+"""Marks the run of a user's own loop as failed, if an error ends it."""
 
 from torch import nn
 

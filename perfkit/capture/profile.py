@@ -37,9 +37,10 @@ from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit, require_metrics
+from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit, require_metrics, require_otlp
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.common import UNNAMED
+from perfkit.util.formatting import shell_word
 
 _MOST_STEPS: Final = 10_000
 """Steps of a loop without a schedule that the manifest has: it is kept in memory, and the step log has all."""
@@ -60,6 +61,7 @@ def profile(
     monitor: bool = False,
     monitor_bytes: str | None = None,
     metrics_port: int | None = None,
+    otlp: bool = False,
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
@@ -91,6 +93,8 @@ def profile(
         monitor: Also write a record of every step of the whole run, as `perfkit.monitor` does.
         monitor_bytes: With `monitor`: size of each rank's file beyond which older steps are summed up, `64MiB`.
         metrics_port: With `monitor`: answer Prometheus on this port of each host's loopback (extra `metrics`).
+        otlp: With `monitor`: send the newest figures to OpenTelemetry's collector, by default on loopback (extra
+            `otel`).
         capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
             `loader wait > 30 %`, `rank late > 20 %` (with `monitor`), `every=10000`. `perfkit capture FOLDER` asks for
             coming steps at any time.
@@ -118,6 +122,7 @@ def profile(
         device=device,
         monitor_limit=monitor_limit(monitor, monitor_bytes),
         metrics_port=metrics_port,
+        otlp=otlp,
         config={"schedule": schedule},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
         hang_after_s=parse_hang_after(hang_after),
@@ -138,6 +143,7 @@ def monitor(
     device: str | torch.device | None = None,
     monitor_bytes: str | None = None,
     metrics_port: int | None = None,
+    otlp: bool = False,
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
@@ -162,6 +168,7 @@ def monitor(
         device: As for `perfkit.profile`.
         monitor_bytes: Size of each rank's file beyond which older steps are summed up, `64MiB`.
         metrics_port: As for `perfkit.profile`.
+        otlp: As for `perfkit.profile`.
         capture_when: As for `perfkit.profile`: what asks for a trace of coming steps.
         captures: As for `perfkit.profile`.
         capture_bytes: As for `perfkit.profile`.
@@ -185,6 +192,7 @@ def monitor(
         device=device,
         monitor_limit=monitor_limit(True, monitor_bytes),
         metrics_port=metrics_port,
+        otlp=otlp,
         config={},
         rules=CaptureRules.parse(capture_when, captures, capture_bytes),
         hang_after_s=parse_hang_after(hang_after),
@@ -207,6 +215,7 @@ class _Loop(Struct, frozen=True, kw_only=True):
     device: str | torch.device | None
     monitor_limit: int | None
     metrics_port: int | None
+    otlp: bool
     config: dict[str, Any]
     rules: CaptureRules
     hang_after_s: float | None
@@ -219,6 +228,7 @@ def _recorded(loop: _Loop) -> Iterator[Session]:
     model_device = _find_device(loop.device, loop.model)
     loop.rules.require_monitor(loop.monitor_limit is not None)
     require_metrics(loop.metrics_port, loop.monitor_limit is not None)
+    require_otlp(loop.otlp, loop.monitor_limit is not None)
     ranks = ProcessRankGroup(model_device)
     loop.rules.refuse_unseen_waits(ranks.world_size, model_device.type)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
@@ -275,9 +285,9 @@ def _make_session(
         monitor_limit=loop.monitor_limit,
         most_steps=_MOST_STEPS if loop.plan is None else None,
     )
-    if session.monitor is not None and loop.metrics_port is not None and topology.local_rank == 0:
+    if session.monitor is not None and topology.local_rank == 0:
         samples = None if loop.work is None else loop.work.samples_per_rank(ranks.world_size)
-        session.monitor.serve(loop.metrics_port, folder, samples)
+        session.monitor.publish(loop.metrics_port, loop.otlp, folder, samples)
     return session
 
 
@@ -338,7 +348,7 @@ def _report_outcome(session: Session, plan: Schedule | None) -> None:
             print_status(f"{session.folder}: {session.steps} steps, in rank<R>.steps", bare=True)
         return
     if "active" in session.kinds:
-        done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+        done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {shell_word(session.folder)}"
         print_status(done, bare=True)
         return
     needed = plan.skip_first + plan.wait + plan.warmup + 1

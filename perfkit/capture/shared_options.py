@@ -25,23 +25,24 @@ TraceDir = Annotated[str, Meta(description="Folder in which the run's folder is 
 HangAfter = Annotated[
     str | None,
     Meta(
-        description="If no step ends for this long, for example 90s, every rank writes what it does, and who waits for "
-        f"whom is printed; a first step (not of a script) may take ten times as long [default: {HANG_AFTER_DEFAULT}]."
+        description="If no step ends for this long, for example 90s, every rank writes its stacks and collectives, and "
+        "perfkit reports which ranks wait for which; the first step (not timed in a script) may take ten times as long "
+        f"[default: {HANG_AFTER_DEFAULT}]."
     ),
 ]
 OnHang = Annotated[
     Literal["report", "end"],
-    Meta(description="What to do then: report and go on, because it may only be a slow step; or end the run."),
+    Meta(description="What to do then: report and continue, in case it is only a slow step, or end the run."),
 ]
 CaptureWhen = Annotated[
     tuple[str, ...],
     Meta(
-        description="Also record the steps after one in which this begins to hold: 'step > 1.5x median', "
+        description="Also record the next steps when this becomes true: 'step > 1.5x median', "
         "'loader wait > 30 %', 'rank late > 20 %' (with --monitor) or every=10000; repeatable. See docs/capture.md."
     ),
 ]
-Captures = Annotated[int, Meta(ge=0, description="Captures that --capture-when may make, at most.")]
-CaptureBytes = Annotated[str, Meta(description="Size of all captures beyond which --capture-when makes no more.")]
+Captures = Annotated[int, Meta(ge=0, description="Most captures that --capture-when may make.")]
+CaptureBytes = Annotated[str, Meta(description="Total size of captures beyond which --capture-when makes no more.")]
 RunName = Annotated[str | None, Meta(description="Name of the run [default: workload, source, ranks and time].")]
 
 Monitor = Annotated[
@@ -54,7 +55,7 @@ Monitor = Annotated[
 MonitorBytes = Annotated[
     str | None,
     Meta(
-        description="With --monitor: size of each rank's file beyond which older steps are summed up "
+        description="With --monitor: size of each rank's file beyond which older steps are aggregated "
         f"[default: {DEFAULT_MOST_BYTES >> 20}MiB]."
     ),
 ]
@@ -62,8 +63,16 @@ MonitorBytes = Annotated[
 MetricsPort = Annotated[
     int | None,
     Meta(
-        description="With --monitor: answer Prometheus on this port of each host's loopback with the newest figures of "
-        "its ranks (docs/monitor.md; extra metrics).",
+        description="With --monitor: serve the latest metrics of each host's ranks to Prometheus, on this port of its "
+        "loopback interface (docs/monitor.md; extra metrics).",
+    ),
+]
+
+Otlp = Annotated[
+    bool,
+    Meta(
+        description="With --monitor: each host sends the newest figures of its ranks to OpenTelemetry's collector, by "
+        "OTLP; where to and how often, OTEL_* variables say (docs/monitor.md; extra otel).",
     ),
 ]
 
@@ -71,9 +80,9 @@ DetailName = Literal["time", "why"]
 Detail = Annotated[
     DetailName,
     Meta(
-        description="What to record: time, where the time goes; why, also what names causes: Python functions and "
-        "modules, shapes, allocations (--with-stack, --record-shapes, --profile-memory); docs/detail.md has what each "
-        "costs."
+        description="What to record: time, for where the time goes; why, also for its causes: Python functions and "
+        "modules, shapes, allocations (--with-stack, --record-shapes, --profile-memory); docs/detail.md lists the cost "
+        "of each."
     ),
 ]
 RECORDED_FOR: Final[Mapping[DetailName, tuple[str, ...]]] = {
@@ -118,6 +127,27 @@ def require_metrics(port: int | None, monitor: bool) -> None:
         raise UsageError(f"--metrics-port {port} has no effect without --monitor: add it")
     if find_spec("prometheus_client") is None:
         raise UsageError(f"--metrics-port {port} needs prometheus-client: {install_extra('metrics')}")
+
+
+def require_otlp(otlp: bool, monitor: bool) -> None:
+    """Refuse to send figures by OTLP where there are none, or nothing to send them with.
+
+    Raises:
+        UsageError: There is no monitor, or the package is missing.
+    """
+    if not otlp:
+        return
+    if not monitor:
+        raise UsageError("--otlp has no effect without --monitor: add it")
+    if not _has_otlp_exporter():
+        raise UsageError(f"--otlp needs opentelemetry-exporter-otlp-proto-http: {install_extra('otel')}")
+
+
+def _has_otlp_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
 
 
 def monitor_limit(monitor: bool, monitor_bytes: str | None) -> int | None:

@@ -32,7 +32,7 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
 
     Forward, backward and the optimizer's step are annotated; with manual optimization backward only, because a
     `training_step` may then consist of several. Validation is no part of a step. Ranks that the Trainer starts itself
-    are recorded like those of a launcher. Under `perfkit run`, which records by itself, it only says where the
+    are recorded like those of a launcher. Under `perfkit run`, which does the recording, it only marks where the
     Trainer's steps end.
 
     Args:

@@ -23,7 +23,7 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
     """Records the Trainer's steps: with gradient accumulation, one is several micro-batches.
 
     Forward, backward and the optimizer's step are annotated. Logging, evaluations and checkpoints are no part of a
-    step. Under `perfkit run`, which records by itself, it only says where the Trainer's steps end.
+    step. Under `perfkit run`, which does the recording, it only marks where the Trainer's steps end.
 
     Args:
         folder: The run's folder; `mine-2`, `mine-3`, … if it exists already.

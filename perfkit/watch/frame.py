@@ -47,7 +47,7 @@ TRACE_KEY: Final = "   c take a trace"
 def draw(
     views: Sequence[RunView], width: int, height: int, sort: str, *, paused: bool, keys: bool, trace: str = ""
 ) -> Group:
-    """Return a frame of at most `height` lines of `width` columns; `trace` is what is said of a trace that is taken."""
+    """Return a frame of at most `height` lines of `width` columns; `trace` is the status of a requested trace."""
     footer = [Text(escape_unprintable(trace), "bold")] if trace else []
     footer += [_footer(sort, paused=paused, trace=len(views) == 1)] if keys else []
     room = max(1, (height - len(footer)) // max(1, len(views)))
@@ -125,16 +125,19 @@ def _parts(view: RunView, width: int) -> Iterator[Text]:
     if not view.parts:
         return
     shown = [(name, view.parts[name]) for name in _PARTS if view.parts.get(name, 0) >= 0.005]
-    bar, legend, drawn, total = Text(), Text(), 0, 0.0
+    bar, legend, drawn, total = Text(), [Text()], 0, 0.0
     for name, share in shown:
         fill, style, label = _PARTS[name]
         total += share
         end = min(width, round(width * total))
         bar.append(fill * (end - drawn), style)
         drawn = max(drawn, end)
-        legend.append("  " if legend else "").append(fill, style).append(f" {label} {whole_percent(share)}")
+        entry = Text(fill, style).append(f" {label} {whole_percent(share)}", "default")
+        if legend[-1] and legend[-1].cell_len + 2 + entry.cell_len > width:
+            legend.append(Text())
+        legend[-1].append("  " if legend[-1] else "").append_text(entry)
     yield bar
-    yield legend
+    yield from legend
 
 
 def _facts(view: RunView) -> Iterator[Text]:
@@ -217,5 +220,5 @@ def _events(view: RunView, width: int, most: int) -> Iterator[Text]:
             more = Text("  ").append(" ".join(wrapped[1:]))
             more.truncate(width, overflow="ellipsis")
             yield more
-    if not shown and view.kept_steps >= RECENT and len(view.history_ns):
-        yield Text(f"  nothing unusual in the last {view.kept_steps:,} steps", "dim")
+    if not shown and view.single_steps >= RECENT and len(view.history_ns):
+        yield Text(f"  nothing unusual in the last {view.single_steps:,} steps", "dim")

@@ -72,7 +72,8 @@ class RunView:
     lag_known: bool = False
     events: list[str] = field(default_factory=list)
     """What could not be read, and what happened in the steps that are kept."""
-    kept_steps: int = 0
+    single_steps: int = 0
+    """Newest steps that are kept each by itself: of rolled-up ones, no single one is known to be usual."""
 
     @property
     def remaining_ns(self) -> float | None:
@@ -115,7 +116,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         device_busy=_newest(logs, "device_busy"),
         lag_known=own is not None,
         events=[*run.unread(), *events],
-        kept_steps=max(int(records["steps"].sum()) for records in logs.values()),
+        single_steps=max(int((records["steps"] == 1).sum()) for records in logs.values()),
     )
 
 

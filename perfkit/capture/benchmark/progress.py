@@ -17,7 +17,7 @@ def progress(total: int, visible: bool) -> Iterator[Show]:
     if not (visible and total and sys.stderr.isatty()):
         yield lambda _done, _what: None
         return
-    # No refresh by a thread of its own: it would run beside what is measured.
+    # No refresh by a separate thread: it would run beside what is measured.
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
         task = bar.add_task("", total=total)

@@ -1,4 +1,4 @@
-"""Which device this process uses, where no model says so."""
+"""Which device this process uses, where no model determines it."""
 
 import torch
 

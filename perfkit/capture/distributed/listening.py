@@ -7,7 +7,7 @@ from typing import Final
 from perfkit.errors import LaunchEnvironmentError
 
 _BACKLOG: Final = 4096
-"""Ranks that may connect at the same time; the system has a limit of its own."""
+"""Ranks that may connect at the same time; the system has its own limit."""
 
 
 def listen(host: str, port: int) -> socket.socket | None:

@@ -1,4 +1,4 @@
-"""Errors that say that another rank is gone: they are never the first cause of a failure. Without torch."""
+"""Errors that mean that another rank is gone: they are never the first cause of a failure. Without torch."""
 
 from typing import Final
 
@@ -15,6 +15,6 @@ _PARTS: Final = (
 
 
 def is_lost_connection(message: str) -> bool:
-    """Return whether an error message says that a connection to another rank was lost."""
+    """Return whether an error message reports a lost connection to another rank."""
     text = message.lower()
     return any(part in text for part in _PARTS)

@@ -44,7 +44,7 @@ class RankGroup(Protocol):
 class ProcessRankGroup:
     """The ranks of the default process group; a single rank if there is none.
 
-    With gloo it communicates in a group of its own, which `close` destroys. The default group lives as long as the
+    With gloo it communicates in a separate group, which `close` destroys. The default group lives as long as the
     user's model, and a gloo thread that releases a Python tensor while the interpreter shuts down aborts the process.
 
     Args:

@@ -46,7 +46,7 @@ def absent_ranks(places: Places) -> dict[int, str]:
 
 
 def silent_ranks(places: Places) -> dict[int, str]:
-    """Return every rank of this host, with what is to be said of it if it has left nothing."""
+    """Return every rank of this host, with the reason if it has written nothing."""
     own, _ = process_identity()
     return {rank: SILENT for rank, (place, _) in places.items() if own and place == own} | absent_ranks(places)
 

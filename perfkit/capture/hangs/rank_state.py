@@ -1,6 +1,6 @@
 """What this rank does: its Python stacks, and the collectives that it has issued, from torch's flight recorder.
 
-It is read in a thread of its own, without a signal: the main thread may be inside a collective, where Python runs no
+It is read in a separate thread, without a signal: the main thread may be inside a collective, where Python runs no
 signal handler. A thread that holds Python's lock in a call that does not return keeps this from running at all.
 """
 
@@ -151,7 +151,7 @@ def _torch_module(name: str) -> Any:
 def _flight_dump(rank: int) -> RankState | None:
     """Return what torch's flight recorder has; None if there is none, or no process group, or it saw nothing.
 
-    It sees what gloo does. NCCL has a recorder of its own, so that without entries nothing is known.
+    It sees what gloo does. NCCL has its own recorder, so that without entries nothing is known.
     """
     torch, dist = _torch_module("torch"), _torch_module("torch.distributed")
     dump = getattr(getattr(getattr(torch, "_C", None), "_distributed_c10d", None), "_dump_fr_trace", None)

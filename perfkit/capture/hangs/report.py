@@ -20,7 +20,7 @@ from perfkit.diagnosis.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.util.atomic_write import atomic_write
-from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.util.formatting import duration, shell_word
 
 DIAGNOSIS_NAME: Final = "hang.json"
 _POLL_S: Final = 0.1
@@ -62,7 +62,7 @@ class HangReporter:
         what = "the first step has not ended after" if hang.in_first_step else "no step has ended for"
         line = (
             f"{what} {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
-            f"perfkit diagnose {escape_unprintable(str(hang.folder))}"
+            f"perfkit diagnose {shell_word(hang.folder)}"
         )
         blamed = {rank for fault in found.faults for rank in fault.ranks}
         only_slow = not blamed or read_answers(hang.folder, blamed, hang.request).paused
@@ -98,7 +98,7 @@ def save_diagnosis(folder: Path, absent: Mapping[int, str], silent: Mapping[int,
     Args:
         folder: The run's folder.
         absent: Ranks that have ended or are stopped, and how.
-        silent: What is to be said of ranks that have left nothing.
+        silent: Why ranks have written nothing.
 
     Raises:
         StoreError: There is nothing to compare, or it cannot be written.
@@ -125,7 +125,7 @@ def diagnose_lost_ranks(
         ranks: All ranks.
         request: Number of the request that those which still wait for others answer.
         absent: Ranks that have ended or are stopped, and how.
-        silent: What is to be said of ranks that have left nothing.
+        silent: Why ranks have written nothing.
         wait_s: How long to wait for the others.
     """
     deadline = time.monotonic() + wait_s

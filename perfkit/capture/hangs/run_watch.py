@@ -1,4 +1,4 @@
-"""The step watch of a rank whose run has told all ranks where each of them runs: a workload, or a loop of one's own."""
+"""The step watch of a rank whose run has told all ranks where each of them runs: a workload, or a user's own loop."""
 
 from collections.abc import Callable
 from pathlib import Path

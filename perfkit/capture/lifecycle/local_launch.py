@@ -15,6 +15,7 @@ from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, fin
 from perfkit.capture.distributed.launcher_env import detect_rank
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
+from perfkit.capture.lifecycle.launched_runs import close_runs
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
@@ -52,20 +53,25 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
     Raises:
         KeyboardInterrupt: A rank was interrupted, most likely together with all others.
         HangupError: A script was ended by SIGHUP.
-        TerminatedError: The ranks were ended by a second SIGTERM or SIGHUP, having ignored the first.
+        TerminatedError: The ranks were ended by SIGTERM, or by a second SIGTERM or SIGHUP, having ignored the first.
         RunError: A rank was killed by another signal.
         SystemExit: A rank failed, with its exit code; the rank has reported the error itself.
     """
     # Signals stay caught until nothing is left behind: a second one only shortens the waits.
     with _caught_signals() as signals, tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
         children: _Children = []
+        reason = None
         try:
             for rank in range(ranks):
                 children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
             failed = wait_for_ranks(children, signals.to_forward(_OF_SCRIPTS if name_failed else {}))
             left_early = [rank for rank, child in enumerate(children) if child.returncode == 0]
+        except TerminatedError as error:
+            reason = str(error)
+            raise
         finally:
             codes = _end(children, signals, _EXPLAIN_S if name_failed else _QUIT_S)
+            close_runs(Path(folder), codes, reason)
         first = read_first_failure(Path(folder))
     if failed is None:
         return
@@ -75,6 +81,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
         print_error(first.line)
         raise SystemExit(1)
     code = children[failed].returncode
+    _raise_if_ended_by(code, signals.received, codes)
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)
         code = codes[failed] or code
@@ -270,6 +277,22 @@ def _signal_group(group: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def _raise_if_ended_by(code: int, received: Sequence[int], codes: Sequence[int | None]) -> None:
+    """Raise the error for a signal that this process was sent, and that has ended a rank which had no handler yet.
+
+    Args:
+        code: The exit code of that rank.
+        received: The signals.
+        codes: Exit codes of the ranks.
+    """
+    if -code not in (set(received) & set(_ENDING)):
+        return
+    error = HangupError if code == -signal.SIGHUP else TerminatedError
+    if codes[0] == error.exit_code:  # rank 0 had one, and has reported it
+        raise SystemExit(error.exit_code)
+    raise error(f"ended by {signal.Signals(-code).name}")
 
 
 def _raise_exit(rank: int, code: int, more: str) -> None:

@@ -1,7 +1,7 @@
 """A small process per host that outlives its ranks: reports a rank that was killed, and ends ranks that hang.
 
 A launcher may kill all ranks milliseconds after one has died, without a message, and some launchers wait for a stopped
-rank for ever. So the first rank of a host starts a watchdog in a session of its own, out of the launcher's reach. It
+rank for ever. So the first rank of a host starts a watchdog in a separate session, out of the launcher's reach. It
 watches the ranks through pidfds (on Linux; elsewhere there is no watchdog), and recognises an orderly end by
 `run.json`, which is `completed` or `failed` by then. This module does not import torch, so that the watchdog is cheap.
 """

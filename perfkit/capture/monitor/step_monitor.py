@@ -1,7 +1,7 @@
 """Records every step of this rank as it ends: to the step log, and to those in this process who ask for it.
 
 Nothing that goes wrong here reaches the program, whose results, random numbers and exit code stay as they are: the
-monitor says so in one line, and stops.
+monitor reports it in one line, and stops.
 """
 
 import os
@@ -24,6 +24,7 @@ from perfkit.capture.monitor.nvml import THROTTLING
 from perfkit.capture.monitor.samples import Sample, Sampler
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, THROTTLED, UNKNOWN
 from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES
@@ -32,6 +33,7 @@ from perfkit.storage.step_log.writer import StepLogWriter
 
 if TYPE_CHECKING:
     from perfkit.capture.monitor.metrics import MetricsServer
+    from perfkit.capture.monitor.otlp import OtlpSender
 
 RECENT: Final = 256
 """Steps whose records are kept in memory."""
@@ -69,7 +71,7 @@ class StepMonitor:
         self._sample = Sample()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._metrics: MetricsServer | None = None
+        self._publishers: list[MetricsServer | OtlpSender] = []
         self.times = StepTimes(is_paused, paused_ns)
         """Where the host's time goes within the step in progress."""
         self.losses = BackwardLoss()
@@ -117,21 +119,39 @@ class StepMonitor:
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 
-    def serve(self, port: int, folder: Path, samples_per_step: float | None) -> None:
-        """Answer Prometheus until the monitor is closed; if that cannot be, as on a port in use, a line says so.
+    def publish(self, port: int | None, otlp: bool, folder: Path, samples_per_step: float | None) -> None:
+        """Let others read this host's metrics until the monitor is closed; if one cannot be offered, a line reports it.
 
         Args:
-            port: On loopback.
+            port: On loopback, where Prometheus is answered; None: nowhere.
+            otlp: Whether to send them to OpenTelemetry's collector, as the environment says.
             folder: The run's folder.
             samples_per_step: Samples of a rank per step; None if unknown.
         """
+        if port is not None:
+            self._answer_prometheus(port, folder, samples_per_step)
+        if otlp:
+            self._send_by_otlp(folder, samples_per_step)
+
+    def _answer_prometheus(self, port: int, folder: Path, samples_per_step: float | None) -> None:
         from perfkit.capture.monitor.metrics import HOST, MetricsServer  # an extra
 
         try:
-            self._metrics = MetricsServer(port, folder, samples_per_step)
+            self._publishers.append(MetricsServer(port, folder, samples_per_step))
         except (OSError, RuntimeError) as error:  # RuntimeError: the process may start no more threads
             why = getattr(error, "strerror", None) or one_line(error)
             print_warning(f"--metrics-port {port}: no figures for Prometheus: {HOST}:{port}: {why}")
+
+    def _send_by_otlp(self, folder: Path, samples_per_step: float | None) -> None:
+        from perfkit.capture.monitor.otlp import OtlpSender, is_disabled  # an extra
+
+        if is_disabled():
+            print_warning("--otlp: no figures for OpenTelemetry: OTEL_SDK_DISABLED=true")
+            return
+        try:
+            self._publishers.append(OtlpSender(folder, samples_per_step, os.environ))
+        except (OSError, RuntimeError, ValueError, UsageError) as error:
+            print_warning(f"--otlp: no figures for OpenTelemetry: {one_line(error)}")
 
     def begin_step(self, at_ns: int | None = None) -> None:
         """Begin a step; a second call moves its beginning.
@@ -185,9 +205,9 @@ class StepMonitor:
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._give_up(error)
         self._stop()
-        if self._metrics is not None:
+        while self._publishers:
             with suppress(Exception):
-                self._metrics.close()
+                self._publishers.pop().close()
         with suppress(Exception):
             self._hooks.remove()
         if self._thread is not None:

@@ -35,7 +35,7 @@ OPEN_POLLS: Final = 10
 """A rank that has answered a request looks so many times as often for the plan."""
 _FORGOTTEN_S: Final = 120.0
 """A request whose sender has gone is removed after so long."""
-_OTHER_PROFILER: Final = "has a profiler of its own, which is recording"
+_OTHER_PROFILER: Final = "is recording with its own profiler"
 
 
 class CaptureAgent:
@@ -262,7 +262,7 @@ class CaptureAgent:
             self._leave(capture.slot, capture.leave())
 
     def _fail(self, error: Exception) -> None:
-        """Give a capture up; if it was not withdrawn meanwhile, say why."""
+        """Give a capture up; if it was not withdrawn meanwhile, report why."""
         capture = self._capture
         slot = self._slot if capture is None else capture.slot
         if capture is not None:
@@ -272,7 +272,7 @@ class CaptureAgent:
         self._forget()
         if slot is not None and slot.exists():
             self._warn(error)
-            with contextlib.suppress(Exception):  # on a full disk the requester hears nothing, and says so
+            with contextlib.suppress(Exception):  # on a full disk the requester gets no answer, and reports that
                 self._leave(slot, problem=one_line(error))
 
     def _leave(self, slot: Slot, done: Done | None = None, *, problem: str | None = None) -> None:
@@ -290,7 +290,7 @@ class CaptureAgent:
             print_status(f"{finished}: steps {plan.first_step} to {last}, because {request.reason}")
 
     def _end_captures(self, error: Exception) -> None:
-        """Take no more captures, and say so: an error has come where no single capture is its cause."""
+        """Take no more captures, and report it: an error occurred that no single capture caused."""
         self._has_failed = True
         with contextlib.suppress(Exception):
             print_warning(f"rank {self._rank}: no more captures in this run: {one_line(error)}")
@@ -305,7 +305,7 @@ class CaptureAgent:
         with self._lock:
             self._slot = self._plan = None
 
-    # ---- requests, in a thread of their own -------------------------------------------------------------------------
+    # ---- requests, in a separate thread -------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._poll_s if self._slot is None or self._plan else self._open_poll_s):

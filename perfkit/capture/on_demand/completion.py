@@ -91,7 +91,7 @@ def _remove_of_others(slot: Slot, plan: Plan) -> None:
 
 
 def _give_up(slot: Slot, reasons: dict[str, str]) -> None:
-    """Say why nothing was recorded, to the person who waits for it."""
+    """Report why nothing was recorded to the process that requested it."""
     request = slot.request()
     if request is not None and request.condition is None:
         with contextlib.suppress(StoreError):  # withdrawn meanwhile

@@ -96,7 +96,7 @@ def look_from_now_on(
     stopped: threading.Event,
     warn: Callable[[Exception], None],
 ) -> None:
-    """Look at the logs of all ranks in a thread of its own.
+    """Look at the logs of all ranks in a separate thread.
 
     Args:
         folder: The run's folder.

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class OpenMark(Struct, frozen=True, kw_only=True):
-    """Says that the run takes requests."""
+    """Marks that the run takes requests."""
 
     place: str
     """Host and pid namespace of rank 0; empty if unknown."""
@@ -184,7 +184,7 @@ class Slot:
         return {int(match[1]) for match in found if match}
 
     def write_reasons(self, reasons: dict[str, str]) -> None:
-        """Say why nothing was recorded, by rank.
+        """Record, by rank, why nothing was recorded.
 
         Raises:
             StoreError: It cannot be written.
@@ -217,7 +217,7 @@ class Mailbox:
         self._seen_ns = 0
 
     def open(self, mark: OpenMark) -> None:
-        """Create the folder, and say that the run takes requests.
+        """Create the folder, and mark that the run takes requests.
 
         Raises:
             StoreError: It cannot be created.

@@ -222,7 +222,7 @@ def _require_open(folder: Path, mark: OpenMark | None) -> None:
 
 
 def has_died(folder: Path) -> bool:
-    """Return whether rank 0 of a run that takes requests ran on this host, and is gone without having said so."""
+    """Return whether rank 0 of a run that takes requests ran on this host, and is gone without a message."""
     mark = Mailbox(folder).mark()
     return mark is not None and _is_gone(mark)
 

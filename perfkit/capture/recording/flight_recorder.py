@@ -17,17 +17,17 @@ In the list of a coalesced all_gather, as DTensor issues it, the outputs lack th
 
 
 def collectives_since(start_ns: int) -> list[RecordedCollective] | None:
-    """Return the collectives issued since `start_ns`, in order of issue.
+    """Return the collectives issued since `start_ns`, in order of issue; the last if the ring buffer was too short.
+
+    A reader uses the records of an operator only if there are as many as in the trace, and reports the others.
 
     Returns:
-        None if torch has no flight recorder, or if its ring buffer was too short for all of them.
+        None if torch has no flight recorder.
     """
     dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace_json", None)
     if dump is None or not (dist.is_available() and dist.is_initialized()):
         return None
     entries = json.loads(dump(includeCollectives=True, onlyActive=False)).get("entries", [])
-    if entries and entries[0]["record_id"] > 0 and entries[0]["time_created_ns"] >= start_ns:
-        return None
     sizes = _group_sizes()
     return [_read(entry, sizes) for entry in entries if entry["time_created_ns"] >= start_ns]
 

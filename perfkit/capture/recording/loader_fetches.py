@@ -162,7 +162,7 @@ class _TimedSamples:
 class _TimedIterator:
     """An iterator over samples that times each; not a generator, which an error would end.
 
-    Its samples have no number: each worker has an iterator of its own, and a program does not know their places in it.
+    Its samples have no number: each worker has its own iterator, and a program does not know their places in it.
     """
 
     def __init__(self, samples: Iterator[Any], timer: _Timer) -> None:

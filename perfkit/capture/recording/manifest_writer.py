@@ -19,6 +19,7 @@ from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.lifecycle.launched_runs import note_run
 from perfkit.capture.recording.git_commit import current_commit
 from perfkit.capture.recording.peak_flops import find_peak
 from perfkit.capture.recording.throughput import StepWork, measure_throughput
@@ -117,6 +118,7 @@ def create_run(
     ranks_label = "1rank" if world_size == 1 else f"{world_size}ranks"
     default_name = f"{description.workload}-{description.source}-{ranks_label}-{started:%Y%m%dT%H%M%SZ}"
     folder = create_run_folder(trace_dir, name or default_name)
+    note_run(folder)
     write_manifest(folder, _running(folder.name, topology, description, started))
     return folder
 

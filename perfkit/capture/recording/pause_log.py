@@ -34,6 +34,8 @@ class PauseLog:
     def __init__(self) -> None:
         self._last: list[RecordedPause] = []
         self._earlier: dict[PausePhase, EarlierPauses] = {}
+        self._earlier_until_ns = 0
+        """When the last of those ended."""
         self._open: OpenPause | None = None
         self._total_ns = 0
 
@@ -77,7 +79,9 @@ class PauseLog:
         script may switch its model to evaluation only to write it.
         """
         inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._last)))[::-1]
-        edges = [pause.begin_ns, *(edge for one in inside for edge in (one.begin_ns, one.end_ns)), pause.end_ns]
+        # Of one with more inside than are kept, only what follows those that are added up: they are counted already.
+        begin_ns = max(pause.begin_ns, self._earlier_until_ns) if self._earlier else pause.begin_ns
+        edges = [begin_ns, *(edge for one in inside for edge in (one.begin_ns, one.end_ns)), pause.end_ns]
         around = [
             replace(pause, begin_ns=begin, end_ns=end) for begin, end in zip(edges[::2], edges[1::2], strict=True)
         ]
@@ -86,6 +90,7 @@ class PauseLog:
         self._last[len(self._last) - len(inside) :] = sorted([*inside, *parts], key=lambda one: one.begin_ns)
         if len(self._last) > _MOST:
             self._add_up(self._last[:-_MOST])
+            self._earlier_until_ns = self._last[-_MOST - 1].end_ns
             del self._last[:-_MOST]
 
     def drop_evaluations(self) -> None:

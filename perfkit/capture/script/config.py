@@ -20,6 +20,7 @@ from perfkit.capture.shared_options import (
     Monitor,
     MonitorBytes,
     OnHang,
+    Otlp,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -29,6 +30,7 @@ from perfkit.capture.shared_options import (
     WithStack,
     monitor_limit,
     require_metrics,
+    require_otlp,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -71,6 +73,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     monitor: Monitor = False
     monitor_bytes: MonitorBytes = None
     metrics_port: MetricsPort = None
+    otlp: Otlp = False
 
     def __post_init__(self) -> None:
         """Refuse invalid values.
@@ -87,6 +90,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _ = self.hang_after_s, self.capture_rules, self.monitor_limit
         self.capture_rules.require_monitor(self.monitor)
         require_metrics(self.metrics_port, self.monitor)
+        require_otlp(self.otlp, self.monitor)
         self._refuse_unknown_waits()
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)

@@ -22,7 +22,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
-from perfkit.capture.script.rank_marks import ended_ranks, joined_ranks, remove_marks
+from perfkit.capture.script.rank_marks import ended_ranks, is_of_ended, joined_ranks, process_mark, remove_marks
 from perfkit.schema.manifest import RankRecord, StepKind, World
 from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
@@ -110,7 +110,7 @@ def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
         if complete or world_size == 1:
             remove_exit_records(folder)
     finally:
-        lock.unlink()
+        lock.unlink(missing_ok=True)
     return complete
 
 
@@ -128,12 +128,29 @@ def _acquire(lock: Path) -> bool:
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            lock.touch(exist_ok=False)
+            with lock.open("xb", buffering=0) as stream, contextlib.suppress(OSError):  # full: it has the lock
+                stream.write(process_mark())
         except FileExistsError:
+            _release_if_killed(lock)
             time.sleep(0.01)
         else:
             return True
     return False
+
+
+def _release_if_killed(lock: Path) -> None:
+    """Remove a lock whose rank was killed while it had it: nobody else would."""
+    with contextlib.suppress(OSError):  # removed meanwhile
+        mark = lock.read_bytes()
+        if not is_of_ended(mark):
+            return
+        taken = lock.with_name(f"{lock.name}.{os.getpid()}")
+        lock.rename(taken)
+        try:
+            if taken.read_bytes() != mark:  # another rank was faster, and has the lock
+                os.link(taken, lock)
+        finally:
+            taken.unlink()
 
 
 def _write(

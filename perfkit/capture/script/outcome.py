@@ -13,6 +13,7 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.steps.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
+from perfkit.util.formatting import shell_word
 
 _STDERR: Final = 2
 
@@ -39,7 +40,7 @@ class OutcomeReporter:
         After a failure without the answer of their analysis, which would push the script's own error off the screen.
         """
         if _has_trace(folder):
-            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
+            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {shell_word(folder)}")
             if self._config.report and not failed and has_small_traces(folder):
                 print_answer(folder, _STDERR)
         elif not self.explained:
@@ -58,7 +59,7 @@ class OutcomeReporter:
             return
         line = f"rank {rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
         if _has_trace(folder):
-            line += f"; what was recorded before: perfkit analyze {folder}"
+            line += f"; what was recorded before: perfkit analyze {shell_word(folder)}"
         if is_child():  # the parent prints it, after the output of the other ranks
             write_first_failure(FirstFailure(rank, line, cause.diagnosis), first=True)
         else:

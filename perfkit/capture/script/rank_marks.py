@@ -35,10 +35,24 @@ def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
         rank: The rank.
         pid: Its process on this host; by default this one.
     """
-    place, own = process_identity()
     with contextlib.suppress(OSError):
-        process = _Process(place, pid or own, _started(pid or own))
-        _path(folder, rank).write_bytes(msgspec.json.encode(process))
+        _path(folder, rank).write_bytes(process_mark(pid))
+
+
+def process_mark(pid: int | None = None) -> bytes:
+    """Return what identifies a process of this host in a file; by default this one."""
+    place, own = process_identity()
+    return msgspec.json.encode(_Process(place, pid or own, _started(pid or own)))
+
+
+def is_of_ended(mark: bytes) -> bool:
+    """Return whether a mark is that of a process which ran on this host and has ended; False if that is unknown."""
+    place, _ = process_identity()
+    try:
+        process = msgspec.json.decode(mark, type=_Process)
+    except msgspec.DecodeError:
+        return False
+    return bool(place) and process.place == place and not _runs(process)
 
 
 def joined_ranks(folder: Path) -> set[int]:
@@ -71,16 +85,14 @@ def remove_marks(folder: Path) -> None:
 
 def ended_ranks(folder: Path, own: int) -> list[int]:
     """Return the ranks beside `own` whose processes ran on this host and have ended, in order."""
-    place, _ = process_identity()
-    return [rank for rank in sorted(joined_ranks(folder) - {own}) if place and _has_ended(folder, rank, place)]
+    return [rank for rank in sorted(joined_ranks(folder) - {own}) if _has_ended(folder, rank)]
 
 
-def _has_ended(folder: Path, rank: int, place: str) -> bool:
+def _has_ended(folder: Path, rank: int) -> bool:
     try:
-        process = msgspec.json.decode(_path(folder, rank).read_bytes(), type=_Process)
-    except (OSError, msgspec.DecodeError):
+        return is_of_ended(_path(folder, rank).read_bytes())
+    except OSError:
         return False
-    return process.place == place and not _runs(process)
 
 
 def _runs(process: _Process) -> bool:

@@ -41,6 +41,7 @@ from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses,
 from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
 from perfkit.capture.script.hooks.torch_hooks import (
+    after_gradients,
     after_optimizer_step,
     after_scaler_step,
     around_backward,
@@ -115,6 +116,7 @@ class ScriptRecorder:
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward)
+            after_gradients(self._counter.after_gradients)
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
             watch_loaders()  # before the script makes its loaders
@@ -253,7 +255,7 @@ class ScriptRecorder:
 
     def _on_other_profiler(self) -> None:
         if self._recording is not None and not self._busy and os.getpid() == self._pid:
-            self._recording.captures.abandon("the script began to use a profiler of its own")
+            self._recording.captures.abandon("the script began to use its own profiler")
         if self._busy or self._over or os.getpid() != self._pid:
             return
         self._outcome.explained = True
@@ -276,7 +278,7 @@ class ScriptRecorder:
         session = self._make_session(ranks, device, topology)
         folder = session.folder
         self._monitor.open(session, folder, ranks.world_size, device)
-        self._monitor.serve(self._config.metrics_port, folder, topology.local_rank)
+        self._monitor.publish(self._config, folder, topology.local_rank)
         paused_ns = self._monitor.paused_ns
         captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)

@@ -1,7 +1,7 @@
 """Records the ranks that a script starts by running itself again with `subprocess`, as Lightning's launcher does.
 
 Each of them runs under perfkit, with the options of this process. Ranks of one process group share a run; a process
-without one is a run of its own.
+without one is a separate run.
 """
 
 import os

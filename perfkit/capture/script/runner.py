@@ -117,14 +117,15 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
 
 def _check_writable(folder: Path) -> None:
     """Check that traces can be written, before the script runs for hours."""
-    existing = folder.resolve()
-    while not existing.exists():
-        existing = existing.parent
     try:
+        existing = Path(os.path.abspath(folder))
+        while not existing.exists():
+            existing = existing.parent
         with tempfile.TemporaryFile(dir=existing):
             pass
-    except OSError as error:
-        raise StoreError(f"cannot write into {folder}: {error.strerror}: choose another --trace-dir") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StoreError(f"cannot write into {folder}: {reason}: choose another --trace-dir") from error
 
 
 def _execute(script: str, arguments: Sequence[str]) -> None:
@@ -207,7 +208,7 @@ class _ScriptContext:
             rank = launcher_rank().rank
             write_first_failure(FirstFailure(rank, f"rank {rank}: {one_line(exit_cause(error))}"), first=False)
         if os.getpid() == self._pid and take_note(self._children) and not self._records:
-            return  # the children's own lines say what was recorded
+            return  # the children's own lines report what was recorded
         if self._recorder is not None:
             self._recorder.end(None if ended_well else error)
         elif ended_well and launcher_rank().rank == 0:

@@ -54,10 +54,10 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.open(folder, session.rank, world_size, device)
 
-    def serve(self, port: int | None, folder: Path, local_rank: int) -> None:
-        """Answer Prometheus, on one rank of each host; how many samples a step has is unknown."""
-        if self.monitor is not None and port is not None and local_rank == 0:
-            self.monitor.serve(port, folder, None)
+    def publish(self, config: ScriptConfig, folder: Path, local_rank: int) -> None:
+        """Let others read the figures, on one rank of each host; how many samples a step has is unknown."""
+        if self.monitor is not None and local_rank == 0:
+            self.monitor.publish(config.metrics_port, config.otlp, folder, None)
 
     def end_step(self, kind: StepKind) -> None:
         """End a step."""

@@ -15,7 +15,7 @@ from workloads.base import EVALUATION_PARTS, Arrays, Workload
 
 
 class Evaluation:
-    """Evaluates every so many steps, on all ranks, each replica on samples of its own.
+    """Evaluates every so many steps, on all ranks, each replica on its own samples.
 
     Args:
         workload: What is trained; it must have samples for evaluation.

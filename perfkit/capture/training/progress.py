@@ -71,7 +71,7 @@ def _nothing(done: int) -> None:
 
 
 def _bar() -> Progress:
-    # No refresh by a thread of its own: it would run during the steps that are measured.
+    # No refresh by a separate thread: it would run during the steps that are measured.
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

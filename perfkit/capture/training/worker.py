@@ -4,7 +4,7 @@ The model is wrapped in DDP even on a single rank, so that a run on one rank is 
 comparison of the two shows communication.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.run_watch import watch_run
+from perfkit.capture.hangs.step_watch import StepWatch
 from perfkit.capture.hangs.worker_stacks import follow_forks, remove_requests
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
@@ -154,9 +155,32 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
-    if session.monitor is not None and job.run.metrics_port is not None and topology.local_rank == 0:
-        session.monitor.serve(job.run.metrics_port, folder, work.samples_per_rank(ranks.world_size))
+    if session.monitor is not None and topology.local_rank == 0:
+        samples = work.samples_per_rank(ranks.world_size)
+        session.monitor.publish(job.run.metrics_port, job.run.otlp, folder, samples)
     agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
+    _set_failure_actions(guard, ranks, topology, session, agent, work)
+    between = _between_steps(job, ranks, folder)
+    hangs = _watch_steps(job, ranks, folder, places, session, agent)
+    with progress(data.steps, session, visible=ranks.rank == 0) as show:
+        trainer.train(data, session, show, between)
+    hangs.stop()
+    agent.close()
+    session.finish()
+    if ranks.rank == 0:
+        remove_requests(folder)
+    _complete(job, ranks, topology, folder, session, trainer, work, paths[0])
+
+
+def _set_failure_actions(
+    guard: FailureGuard,
+    ranks: ProcessRankGroup,
+    topology: Topology,
+    session: Session,
+    agent: CaptureAgent,
+    work: StepWork,
+) -> None:
+    """Let the guard end the recording if a rank fails, and describe the run as far as it came."""
 
     def stop() -> None:
         agent.close(failed=True)
@@ -166,11 +190,27 @@ def _train(
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
-    between = []
+
+
+def _between_steps(job: Job, ranks: ProcessRankGroup, folder: Path) -> list[Callable[[Trainer, Session], None]]:
+    """Return what the options request between steps: evaluation, checkpoints."""
+    between: list[Callable[[Trainer, Session], None]] = []
     if job.run.eval_interval:
         between.append(ranks.run_on_all(lambda: Evaluation(job.workload, job.run, ranks)).after_step)
     if job.run.checkpoint_interval:
         between.append(Checkpoints(job.run, ranks, folder).after_step)
+    return between
+
+
+def _watch_steps(
+    job: Job,
+    ranks: ProcessRankGroup,
+    folder: Path,
+    places: Sequence[tuple[str, int]],
+    session: Session,
+    agent: CaptureAgent,
+) -> StepWatch:
+    """Start the watch for hangs and the agent for captures, which follow every step of the session."""
     follow_forks()
     hangs = watch_run(
         folder,
@@ -188,14 +228,21 @@ def _train(
     session.after_step = after_step
     agent.start()
     hangs.start()
-    with progress(data.steps, session, visible=ranks.rank == 0) as show:
-        trainer.train(data, session, show, between)
-    hangs.stop()
-    agent.close()
-    session.finish()
-    if ranks.rank == 0:
-        remove_requests(folder)
-    bandwidth = _file_bandwidth(ranks, paths[0])
+    return hangs
+
+
+def _complete(
+    job: Job,
+    ranks: ProcessRankGroup,
+    topology: Topology,
+    folder: Path,
+    session: Session,
+    trainer: Trainer,
+    work: StepWork,
+    path: Path | None,
+) -> None:
+    """Measure what remains after the last step, and write the manifest; `path` is the first file of samples."""
+    bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
         _warn_of_compilation(compiled, session.kinds)

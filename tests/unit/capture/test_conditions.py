@@ -55,7 +55,7 @@ def test_one_condition_of_each_form() -> None:
 
 def test_the_options_of_runs_are_checked_before_they_start() -> None:
     with pytest.raises(UsageError, match="--captures"):
-        CaptureRules.parse([], -1, "1GiB")
+        CaptureRules.parse(["every=100"], -1, "1GiB")
     with pytest.raises(UsageError, match="--capture-bytes"):
         RunConfig(capture_bytes="much")
     with pytest.raises(UsageError, match="--capture-when"):

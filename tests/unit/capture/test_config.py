@@ -57,7 +57,7 @@ def test_durations() -> None:
     assert parse_duration("60ms", "x") == 60_000_000
     assert parse_duration("1.5s", "x") == 1_500_000_000
     assert parse_duration("10m", "x") == 600 * 10**9
-    for text in ("10", "ms", "-1s", "1d"):
+    for text in ("10", "ms", "-1s", "1d", f"{'9' * 400}h"):
         with pytest.raises(UsageError, match="not a duration"):
             parse_duration(text, "--timeout")
 

@@ -22,7 +22,7 @@ class SigtermHook:
 
     Args:
         on_signal: Called in the main thread, once.
-        on_stuck: Called instead, in a thread of its own, if the main thread does not return to Python.
+        on_stuck: Called instead, in a separate thread, if the main thread does not return to Python.
     """
 
     def __init__(self, on_signal: Callable[[], None], on_stuck: Callable[[], None]) -> None:

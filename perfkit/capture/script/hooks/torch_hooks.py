@@ -80,6 +80,23 @@ def around_backward(hook: PassHook) -> None:
     run_after_import(_COMPILER, replace)
 
 
+def after_gradients(hook: Callable[[], None]) -> None:
+    """Call `hook` after each `torch.autograd.grad`, which returns gradients instead of adding them to `.grad`.
+
+    torch's zero-bubble pipelines compute all gradients of a stage with it. Code that is being compiled is left alone.
+    """
+    grad, is_compiling = torch.autograd.grad, torch.compiler.is_compiling
+
+    @functools.wraps(grad)
+    def hooked_grad(*args: Any, **kwargs: Any) -> Any:
+        result = grad(*args, **kwargs)
+        if not is_compiling():
+            hook()
+        return result
+
+    torch.autograd.grad = hooked_grad
+
+
 def _wrapped(function: Callable[..., Any], hook: PassHook) -> Callable[..., Any]:
     @functools.wraps(function)
     def hooked(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 An optimizer's step ends a step of the script if gradients were computed since the last one: libraries step once per
 group of parameters (DeepSpeed), and torch steps once to create the state of an optimizer that is about to be loaded. An
-optimizer may step while a backward pass runs (one optimizer per parameter, say): then the step ends with the pass.
+optimizer may step while a backward pass runs (such as one per parameter): then the step ends with the pass.
 """
 
 import threading
@@ -28,6 +28,7 @@ class StepCounter:
         self._counted: weakref.ref[Optimizer] | None = None
         self._thread: int | None = None
         self._gradients = False
+        self._any_gradients = False
         self._pending = False
         self.seen = SeenOptimizers()
         """All optimizers that have stepped."""
@@ -49,7 +50,7 @@ class StepCounter:
             self._pending = True
             return False
         # A step without gradients is counted if there never are any (evolution strategies), but not the first one.
-        if not self._gradients and (self.backward_passes or seen.steps == 1):
+        if not self._gradients and (self._any_gradients or seen.steps == 1):
             return False
         return self._in_thread() and self._end(optimizer, seen)
 
@@ -66,13 +67,17 @@ class StepCounter:
     def after_backward(self) -> bool:
         """Note the end of a backward pass that is not part of another one."""
         self.backward_passes += 1
-        self._gradients = True
+        self.after_gradients()
         if self._rule.kind == "backward":
             return self._in_thread() and self._end()
         if self._pending:
             self._pending = False
             return self._in_thread() and self._end()
         return False
+
+    def after_gradients(self) -> None:
+        """Note that gradients were computed, by a backward pass or without one (`torch.autograd.grad`)."""
+        self._gradients = self._any_gradients = True
 
     def after_forward(self) -> bool:
         """Note the end of a forward pass of the module that the rule names."""

@@ -1,4 +1,4 @@
-"""What a script's closing line says about its steps: which ones were counted, or why there are none."""
+"""A script's closing line about its steps: which ones were counted, or why there are none."""
 
 import sys
 from typing import Final, NamedTuple

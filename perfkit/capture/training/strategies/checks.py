@@ -105,7 +105,7 @@ def _ddp_problems(run: RunConfig) -> Iterator[str]:
         if is_given:
             yield f"{option} is an option of DDP, which --dp {run.dp} does not use: remove one of them"
     if run.compile:
-        # torch compiles no graph of a model that fully_shard wraps, and says nothing.
+        # torch silently compiles no graph of a model that fully_shard wraps.
         yield f"--compile has no effect with --dp {run.dp}: remove one of them"
 
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: a user's JSON file, and what the options say. Does not import torch or deepspeed."""
+"""DeepSpeed's configuration: a user's JSON file, completed from the options. Does not import torch or deepspeed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DTYPES: Final[Mapping[str, Precision]] = {
     "torch.float16": "float16",
 }
 _OWN_LOOP: Final = {
-    "autotuning": "it starts runs of its own",
+    "autotuning": "it starts its own runs",
     "elasticity": "it changes the batch size",
-    "hybrid_engine": "it needs a loop of its own",
+    "hybrid_engine": "it needs its own loop",
 }
 """Sections that do not work with perfkit's training loop where they are enabled, and why."""
 

@@ -129,7 +129,7 @@ def test_the_backend_of_a_group_that_names_none_is_that_of_the_device() -> None:
     dist.init_process_group(store=HashStore(), rank=0, world_size=1)  # as a device mesh does
     try:
         assert (dist.get_backend(), backend_of("cpu")) == ("undefined", "gloo")
-        ranks = ProcessRankGroup(CPU)  # its barriers are in a group of its own, as with gloo by name
+        ranks = ProcessRankGroup(CPU)  # its barriers are in a separate group, as with gloo by name
         ranks.barrier()
         ranks.close()
     finally:

@@ -1,4 +1,4 @@
-"""The watchdog in a process of its own: what it writes into the folder of a run whose ranks have ended."""
+"""The watchdog in a separate process: what it writes into the folder of a run whose ranks have ended."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
-    """Run the watchdog as a run does: in a process of its own, with a stdin that is never written to."""
+    """Run the watchdog as a run does: in a separate process, with a stdin that is never written to."""
     numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
     command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *numbers]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)

@@ -1,11 +1,13 @@
 """What is kept of a collective that torch's flight recorder saw, and how it is written into a trace's header."""
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 
-from perfkit.capture.recording.flight_recorder import message_bytes
+from perfkit.capture.recording.flight_recorder import collectives_since, message_bytes
 from perfkit.schema.trace_header import PerfkitHeader, RecordedCollective
 
 
@@ -65,3 +67,28 @@ def test_the_header_is_written_as_traces_have_it() -> None:
         b'"pipeline":null,"tensors":null,"pauses":null,"fetches":null}'
     )
     assert msgspec.json.decode(text, type=PerfkitHeader) == header
+
+
+@pytest.mark.parametrize(("start_ns", "expected"), [(0, [6, 7]), (60, [6, 7]), (65, [7]), (80, [])])
+def test_of_a_ring_that_was_too_short_the_last_collectives_are_read(
+    start_ns: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [
+        entry([[2]], [[2]])
+        | {
+            "record_id": number,
+            "time_created_ns": 10 * number,
+            "profiling_name": "gloo:all_reduce",
+            "process_group": ["0", "default_pg"],
+            "is_p2p": False,
+            "collective_seq_id": number,
+        }
+        for number in (6, 7)
+    ]
+    dump = json.dumps({"entries": entries})
+    monkeypatch.setattr(torch._C._distributed_c10d, "_dump_fr_trace_json", lambda **_: dump)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("perfkit.capture.recording.flight_recorder._group_sizes", lambda: {"0": 2})
+    found = collectives_since(start_ns)
+    assert found is not None
+    assert [one.seq for one in found] == expected

@@ -51,6 +51,15 @@ def test_of_very_many_pauses_the_last_are_listed_and_those_before_added_up() -> 
     }
 
 
+def test_one_with_more_inside_than_are_listed_counts_no_time_twice() -> None:
+    inside, end_ns = 10_030, 100 * 10_030 + 10**6
+    log = noted(*(("checkpoint", 100 * number, 100 * number + 40) for number in range(inside)))
+    log.add(RecordedPause(phase="evaluation", step=3, begin_ns=0, end_ns=end_ns))
+    assert sum(one.end_ns - one.begin_ns for one in log.all()) + sum(one.total_ns for one in log.earlier()) <= end_ns
+    assert 40 * inside + 10**6 <= log.total_ns <= end_ns
+    assert log.all()[-1].phase == "evaluation"
+
+
 def test_evaluations_are_also_dropped_from_what_is_added_up() -> None:
     log = noted(*(("evaluation", 100 * number, 100 * number + 1) for number in range(10_001)))
     assert len(log.earlier()) == 1

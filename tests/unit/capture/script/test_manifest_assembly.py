@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.capture.script import manifest_assembly
 from perfkit.capture.script.manifest_assembly import (
@@ -14,9 +15,10 @@ from perfkit.capture.script.manifest_assembly import (
     remove_exit_records,
     write_exit_record,
 )
-from perfkit.capture.script.rank_marks import mark_joined
-from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
+from perfkit.capture.script.rank_marks import mark_joined, process_mark
+from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
+from tests.support.manifests import make_manifest
 
 
 def record(rank: int, host: str = "a", steps: int = 0) -> RankRecord:
@@ -36,20 +38,7 @@ def record(rank: int, host: str = "a", steps: int = 0) -> RankRecord:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    manifest = RunManifest(
-        run="r",
-        state="running",
-        workload="w",
-        source="custom",
-        started_at="2026-01-01T00:00:00+00:00",
-        config={},
-        versions={},
-        backend="gloo",
-        device="cpu",
-        world=World(world_size=2, nodes=1, launcher="none", local_world_sizes=[2]),
-        unknown=UNKNOWN_FIELDS,
-    )
-    write_manifest(tmp_path, manifest)
+    write_manifest(tmp_path, replace(make_manifest(launcher="none"), unknown=UNKNOWN_FIELDS))
     return tmp_path
 
 
@@ -132,3 +121,21 @@ def test_a_rank_that_holds_the_lock_for_ever_is_not_waited_for(folder: Path, mon
     write_exit_record(folder, record(0), ["cold"])
     assert not assemble_manifest(folder, 1, "none")
     assert read_manifest(folder).state == "running"
+
+
+def test_the_lock_of_a_rank_that_was_killed_is_taken(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    (folder / ".closing").write_bytes(process_mark(process.pid))
+    write_exit_record(folder, record(0), ["cold"])
+    assert assemble_manifest(folder, 1, "none")
+    assert read_manifest(folder).state == "completed"
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
+def test_the_lock_of_a_rank_that_runs_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_assembly, "_LOCK_TIMEOUT_S", 0.05)
+    (folder / ".closing").write_bytes(process_mark())
+    write_exit_record(folder, record(0), ["cold"])
+    assert not assemble_manifest(folder, 1, "none")
+    assert (folder / ".closing").exists()

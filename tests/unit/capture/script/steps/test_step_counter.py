@@ -55,6 +55,17 @@ def test_steps_without_any_backward_pass_are_counted_from_the_second_on() -> Non
     assert [stepped(steps, optimizer) for _ in range(3)] == [False, True, True]
 
 
+def test_gradients_may_be_computed_without_a_backward_pass() -> None:
+    """As torch's zero-bubble pipelines do on some ranks and not on others: all must count the same steps."""
+    steps, optimizer = counter(), SGD(parameters())
+    ended = []
+    for _ in range(2):
+        steps.after_gradients()
+        ended += [stepped(steps, optimizer), stepped(steps, optimizer)]
+    assert ended == [True, False, True, False]
+    assert (steps.count, steps.backward_passes) == (2, 0)
+
+
 def test_steps_inside_a_backward_pass_are_one_step_at_its_end() -> None:
     steps, optimizers = counter(), [SGD(parameters()) for _ in range(30)]
     for _ in range(3):

@@ -1,0 +1,117 @@
+"""Runs of ranks that end where no code of perfkit's runs: the parent of `perfkit run -n` closes them."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.capture.lifecycle.launched_runs import close_runs, note_run
+from perfkit.capture.lifecycle.local_launch import launch
+from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
+from perfkit.errors import RunError
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import claim_failure, fail, read_manifest, write_manifest
+from tests.support.manifests import make_manifest
+
+LEFT = [".closing", ".hang0", ".rank0.left", ".rank1.process", ".rank0.json.gz.1a2b.tmp", ".run.json.1a2b.tmp"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a run in progress, which a rank has noted in `tmp_path/notes`."""
+    folder = tmp_path / "traces" / "a run\nof\tmine"
+    (folder / ".captures").mkdir(parents=True)
+    write_manifest(folder, make_manifest())
+    for name in [*LEFT, ".mine", "rank0.json.gz"]:
+        (folder / name).touch()
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setenv(RENDEZVOUS_VARIABLE, str(tmp_path / "notes" / "rendezvous"))
+    note_run(folder)
+    monkeypatch.delenv(RENDEZVOUS_VARIABLE)
+    return folder
+
+
+def test_a_run_whose_ranks_were_killed_is_failed_and_tidy(run: Path, tmp_path: Path) -> None:
+    close_runs(tmp_path / "notes", [None, None], "ended by a second SIGTERM")
+    manifest = read_manifest(run)
+    assert (manifest.state, manifest.failure) == ("failed", Failure(rank=0, message="ended by a second SIGTERM"))
+    assert manifest.finished_at is not None
+    assert [file.path for file in manifest.files] == ["rank0.json.gz"]
+    assert sorted(path.name for path in run.iterdir()) == [".mine", "failure.json", "rank0.json.gz", "run.json"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "message", "rank"),
+    [([1, -9], "was ended by signal 9", 1), ([None, 3], "ended with exit code 3", 1)],
+)
+def test_the_cause_is_the_rank_that_ended_by_itself(
+    run: Path, tmp_path: Path, codes: list[int | None], message: str, rank: int
+) -> None:
+    close_runs(tmp_path / "notes", codes, None)
+    assert read_manifest(run).failure == Failure(rank=rank, message=message)
+
+
+def test_what_a_rank_has_recorded_stays(run: Path, tmp_path: Path) -> None:
+    failure = Failure(rank=1, message="ValueError: no")
+    claim_failure(run, failure)
+    fail(run, failure, {})
+    before = (run / "run.json").read_bytes()
+    close_runs(tmp_path / "notes", [1, 1], None)
+    assert (run / "run.json").read_bytes() == before
+    assert not (run / ".closing").exists()
+
+
+@pytest.mark.parametrize("codes", [[0, 0], [1, 0]])
+def test_a_run_that_has_completed_is_left_alone(run: Path, tmp_path: Path, codes: list[int | None]) -> None:
+    write_manifest(run, make_manifest("completed"))
+    close_runs(tmp_path / "notes", codes, None)
+    assert read_manifest(run).state == "completed"
+    assert not (run / "failure.json").exists()
+
+
+def test_a_folder_that_is_gone_or_damaged_is_no_error(run: Path, tmp_path: Path) -> None:
+    (run / "run.json").write_text("{")
+    close_runs(tmp_path / "notes", [1], None)
+    close_runs(tmp_path / "nowhere", [1], None)
+
+
+def ranks_that(monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path], None], *hows: str) -> None:
+    """Let `launch` start shells as ranks, which `begin` gets the rendezvous of."""
+
+    def start(_arguments: object, rank: int, _ranks: int, rendezvous: Path) -> subprocess.Popen[bytes]:
+        begin(rendezvous)
+        return subprocess.Popen(["sh", "-c", hows[rank]], stdin=subprocess.PIPE, start_new_session=True)
+
+    monkeypatch.setattr("perfkit.capture.lifecycle.local_launch._start", start)
+
+
+def test_a_second_sigterm_closes_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(rendezvous: Path) -> None:
+        monkeypatch.setenv(RENDEZVOUS_VARIABLE, str(rendezvous))
+        note_run(run)
+
+    # What ignores the signal sends both to its parent, which is this process.
+    stubborn = "trap '' TERM; for i in 1 2; do sleep 0.3; kill -TERM $PPID; done; sleep 1000"
+    ranks_that(monkeypatch, begin, stubborn)
+    with pytest.raises(TerminatedError, match="ended by a second SIGTERM"):
+        launch([], 1, name_failed=True)
+    assert read_manifest(run).state == "failed"
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, TerminatedError), (signal.SIGHUP, HangupError)])
+def test_a_signal_before_the_ranks_handle_it_has_its_own_exit_code(
+    number: signal.Signals, error: type[TerminatedError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, lambda _: None, f"sleep 0.3; kill -{number} $PPID; sleep 1000", "sleep 1000")
+    with pytest.raises(error, match=f"^ended by {number.name}$"):
+        launch([], 2)
+
+
+def test_a_rank_that_was_sent_sigterm_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks_that(monkeypatch, lambda _: None, "sleep 1000", "kill -TERM $$")
+    with pytest.raises(RunError, match=r"^rank 1 was ended by SIGTERM$") as raised:
+        launch([], 2)
+    assert raised.value.exit_code == 1
