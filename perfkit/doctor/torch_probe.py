@@ -1,4 +1,4 @@
-"""What torch can do here, tried in a process of its own: devices, backends, profiler."""
+"""What torch can do here, tried in a separate process: devices, backends, profiler."""
 
 import json
 import sys

@@ -51,8 +51,8 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     step: Annotated[
         str | None,
         Meta(
-            description="Also sleep this long after each load, such as 20ms, in place of a training step: how much of "
-            "the load it hides [default: no such passes]."
+            description="Also measure with a sleep of this length after each load, such as 20ms, in place of a "
+            "training step: shows how much of the load it hides [default: off]."
         ),
     ] = None
     cold: Annotated[bool, Meta(description="Also measure with the files dropped from the page cache.")] = True

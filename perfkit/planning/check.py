@@ -17,6 +17,7 @@ from perfkit.planning.models import gpt_model
 from perfkit.planning.planner import Request, make_plan, need_of, plan_layout
 from perfkit.planning.precision import PRECISIONS
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
+from perfkit.schema.rank import MemoryPeak
 from perfkit.schema.run import RunReport
 
 _SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
@@ -135,9 +136,16 @@ def _peak_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanC
         entries = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
         held = need.parameters_bytes + need.optimizer_bytes + (4 * entries if _has_buckets(layout) else 0)
     # The first recorded step: tensors that live on from one step to the next are not counted twice in it.
-    real = max(use.steps[0].allocated_bytes for use in uses if use.steps)
+    real = max((explained_bytes(use.steps[0]) for use in uses if use.steps), default=None)
+    if real is None:
+        return []
     name = "allocated in a step, at most" if held else "allocated, at most"
     return [PlanCheck(name=name, predicted=need.peak_bytes - held, measured=real, unit="B")]
+
+
+def explained_bytes(peak: MemoryPeak) -> int:
+    """Return the peak without what torch counts although a thread without the profiler has released it."""
+    return peak.allocated_bytes - max(0, peak.unknown_bytes or 0)
 
 
 def _has_buckets(layout: Layout) -> bool:

@@ -22,22 +22,22 @@ def _is_divided(one: PlannedLayout) -> bool:
 
 
 QUESTIONS: Final[tuple[Question, ...]] = (
-    ("Does one device hold all of the training state and the activations", lambda one: _is_plain(one, ("ddp",))),
+    ("Do the training state and the activations fit on one device", lambda one: _is_plain(one, ("ddp",))),
     (
-        "Does it fit if data-parallel ranks divide the state (ZeRO)",
+        "Do they fit with the state sharded over data-parallel ranks (ZeRO)",
         lambda one: _is_plain(one, _ORDER[1:]),
     ),
     (
-        "Does it fit if activations are computed again",
+        "Do they fit with recomputed activations",
         lambda one: not _is_divided(one) and one.checkpointing != "none",
     ),
-    ("Does it fit if ranks divide the experts (expert parallel)", lambda one: one.mesh.get("ep", 1) > 1),
+    ("Do they fit with experts distributed over ranks (expert parallel)", lambda one: one.mesh.get("ep", 1) > 1),
     (
-        "Does it fit if ranks of a host divide each layer (tensor parallel)",
+        "Do they fit with each layer split over the ranks of a host (tensor parallel)",
         lambda one: one.mesh.get("tp", 1) > 1 and one.mesh.get("pp", 1) == 1,
     ),
-    ("Does it fit if ranks divide each sequence (context parallel)", lambda one: one.mesh.get("cp", 1) > 1),
-    ("Does it fit if ranks divide the layers among them (pipeline)", lambda one: one.mesh.get("pp", 1) > 1),
+    ("Do they fit with each sequence split over ranks (context parallel)", lambda one: one.mesh.get("cp", 1) > 1),
+    ("Do they fit with the layers split over ranks (pipeline)", lambda one: one.mesh.get("pp", 1) > 1),
 )
 """In order; the first answer 'yes' decides."""
 
@@ -49,7 +49,7 @@ def _is_plain(one: PlannedLayout, names: Sequence[str]) -> bool:
 def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tuple[int | None, str]:
     """Return the place of the best layout, and why it is the best or why there is none."""
     if device is None:
-        return None, "no device: name one with --device or --cluster to see what fits and how long a step takes"
+        return None, "no device given: use --device or --cluster to see what fits and how long a step takes"
     if device.memory_bytes is None:
         return None, f"the memory of {device.name} is not in the device table"
     fitting = [one for one in layouts if one.fits]
@@ -89,7 +89,7 @@ def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
         return f"the state fits with {unknown[0].name}, but activations are not counted: add {missing}"
     least = min(layouts, key=lambda one: one.memory.needed_bytes)
     return (
-        f"nothing fits: {describe(least)} needs least, {size(least.memory.needed_bytes)}, which is "
+        f"nothing fits: {describe(least)} needs the least, {size(least.memory.needed_bytes)}, which is "
         f"{size(least.over_bytes)} too much: use more ranks, a smaller --batch-size or devices with more memory"
     )
 

@@ -1,7 +1,7 @@
 """From the options of `perfkit plan` to a plan."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -15,11 +15,13 @@ from perfkit.planning.layout import Checkpointing
 from perfkit.planning.measured import measured_rates
 from perfkit.planning.models import Model, counted_model, gpt_model
 from perfkit.planning.own_model import own_module, plan_own
-from perfkit.planning.planner import Request, make_plan
+from perfkit.planning.planner import RESERVE, Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
 from perfkit.planning.shape import Shape
 from perfkit.schema.plan import Plan, PlannedDevice
+
+DEFAULT_ATTENTION: Final = "fused"
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     precision: str | None = None
     checkpoint: Checkpointing | None = None
-    attention: str = "fused"
+    attention: str = DEFAULT_ATTENTION
     tokens: float | None = None
     device: str | None = None
     device_table: Path | None = None
@@ -59,7 +61,7 @@ class Options(Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     link_efficiency: float | None = None
     latency: str | None = None
-    reserve: float = 0.05
+    reserve: float = RESERVE
     explain: bool = False
     trace: bool = False
     inputs: tuple[str, ...] = ()
@@ -92,10 +94,19 @@ def plan_model(options: Options) -> Plan:
 
 def _checked(options: Options, path: Path) -> Plan:
     """Return the check of a run, by its own rates unless others are given."""
-    described = (options.preset, options.params, options.batch_size, options.checkpoint, *options.inputs)
+    described = (options.preset, options.params, options.batch_size, options.batch, options.checkpoint, *options.inputs)
     if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
         raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
+    for option, unused in (
+        ("--tokens", options.tokens is None),
+        ("--attention", options.attention == DEFAULT_ATTENTION),
+        ("--reserve", options.reserve == RESERVE),
+        ("--explain", not options.explain),
+    ):
+        if not unused:
+            raise UsageError(f"{option} has no effect with --check: remove it")
     rates, device = _rates_and_device(options, options.precision or "float32")
+    _refuse_rates(options, device)
     return check_run(path, None if rates == Rates() else rates, device)
 
 
@@ -108,6 +119,7 @@ def make_request(options: Options) -> Request:
     model = _model(options)
     precision = options.precision or ("mixed" if options.params is not None else "float32")
     rates, device = _rates_and_device(options, precision)
+    _refuse_unused(options, device, attention=model.shape.layers is not None)
     return Request(
         shape=model.shape,
         ranks=options.ranks,
@@ -124,6 +136,32 @@ def make_request(options: Options) -> Request:
     )
 
 
+def _refuse_unused(options: Options, device: PlannedDevice | None, *, attention: bool) -> None:
+    """Refuse options that are for times and limits of a device where there is none, or for attention that is unknown.
+
+    Raises:
+        UsageError: It names the option.
+    """
+    _refuse_rates(options, device)
+    if not attention and options.attention != DEFAULT_ATTENTION:
+        why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
+        raise UsageError(f"--attention has no effect: the model {why}")
+
+
+def _refuse_rates(options: Options, device: PlannedDevice | None) -> None:
+    for option in ("tokens", "efficiency", "link_efficiency", "latency"):
+        if device is None and getattr(options, option) is not None:
+            raise UsageError(f"{_flag(option)} has no effect without a device: name one with --device or --cluster")
+    if device is None and options.measured is not None:
+        raise UsageError(
+            f"--from {options.measured} gives rates, but not what computes: name a device with --device or --cluster"
+        )
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
 def _model(options: Options) -> Model:
     given = options.sizes.given()
     if ".py:" in options.model:
@@ -132,7 +170,7 @@ def _model(options: Options) -> Model:
         return Model(shape=Shape(name=options.model, tensors=(), are_whole=True), batch_size=1)
     if options.params is not None:
         if options.preset is not None:
-            raise UsageError("--params describes a model of its own: remove --preset")
+            raise UsageError("--params describes another model: remove --preset")
         return counted_model(options.params, given)
     if options.model != "gpt":
         raise UsageError(
@@ -142,7 +180,10 @@ def _model(options: Options) -> Model:
 
 
 def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedDevice | None]:
-    """Return what a run of `--from` measured, else what the options say."""
+    """Return what a run of `--from` measured, else the values of the options."""
+    for option in ("device_table", "cluster_table"):
+        if getattr(options, option) is not None and options.device is None and options.cluster is None:
+            raise UsageError(f"{_flag(option)} has no effect unless a device is named: add --device or --cluster")
     device = find_hardware(
         PRECISIONS[precision],
         device=options.device,

@@ -104,7 +104,9 @@ def _with_bus_bandwidth(run: RunReport, rates: Rates, source: str) -> Rates:
     """Return rates with the bus bandwidth of the dimension with most bytes, in which latency is contained."""
     rows = [row for row in (run.dimensions.rows if run.dimensions else []) if row.busbw and row.bytes]
     if not rows:
-        return replace(rates, sources=(*rates.sources, f"{source} has no bandwidth of messages: links are assumed"))
+        return replace(
+            rates, sources=(*rates.sources, f"{source} has no bandwidth of messages: that of links is assumed")
+        )
     row = max(rows, key=lambda row: row.bytes or 0)
     text = f"bus bandwidth of {row.dimension}, latency contained, {source} (a fit needs 3 sizes of one collective)"
     return replace(rates, latency_ns=0.0, bytes_per_s=row.busbw, sources=(*rates.sources, text))
@@ -116,9 +118,7 @@ def with_compute(
     """Return rates with the FLOP/s that a run reached while it computed, as a share of the device's peak."""
     reached = reached_flops_per_s(run)
     if reached is None:
-        return replace(
-            rates, sources=(*rates.sources, f"{source} does not tell FLOP/s: efficiency stays assumed")
-        ), device
+        return replace(rates, sources=(*rates.sources, f"{source} has no FLOP/s: the efficiency is assumed")), device
     if device is None or device.flops_per_s is None:
         name = ", ".join(run.device_names) or "the run's device"
         made = _device(name, reached) if device is None else replace(device, flops_per_s=reached)

@@ -55,7 +55,7 @@ def own_module(text: str, inputs: list[str], batch: str | None) -> OwnModule:
     if not Path(path).is_file():
         raise UsageError(f"{path}: no such file")
     if bool(inputs) == (batch is not None):
-        raise UsageError(f"{text}: what it is called with is given by --input, or by --batch FUNCTION: use one of them")
+        raise UsageError(f"{text}: its arguments are given by --input or by --batch FUNCTION: use one of them")
     return OwnModule(path=path, function=function, batch_function=batch, inputs=parse_inputs(inputs))
 
 
@@ -72,7 +72,7 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
         path = None
     if path is None or not Path(path).is_file() or not name.isidentifier():
         raise UsageError(
-            "perfkit.plan: a process of its own traces the step: define both functions at the top of a file"
+            "perfkit.plan: the step is traced in another process: define both functions at the top of a file"
         )
     return path, name
 

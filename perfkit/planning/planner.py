@@ -190,15 +190,16 @@ def _assumptions(request: Request) -> list[str]:
     else:
         scores = "never written to memory" if request.fused else "kept for backward"
         lines.append(f"attention's scores are {scores} (--attention)")
-    lines.append(f"the allocator wastes {100 * request.reserve:g} % (--reserve); 1 GB = 1,000,000,000 bytes")
+    lines.append(f"allocator overhead of {100 * request.reserve:g} % (--reserve); 1 GB = 1,000,000,000 bytes")
     if request.shape.experts:
-        lines.append("the router gives each expert as many tokens")
+        lines.append("balanced router: each expert gets the same number of tokens")
     if request.device is None:
         return lines
     lines += [
-        f"matrix products and what is between them reach {100 * rates.efficiency:.3g} % of the peak (--efficiency)",
+        f"matrix products, with the operations between them, reach {100 * rates.efficiency:.3g} % of the peak "
+        "(--efficiency)",
         _link_assumption(request.device, rates),
-        "gradients are reduced beside the backward pass; parameters, and keys and values of a ring, come beside the "
+        "gradients are reduced during the backward pass; parameters, and keys and values of a ring, arrive during the "
         "pass that needs them; all but the first or last message; nothing else overlaps",
     ]
     return [*lines, *(f"measured: {source}" for source in rates.sources)]

@@ -105,7 +105,7 @@ def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: Trace
     if layout.dp == "zero1":
         added -= values["optimizer_bytes"] - state.optimizer_bytes
         values["optimizer_bytes"] = state.optimizer_bytes
-        notes.append("ZeRO-1's division of the optimizer's state is by formula")
+        notes.append("how ZeRO-1 shards the optimizer state is by formula")
     traced = TracedMemory(
         **values,
         buffers_bytes=rest,

@@ -48,6 +48,7 @@ SOURCES: Final[Registry[type[Source[Any]]]] = Registry(
         "safetensors": "workloads.data.safetensors:Safetensors",
         "pt": "workloads.data.pt:Pt",
         "bin": "workloads.data.bin:Bin",
+        "arrow": "workloads.data.arrow:Arrow",
     },
     _find_problem,
 )

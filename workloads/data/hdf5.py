@@ -42,6 +42,7 @@ class Hdf5(FileSource[Hdf5Config]):
     Config = Hdf5Config
     DEPENDENT = {"hdf5_compression": ("hdf5_chunk",)}  # noqa: RUF012  # declared as ClassVar by the base class
     package = "h5py"
+    extra = "run"
 
     @property
     def compresses(self) -> bool:

@@ -42,6 +42,7 @@ class Safetensors(FileSource[NoOptions]):
     """Files that the safetensors library, and anything else that reads the format, can open."""
 
     package = "safetensors"
+    extra = "run"
 
     def file_name(self, spec: DataSpec) -> str:
         """Return workload and fingerprint."""

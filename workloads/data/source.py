@@ -44,6 +44,8 @@ class Source(ABC, Generic[ConfigT]):
     """Options that have an effect with some values of another option only, by that option."""
     package: ClassVar[str | None] = None
     """Distribution and module that reads the files; its version is recorded in the manifest."""
+    extra: ClassVar[str | None] = None
+    """Extra of perfkit that installs `package`; None if none does."""
     has_files: ClassVar[bool] = True
     """Whether the samples come from files, rather than from memory or elsewhere."""
 

@@ -1,4 +1,4 @@
-"""Each operator as a call on messages of its own, with the check of its result.
+"""Each operator as a call on its own messages, with the check of its result.
 
 Every function takes the group's member and the message, and returns a `Call`. A member without a part (an odd rank out
 in `send_recv_pairs`) has a call that does nothing.

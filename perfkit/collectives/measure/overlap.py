@@ -64,7 +64,7 @@ class OverlapTest:
             alone, computed, ends = self._sample(call, 0), self._sample(None, pieces), self._sample(call, pieces)
             samples.append((alone.communication_ns, computed.compute_ns, *ends))
         columns = [self._timer.slowest(column) for column in zip(*samples, strict=True)]
-        communication_ns, compute_ns, communication_beside_ns, compute_beside_ns = map(median, columns)
+        communication_ns, compute_ns, overlapped_communication_ns, overlapped_compute_ns = map(median, columns)
         together_ns = median(map(max, *columns[2:]))
         saved = (communication_ns + compute_ns - together_ns) / min(communication_ns, compute_ns)
         return Overlap(
@@ -72,8 +72,8 @@ class OverlapTest:
             bytes=message_bytes,
             communication_ns=communication_ns,
             compute_ns=compute_ns,
-            communication_beside_ns=communication_beside_ns,
-            compute_beside_ns=compute_beside_ns,
+            overlapped_communication_ns=overlapped_communication_ns,
+            overlapped_compute_ns=overlapped_compute_ns,
             together_ns=together_ns,
             hidden=max(0.0, min(1.0, saved)),
         )
@@ -107,7 +107,7 @@ class OverlapTest:
         return _Ends(ended - begin, computed - begin)
 
     def _on_device(self, call: Call | None, pieces: int) -> _Ends:
-        """Time both in streams of their own: the host only issues them."""
+        """Time both in separate streams: the host only issues them."""
         module = torch.get_device_module(self._device.type)
         begin, communicated, computed = (module.Event(enable_timing=True) for _ in range(3))
         waiting = module.Stream()

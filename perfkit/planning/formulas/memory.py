@@ -1,4 +1,4 @@
-"""Memory of the rank that needs most: its state, activations and buffers, and the most that is held at one time."""
+"""Memory of the rank that needs most: its state, activations and buffers, and their peak."""
 
 from typing import Final
 
@@ -217,7 +217,7 @@ def _activation_terms(shape: Shape, parts: _Parts, layout: Layout) -> list[PlanT
     )
     backward = _backward_words(shape, layout, is_ring=kept.backward_is_ring)
     made = [
-        ("kept of the layers", kept.layers_bytes, whole, SOURCE),
+        ("stored by the layers", kept.layers_bytes, whole, SOURCE),
         ("computed again in one layer", kept.recomputed_bytes, "one layer without checkpointing", SOURCE),
         ("16-bit copies of matrices", parts.casts_bytes, "2 Psi of matrices", "torch.autocast keeps them for backward"),
         (

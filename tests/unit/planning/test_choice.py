@@ -80,7 +80,7 @@ def test_what_perfkit_does_not_run_is_never_the_best() -> None:
 def test_if_nothing_fits_the_smallest_need_is_named() -> None:
     best, reason = choose([layout("ddp", 5000), layout("zero3", 1200)], DEVICE)
     assert best is None
-    assert "zero3 needs least, 1.20 kB, which is 200 B too much" in reason
+    assert "zero3 needs the least, 1.20 kB, which is 200 B too much" in reason
 
 
 def test_without_activations_nothing_is_said_to_fit() -> None:

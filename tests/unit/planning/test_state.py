@@ -67,7 +67,7 @@ def test_a_trillion_parameters_in_terabytes() -> None:
     request = Request(shape=shape, ranks=1, global_batch=128, precision="half", checkpointing="full")
     terms = {term.name: term.value / 1e12 for term in make_plan(request).layouts[0].terms}
     assert [terms[name] for name in ("parameters", "gradients", "optimizer state")] == [2, 2, 4]
-    assert round(terms["kept of the layers"], 1) == 0.8
+    assert round(terms["stored by the layers"], 1) == 0.8
     assert round(sum(list(terms.values())[:4]), 1) == 8.8
 
 

@@ -38,7 +38,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
 
 
 CI_ONLY = [pytest.param(layout, marks=pytest.mark.slow) for layout in ("hdf5-chunked", "hdf5-gzip", "safetensors")]
-"""Each imports torch in a process of its own."""
+"""Each imports torch in a separate process."""
 
 
 @pytest.mark.parametrize("layout", ["hdf5", *CI_ONLY])

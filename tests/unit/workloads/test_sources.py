@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
+import pyarrow
 import pytest
 import safetensors
 import torch
@@ -19,8 +21,9 @@ from torch.utils.data import DistributedSampler, RandomSampler, SequentialSample
 
 from perfkit.errors import StoreError, UsageError
 from tests.unit.workloads.conftest import make, make_source
-from workloads.base import Workload
+from workloads.base import DataSpec, Field, Workload
 from workloads.data import SOURCES, DataOptions
+from workloads.data.arrow_file import open_batched, open_file, open_per_sample
 from workloads.data.files import FileSource
 from workloads.data.loader import make_loader
 from workloads.data.source import Source
@@ -33,7 +36,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {name: {"source": name} for name in SOURCES
 """Every source with its defaults, and more layouts of some."""
 
 FILES = [name for name, layout in LAYOUTS.items() if issubclass(SOURCES.load(layout["source"]), FileSource)]
-FORMATS = [name for name in FILES if LAYOUTS[name]["source"] in ("hdf5", "safetensors", "pt")]
+FORMATS = [name for name in FILES if LAYOUTS[name]["source"] in ("hdf5", "safetensors", "pt", "arrow")]
 """Files that these tests can read and damage by other means than perfkit's."""
 
 FLOATS = [name for name in FILES if name != "bin"]
@@ -207,6 +210,9 @@ def test_files_can_be_read_by_anyone(layout: str, small: Workload[Any], tmp_path
                 assert (file[name].compression is None) == (layout in {"hdf5", "hdf5-chunked"})
         elif path.suffix == ".pt":
             found = torch.load(path, weights_only=True)[name].numpy()
+        elif path.suffix == ".arrow":
+            with pyarrow.memory_map(str(path)) as mapped:
+                found = np.array(pyarrow.ipc.open_stream(mapped).read_all()[name].to_pylist(), wanted.dtype)
         else:
             with safetensors.safe_open(path, framework="numpy") as file:
                 found = file.get_tensor(name)
@@ -248,6 +254,9 @@ def test_a_foreign_file_is_refused(layout: str, small: Workload[Any], tmp_path: 
             file["source"] = [1.0]
     elif path.suffix == ".pt":
         torch.save({"source": torch.ones(1)}, path)
+    elif path.suffix == ".arrow":
+        with pyarrow.ipc.new_stream(path, pyarrow.schema({"source": "float32"})) as writer:
+            writer.write(pyarrow.record_batch({"source": pyarrow.array([1.0, None], "float32")}))
     else:
         from safetensors.torch import save_file
 
@@ -393,3 +402,51 @@ def test_chunks_beyond_the_formats_limit_are_refused(tmp_path: Path) -> None:
     source, options = make_source(source="hdf5", hdf5_chunk=1 << 20, data_dir=str(tmp_path))
     with pytest.raises(UsageError, match="4 GiB"):
         source.prepare(workload, workload.data_spec(0), options)
+
+
+# ---- Arrow ---------------------------------------------------------------------------------------
+
+SAVED: Path = Path(__file__).parent / "samples" / "datasets.arrow"
+"""What `datasets` 5.2.0 wrote with `save_to_disk`: five rows of tokens, matrices and a text, two rows per batch."""
+
+SAVED_SPEC = DataSpec(
+    workload="saved",
+    fields=(Field(name="tokens", shape=(3,), dtype="int32"), Field(name="m", shape=(2, 3), dtype="float32")),
+    samples=5,
+    seed=0,
+)
+
+
+def test_a_file_of_datasets_is_read_across_its_record_batches() -> None:
+    tokens = torch.arange(15, dtype=torch.int32).reshape(5, 3)
+    matrices = torch.arange(30, dtype=torch.float32).reshape(5, 2, 3)
+    per_sample, batched = open_per_sample(SAVED, SAVED_SPEC), open_batched(SAVED, SAVED_SPEC)
+    for index in range(5):
+        sample = per_sample(index)
+        assert torch.equal(sample["tokens"], tokens[index])
+        assert torch.equal(sample["m"], matrices[index])
+    order = [4, 0, 2, 2, 3]
+    batch = batched(order)
+    assert torch.equal(batch["tokens"], tokens[order])
+    assert torch.equal(batch["m"], matrices[order])
+    with open_file(SAVED) as stored:
+        assert stored.fields == {"tokens": ((5, 3), "int32"), "m": ((5, 2, 3), "float32")}, "no column of texts"
+        assert (stored.read("m", 1, 4) == matrices[1:4].numpy()).all()
+        assert stored.stamp is None
+
+
+def test_two_arrow_columns_of_one_name_are_a_foreign_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    batch = pyarrow.record_batch([pyarrow.array([1.0], "float32")] * 2, names=["source", "source"])
+    with pyarrow.ipc.new_stream(path, batch.schema) as writer:
+        writer.write(batch)
+    with pytest.raises(ValueError, match="source"):
+        open_per_sample(path, SAVED_SPEC)
+
+
+def test_datasets_opens_what_was_written(small: Workload[Any], tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    path = prepare(small, "arrow", tmp_path)
+    opened = datasets.Dataset.from_file(str(path)).with_format("numpy")
+    for name, wanted in small.generate(small.data_spec(SEED), 0, 300).items():
+        assert (np.asarray(opened[:][name]) == wanted).all()

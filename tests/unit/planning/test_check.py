@@ -1,0 +1,12 @@
+"""What a prediction is compared with."""
+
+import pytest
+
+from perfkit.planning.check import explained_bytes
+from perfkit.schema.rank import MemoryPeak
+
+
+@pytest.mark.parametrize(("unknown", "expected"), [(None, 1_000), (0, 1_000), (300, 700), (-300, 1_000)])
+def test_memory_whose_release_was_not_recorded_is_not_measured(unknown: int | None, expected: int) -> None:
+    peak = MemoryPeak(step=3, allocated_bytes=1_000, reserved_bytes=None, at_ns=0, unknown_bytes=unknown)
+    assert explained_bytes(peak) == expected
