@@ -176,7 +176,7 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
     names = sorted({name for one in known for name in one})
     values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
     differing = [name for name in names if len(values[name]) > 1]
-    # An option of HDF5, say, has no value with another source: that the source differs is the difference.
+    # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
     implied = {companion for name in differing for companion in companions(name, known)}
     return [f"{name} ({' / '.join(values[name][:3])})" for name in differing if name not in implied]
 

@@ -10,7 +10,7 @@ from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, percent_change
 
 _UNLIKE: Final = 0.1
-"""Relative difference of the two changes from which it is said."""
+"""Relative difference of the two changes from which it is reported."""
 _FEWEST_STEPS: Final = 3
 
 

@@ -33,7 +33,7 @@ def diagnose_folder(
     Args:
         folder: A run's folder, or one with the dumps of all ranks.
         absent: What is known of ranks that have ended or are stopped: it is newer than what they left while they ran.
-        silent: What is to be said of ranks that left nothing.
+        silent: Why ranks have written nothing.
 
     Raises:
         StoreError: The folder cannot be read, or has neither records nor dumps.

@@ -20,6 +20,25 @@ from perfkit.util.formatting import ranges
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
 _MOST_LISTED: Final = 8
+_PLURALS: Final = (
+    ("has not issued it: it issued ", "have not issued it: they issued "),
+    ("has not issued it: it is in ", "have not issued it: they are in "),
+    ("has not issued it: it waits for its ", "have not issued it: each waits for its "),
+    ("has not issued it: it ", "have not issued it: each "),
+    (
+        "runs, but did not write what it does (a call that does not return may hold Python's lock), so that it is not "
+        "known what it has issued",
+        "run, but did not write what they do (a call that does not return may hold Python's lock), so that it is not "
+        "known what they have issued",
+    ),
+    ("ended because it lost its ", "ended because they lost their "),
+    ("has left no record of its ", "have left no record of their "),
+    ("has ", "have "),
+    ("is ", "are "),
+    ("was ", "were "),
+    ("waits for its ", "each wait for their "),
+)
+"""How what is said of one rank begins, and the same of several."""
 
 LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
 """How a rank has ended that is not the cause."""
@@ -70,9 +89,13 @@ def diagnose(
 
 
 def _world_size(states: Sequence[RankState], absent: Mapping[int, str]) -> int | None:
+    """Return how many ranks there are, as far as it is known; dumps only name the members of their groups."""
     sizes = [state.world_size for state in states if state.world_size is not None]
-    seen = [*(state.rank for state in states), *absent]
-    return max([*sizes, *(rank + 1 for rank in seen)], default=None) if sizes or absent else None
+    if sizes or absent:
+        sizes += [rank + 1 for rank in (*(state.rank for state in states), *absent)]
+    groups = (group.ranks for state in states for group in state.groups)
+    sizes += [len(ranks) for ranks in groups if sorted(ranks) == list(range(len(ranks)))]
+    return max(sizes, default=None)
 
 
 def _ended(states: Sequence[RankState]) -> dict[int, str]:
@@ -85,7 +108,14 @@ def _verdict(
     if faults:
         return "fault"
     unrecorded = missing or any(state.collectives is None or state.in_message for state in states)
-    return "unknown" if unrecorded or not any(map(_compares, groups)) else "agree"
+    uncertain = any(_may_lack_a_rank(group, {state.rank for state in states}) for group in groups)
+    return "unknown" if unrecorded or uncertain or not any(map(_compares, groups)) else "agree"
+
+
+def _may_lack_a_rank(group: GroupCalls, ranks: Collection[int]) -> bool:
+    """Return whether ranks wait in a group that others may be members of: gloo's dumps do not name the members."""
+    waits = any(group.outstanding(rank) is not None for rank in group.calls)
+    return waits and not group.complete and not set(ranks) <= set(group.calls)
 
 
 def _compares(group: GroupCalls) -> bool:
@@ -232,7 +262,7 @@ def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collecti
     texts: dict[str, list[int]] = {}
     for rank in wait.missing:
         texts.setdefault(_whereabouts(rank, places, recorded), []).append(rank)
-    culprits = "; ".join(f"{_ranks(ranks)} {text}" for text, ranks in list(texts.items())[:_MOST_LISTED])
+    culprits = "; ".join(_plural(text, ranks) for text, ranks in list(texts.items())[:_MOST_LISTED])
     return Fault(
         kind="not_issued",
         message=f"{_waiting(wait)}; {culprits}",
@@ -250,6 +280,16 @@ def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collecti
     if rank not in recorded:
         return place or ("has left no record of its collectives" if rank in places else "left nothing")
     return "has not issued it" + (f": it {place}" if place else "")
+
+
+def _plural(text: str, ranks: Sequence[int]) -> str:
+    """Return what was said of one rank, of all these."""
+    if len(ranks) > 1:
+        for one, several in _PLURALS:
+            if text.startswith(one):
+                text = several + text.removeprefix(one)
+                break
+    return f"{_ranks(ranks)} {text}"
 
 
 def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, str | None]) -> str | None:

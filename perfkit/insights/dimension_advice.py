@@ -69,17 +69,16 @@ def reduce_transfer(context: RunContext, one: DimensionTime) -> str | None:
         return _reduce_less(context, one)
     if one.parts == {"tp"}:
         return _split_less(context)
-    if one.parts == _CONTEXT:
+    if one.parts == _CONTEXT and not context.is_memory_full:
         return "use a smaller cp: each rank then keeps more of the sequence and passes on less of it per sample"
     if one.parts == {"ep"}:
-        inside = "keep each group of experts on one host, or " if one.across_hosts else ""
-        return f"{inside}send less: fewer experts per token (top-k), or a lower capacity factor"
+        return " or ".join(_send_fewer_tokens(context, one)) or None
     return None
 
 
 def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     """Return what to do about waiting in a dimension (None: unknown) for ranks of which none is late."""
-    # Where the load is known, a rule of its own says whether it is unequal.
+    # Where the load is known, another rule reports imbalance.
     is_load_known = any(row.imbalance is not None for row in context.run.divided_work)
     if one is not None and one.parts == {"ep"} and not is_load_known:
         return "balance the load of the experts: an auxiliary loss, or a capacity factor"
@@ -112,7 +111,7 @@ def _reduce_less(context: RunContext, one: DimensionTime) -> str | None:
         return None if full else "use a larger --batch-size: fewer transfers per sample"
     if context.option("accumulate") is not None:
         larger = "" if full else ", or a larger --batch-size to overlap more of them"
-        return f"use --accumulate 2 to halve the transfers per sample{larger}"
+        return f"use --accumulate {2 * _accumulated(context)} to halve the transfers per sample{larger}"
     larger = "" if full else ", or increase the batch per rank"
     return f"accumulate gradients over micro-steps{larger}: fewer transfers per sample"
 
@@ -144,7 +143,25 @@ def _is_latency(context: RunContext, rows: list[MatchedCollectiveStat]) -> bool:
     return latency_ns > _MOSTLY * spent_ns > 0
 
 
-def _split_less(context: RunContext) -> str:
+def _accumulated(context: RunContext) -> int:
+    given = context.option("accumulate")
+    return given if isinstance(given, int) and given > 0 else 1
+
+
+def _send_fewer_tokens(context: RunContext, one: DimensionTime) -> Iterator[str]:
+    """Yield how experts exchange less, or over a faster network."""
+    if one.across_hosts:
+        yield "keep each group of experts on one host"
+    own = context.option("top_k")
+    if own is None:
+        yield "send less: fewer experts per token (top-k), or a lower capacity factor"
+    elif isinstance(own, int) and own > 1:  # perfkit's own experts have no capacity
+        yield f"send less: fewer experts per token (--top-k {own - 1})"
+
+
+def _split_less(context: RunContext) -> str | None:
+    if context.is_memory_full:
+        return None
     more = ""
     if context.option("sequence_parallel") is False:
         more = "; --sequence-parallel divides activations too, so that more fits"

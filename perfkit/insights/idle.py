@@ -96,7 +96,8 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
         return f"{whole}: {row.detail}"
     where = f" in {escape_unprintable(row.context)}" if row.context else ""
     takes = f"{duration(row.total_ns / steps)} per step"
-    often = f", {row.count / steps:,.3g} times" if row.count > steps else ""
+    # Not how often it was called: calls in a row are one pause, and short ones count for their caller.
+    often = f", in {row.count / steps:,.3g} pauses" if row.count > steps else ""
     most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
     return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
 

@@ -4,8 +4,9 @@ from typing import Final
 
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
+from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all, heavy_names
 from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline
-from perfkit.util.formatting import duration, whole_percent
+from perfkit.util.formatting import duration, ranges, whole_percent
 
 _MIN_SHARE: Final = 0.1
 """Smallest bubble, as a share of the step, that is reported."""
@@ -46,16 +47,16 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
     if pipeline.schedule is None:
         return "use more micro-batches per step"
     if pipeline.schedule == "none":
+        larger = _larger_batch(context, 2 * ranks)
         use = f"--pp-schedule 1f1b --micro-batches {2 * ranks}" if own else f"1F1B with {2 * ranks} micro-batches"
+        use += larger if own else ""
         return f"use {use} or more: the stages then compute at the same time"
     if stages * ranks != pipeline.stages:
         return "use more --micro-batches" if own else "use more micro-batches per step"
     times = next((n for n in range(2, _MOST_TIMES) if _ideal(ranks, stages, n * batches) <= _TARGET), _MOST_TIMES)
     more = times * batches
     now, then = (whole_percent(_ideal(ranks, stages, count)) for count in (batches, more))
-    samples = context.run.batch_size
-    larger = "" if samples is not None and samples % more == 0 else f" and a --batch-size that is a multiple of {more}"
-    use = f"--micro-batches {more}{larger}" if own else f"{more} micro-batches per step"
+    use = f"--micro-batches {more}{_larger_batch(context, more)}" if own else f"{more} micro-batches per step"
     advice = (
         f"use {use}: with equal stages the schedule then idles {then} of the pipeline's time "
         f"instead of {now}, if smaller micro-batches compute as efficiently"
@@ -65,6 +66,13 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
         interleaved = whole_percent(_ideal(ranks, 2, batches))
         advice += f"; or --pp-schedule interleaved, with two stages per rank: {interleaved}"
     return advice
+
+
+def _larger_batch(context: RunContext, micro_batches: int) -> str:
+    """Return what else a number of micro-batches needs: they divide the batch."""
+    samples = context.run.batch_size
+    divides = samples is not None and samples % micro_batches == 0
+    return "" if divides else f" and a --batch-size that is a multiple of {micro_batches}"
 
 
 def _is_own(pipeline: Pipeline) -> bool:
@@ -77,31 +85,30 @@ def _ideal(ranks: int, stages: int, batches: int) -> float:
 
 
 def _heavy_stage(context: RunContext) -> InsightDraft | None:
-    found = [pipeline.heavy for pipeline in context.run.pipelines]
     # A stage that is heavy in one of several pipelines only is on a slow rank: moving layers does not mend that.
-    if not found or found[0] is None or any(heavy is None or heavy.stage != found[0].stage for heavy in found):
+    heavy = heavy_in_all(context.run.pipelines)
+    if heavy is None or context.share(heavy.gain_ns) < _MIN_GAIN:
         return None
-    heavy = found[0]
-    if context.share(heavy.gain_ns) < _MIN_GAIN:
-        return None
+    ranks = ranges({one.rank for one in heavy.all})
     sentence = (
-        f"stage {heavy.stage} of the pipeline (rank {heavy.rank}) takes {whole_percent(heavy.excess)} longer per "
-        f"micro-batch than the median of the others: with equal stages a step would be {duration(heavy.gain_ns)} "
-        "shorter"
+        f"{heavy_clause(heavy)} per micro-batch than the median of the others (rank{'s' if heavy.also else ''} "
+        f"{ranks}): with equal stages a step would be {duration(heavy.gain_ns)} shorter"
     )
     evidence = {"excess": heavy.excess, "stage": float(heavy.stage), "gain_ns": heavy.gain_ns}
-    if heavy.move is not None:
-        evidence["move_gain_ns"] = heavy.move.gain_ns
+    if heavy.layer_move is not None:
+        evidence["move_gain_ns"] = heavy.layer_move.gain_ns
     return InsightDraft(sentence, evidence, _balance(heavy), heavy.gain_ns)
 
 
 def _balance(heavy: HeavyStage) -> str:
-    if heavy.move is not None:
+    move = heavy.layer_move
+    if move is not None:
         return (
-            f"give one of its layers to stage {heavy.move.to_stage}, or to the stages between: by replay a step is "
-            f"then {duration(heavy.move.gain_ns)} shorter"
+            f"give a layer of stage {heavy.stage} to stage {move.to_stage}, or to the stages between: by replay a step "
+            f"is then {duration(move.gain_ns)} shorter"
         )
-    return f"make stage {heavy.stage} lighter, or the others heavier: moving a whole layer is not known to help"
+    several = "one layer of one stage" if heavy.also else "a whole layer"
+    return f"move work from {heavy_names(heavy)} to the other stages: moving {several} is not known to help"
 
 
 BUBBLE: Final = Rule("pipeline_bubble", _bubble)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.insights.call_sites import most_of_it_in
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
@@ -19,6 +20,9 @@ _FASTER: Final = 2.0
 """How many times as fast another type must be at its peak."""
 _MIN_CALLS: Final = 10
 """Calls per step from which fusing makes sense."""
+_MOST: Final = 0.5
+"""Share of copies from which the advice is about them: fusing spares no conversion that the program asks for."""
+_COPY_LESS: Final = "copy and convert tensors less often (.to, .clone, .contiguous, .cpu): most of it is copies"
 _FULL_SPEED: Final = 0.6
 """Share of the bound from which shapes are no obstacle."""
 _ALIGNMENT: Final = 8
@@ -86,16 +90,20 @@ def _passes_over_memory(context: RunContext) -> InsightDraft | None:
     rows = [row for row in roof.rows if row.kind in ("elementwise", "copy")]
     share, spent_ns = _share(rows, roof, context)
     calls = sum(row.count for row in rows) / roof.rank_steps if roof.rank_steps else 0
-    if share < _MIN_PASSES_SHARE or calls < _MIN_CALLS:
-        return None
     total_ns, moved = sum(row.total_ns for row in rows), sum(row.bytes for row in rows)
+    copied_ns = sum(row.total_ns for row in rows if row.kind == "copy")
+    copies = copied_ns >= _MOST * total_ns
+    if share < _MIN_PASSES_SHARE or (calls < _MIN_CALLS and not copies):
+        return None
     peak = roof.peaks.bytes_per_s if roof.peaks else None
     rate = f", at {whole_percent(moved / total_ns * 1e9 / peak)} of the memory's bandwidth" if peak else ""
     return InsightDraft(
         f"element-wise operators and copies take {whole_percent(share)} of the step ({duration(spent_ns)}, "
-        f"{calls:,.0f} calls{rate})",
+        f"{calls:,.0f} calls{rate}){most_of_it_in(context, total_ns)}",
         {"step_share": share, "passes_ns": spent_ns, "calls": calls},
-        "fuse them, so that intermediate results do not pass through memory: "
+        _COPY_LESS
+        if copies
+        else "fuse them, so that intermediate results do not pass through memory: "
         + ("use --compile" if context.option("compile") is False else "torch.compile, or fused modules"),
         _saving(spent_ns, context),
     )

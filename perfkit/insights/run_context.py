@@ -141,7 +141,7 @@ class RunContext(NamedTuple):
 def run_context(run: RunReport, multi_run: MultiRunSummary | None) -> RunContext | None:
     """Return the context of a run; None if it failed, or has no steps or no verdict.
 
-    A single step may be atypical: who prints an insight of it says that it is the only one.
+    A single step may be atypical: whoever prints an insight of it states that it is the only one.
     """
     steps = [step for rank in run.ranks for step in rank.steps if step.step is not None]
     wall_ns = sum(step.wall_ns for step in steps)
@@ -175,7 +175,7 @@ def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> floa
 
 
 def stragglers_of(run: RunReport) -> list[Straggler]:
-    """Return the ranks that are late in more than one step; empty if mending them could save no time."""
+    """Return the ranks that are late in more than one step; empty if fixing them could save no time."""
     across = run.cross_rank
     return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
 

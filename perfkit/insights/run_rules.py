@@ -22,6 +22,7 @@ from perfkit.insights.idle import (
     saving_ns,
 )
 from perfkit.insights.loader_advice import load_faster
+from perfkit.insights.pause_rules import PAUSES
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
@@ -169,9 +170,17 @@ def _tensor_parallel_hosts(context: RunContext) -> InsightDraft | None:
         f"tensor-parallel groups span hosts; their communication, a part of every layer, is exposed for "
         f"{whole_percent(context.share(one.exposed_ns))} of the step",
         {"exposed_share": context.share(one.exposed_ns), "transfer_ns": one.transfer_ns},
-        "keep each tensor-parallel group on one host: make it the innermost dimension of the mesh, of a size that "
-        "divides the ranks of a host",
+        _stay_on_a_host(context),
         one.transfer_ns,
+    )
+
+
+def _stay_on_a_host(context: RunContext) -> str:
+    if max((host.ranks for host in context.run.hosts), default=0) == 1:
+        return "use another dimension, such as pp or sharding: with one rank per host, these groups always span hosts"
+    return (
+        "keep each tensor-parallel group on one host: make it the innermost dimension of the mesh, of a size that "
+        "divides the ranks of a host"
     )
 
 
@@ -253,6 +262,8 @@ def _host(context: RunContext) -> InsightDraft | None:
         return None
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
+    if _on_gpu(context) and context.has("no_device_events"):  # of a part of the traces it is not known
+        idle = "no recorded operator or kernel runs"
     part = largest_cause(context)
     why = describe(part, context, exposed_ns) if part else "launch gaps, Python, synchronisation"
     figures = {
@@ -320,6 +331,7 @@ RULES: Final = (
     INPUT,
     HOST,
     COPIES,
+    PAUSES,
     *ROOFLINE_RULES,
 )
 """Evaluated on each run, in this order."""

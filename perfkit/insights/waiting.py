@@ -33,7 +33,7 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
 
     Args:
         context: the run.
-        late: the ranks that are late in more than one step, if mending them could save time.
+        late: the ranks that are late in more than one step, if fixing them could save time.
         wait_ns: waiting per step, the mean over ranks.
     """
     if late:
@@ -120,7 +120,7 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
         else f"find what {name_ranks(late)} do that the others do not"
     )
     alone = "" if any(row.gain_ns > 0 for row in late) else ": one alone saves nothing"
-    return f"mend all {len(late)}{alone}; {how}" if prompt else how
+    return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
 
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit._version import __version__
@@ -20,15 +21,17 @@ from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
-from perfkit.pipeline.comm_logs import load_comm_logs, with_comm_logs
+from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
+from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.report import Report
 from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import RunReport
@@ -38,6 +41,7 @@ from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
+from perfkit.util.formatting import shell_word
 from perfkit.whatif.savings import predicted_savings
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
@@ -45,6 +49,14 @@ _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", 
 _NOT_A_RUN: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
 """Findings of a folder that is not a run."""
 _MOST_LISTED: Final = 4
+
+
+class _OtherFiles(Struct, frozen=True):
+    """What is read besides traces."""
+
+    benchmark: CollectiveBenchmark | None
+    snapshot: MemorySnapshot | None
+    logs: ReadLogs | None
 
 
 def analyze(
@@ -110,10 +122,7 @@ def analyze(
     if not given:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
-    benchmark = None if collectives is None else load_collectives(collectives)
-    snapshot = None if memory_snapshot is None else load_memory_snapshot(memory_snapshot)
-    log_files = flat_paths([comm_log])
-    logs = load_comm_logs(log_files) if log_files else None
+    others = _load_other_files(collectives, memory_snapshot, flat_paths([comm_log]))
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
@@ -123,14 +132,7 @@ def analyze(
     outcome_iterator = iter(outcomes)
     by_location = [_runs(location, outcome_iterator, rank, step_marker, devices) for location in locations]
     runs = with_monitor([run for of_location in by_location for run in of_location])
-    relevant = [run for run in runs if run.ranks or run.state or run.monitor or _codes(run) - _NOT_A_RUN]
-    if not any(map(_is_informative, relevant)):
-        raise TraceError(_no_data_message(runs))
-    if benchmark is not None:
-        relevant = [with_bandwidth_shares(run, benchmark) for run in relevant]
-    if snapshot is not None:
-        relevant = with_snapshot(relevant, snapshot)
-    relevant = with_comm_logs(relevant, logs)
+    relevant = _with_other_files(_relevant(runs), others)
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
     return Report(
@@ -145,6 +147,36 @@ def analyze(
         multi_run=multi_run,
         insights=insights.insights,
     )
+
+
+def _load_other_files(
+    collectives: str | Path | None, memory_snapshot: str | Path | None, log_files: Sequence[Path]
+) -> _OtherFiles:
+    return _OtherFiles(
+        benchmark=None if collectives is None else load_collectives(collectives),
+        snapshot=None if memory_snapshot is None else load_memory_snapshot(memory_snapshot),
+        logs=load_comm_logs(log_files) if log_files else None,
+    )
+
+
+def _with_other_files(runs: list[RunReport], others: _OtherFiles) -> list[RunReport]:
+    if others.benchmark is not None:
+        runs = [with_bandwidth_shares(run, others.benchmark) for run in runs]
+    if others.snapshot is not None:
+        runs = with_snapshot(runs, others.snapshot)
+    return with_comm_logs(runs, others.logs)
+
+
+def _relevant(runs: Sequence[RunReport]) -> list[RunReport]:
+    """Return the runs without folders that are none.
+
+    Raises:
+        TraceError: None of them can be analysed.
+    """
+    relevant = [run for run in runs if run.ranks or run.state or run.monitor or _codes(run) - _NOT_A_RUN]
+    if not any(map(_is_informative, relevant)):
+        raise TraceError(_no_data_message(runs))
+    return relevant
 
 
 def _read(
@@ -244,7 +276,8 @@ def _capture_findings(location: RunLocation) -> Iterator[Finding]:
     names = location.captures
     if names:
         listed = ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
-        message = f"steps recorded while it ran are not included: {listed} (perfkit analyze {location.path / names[0]})"
+        command = f"perfkit analyze {shell_word(location.path / names[0])}"
+        message = f"steps recorded while it ran are not included: {listed} ({command})"
         yield Finding(code="has_captures", severity="info", message=message)
 
 

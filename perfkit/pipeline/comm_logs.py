@@ -1,4 +1,4 @@
-"""Reads logs of NCCL and oneCCL, and adds what they say to the report of their run."""
+"""Reads logs of NCCL and oneCCL, and adds their contents to the report of their run."""
 
 import os
 import stat
@@ -27,7 +27,7 @@ _MOST_UNASKED_BYTES: Final = 64 << 20
 
 
 class ReadLogs(NamedTuple):
-    """What logs say."""
+    """Contents of logs."""
 
     nccl: NcclLogs | None
     nccl_findings: list[Finding]
@@ -40,7 +40,7 @@ class ReadLogs(NamedTuple):
 
 
 def load_comm_logs(paths: Sequence[str | Path]) -> ReadLogs:
-    """Return what logs say, and findings about it; of folders, all files with logs are read.
+    """Return the contents of logs, and findings about them; of folders, all files with logs are read.
 
     Raises:
         TraceError: A file cannot be read, or none contains a line of NCCL's.

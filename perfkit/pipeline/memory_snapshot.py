@@ -16,7 +16,7 @@ _RANK: Final = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
 
 
 def load_memory_snapshot(path: str | Path) -> MemorySnapshot:
-    """Return what a pickle of `torch.cuda.memory._dump_snapshot` tells.
+    """Return the contents of a pickle of `torch.cuda.memory._dump_snapshot`.
 
     Raises:
         TraceError: The file cannot be read, or is not a snapshot of plain values.

@@ -87,7 +87,7 @@ def steps(run: str | Path) -> "DataFrame":
 
 
 def with_monitor(runs: list[RunReport]) -> list[RunReport]:
-    """Return the runs with what the logs in their folders say; of a folder with several jobs, none does."""
+    """Return the runs with the analysis of the logs in their folders; of a folder with several jobs, none does."""
     folders = [run.path for run in runs]
     return [_with_own(run) if folders.count(run.path) == 1 else run for run in runs]
 

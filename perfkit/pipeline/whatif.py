@@ -24,7 +24,7 @@ from perfkit.whatif.changes import parse_changes
 from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
 
 _VIOLATED: Final = 0.01
-"""Share of dependencies that the measured times contradict from which it is said."""
+"""Share of dependencies contradicted by the measured times from which it is reported."""
 
 
 def predict(
@@ -103,7 +103,8 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
     left_out = len(recorded) - len(graph.steps)
     if left_out > 0:
         shown = ranges(step for step in graph.steps if step is not None)
-        message = f"of {len(recorded)} steps, {len(graph.steps)} are replayed ({shown})"
+        are = "is" if len(graph.steps) == 1 else "are"
+        message = f"of {len(recorded)} steps, {len(graph.steps)} {are} replayed ({shown})"
         yield Finding(code="steps_not_replayed", severity="info", message=message)
     violated = sum(graph.violated.values())
     if violated > _VIOLATED * len(graph.edges.source):

@@ -1,1 +1,1 @@
-"""`perfkit stacks`: whose time it is as call stacks, in files that flame graph viewers open."""
+"""`perfkit stacks`: attributed time as call stacks, in files that flame graph viewers open."""

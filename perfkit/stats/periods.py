@@ -18,6 +18,8 @@ FEWEST: Final = 4
 """Fewest events of a period."""
 _MOST_PERIODS: Final = 5
 _MOST_LAGS: Final = 64
+_AROUND: Final = 16
+"""Lags on each side that a lag is compared with."""
 _COMPLETE: Final = 0.8
 """Least share of the places of a period that have an event."""
 _GAP: Final = 2
@@ -39,10 +41,11 @@ class Period(NamedTuple):
 def find_periods(events: Bools) -> list[Period]:
     """Return the periods of events, those with the most events first.
 
-    Candidates are the lags at which the events' autocorrelation is largest. A period counts if so many events at its
-    places are beyond chance: with events of density p at random places, the expected number of progressions of h places
-    with an event at most of them, n^2 / 2 (h - 1) times the binomial probability, must be below one in a thousand.
-    Of periods below 32 places, p is at least the density where they are: events that come in bursts are no period.
+    Candidates are the lags at which the events' autocorrelation is largest, compared with the lags around them. A
+    period counts if so many events at its places are beyond chance: with events of density p at random places, the
+    expected number of progressions of h places with an event at most of them, n^2 / 2 (h - 1) times the binomial
+    probability, must be below one in a thousand. Of periods below 32 places, p is at least the density where they are:
+    events that come in bursts are no period.
     """
     left = events.copy()
     found: list[Period] = []
@@ -76,14 +79,30 @@ def _local(events: Bools, group: Ints, lag: int) -> float:
 
 
 def _lags(events: Bools) -> list[int]:
-    """Return the lags with the most pairs of events, from the autocorrelation by FFT."""
+    """Return the lags with the most pairs of events, and with the most compared with the lags around them.
+
+    Events that come in bursts make pairs at all short lags: without the comparison these would be all that is tried. A
+    period whose multiples are among the lags around it stands out less than those: so the most pairs count, too. The
+    autocorrelation is by FFT.
+    """
     count = len(events)
     length = 1 << (2 * count - 1).bit_length()
     spectrum = np.fft.rfft(events.astype(np.float64), length)
     pairs = np.rint(np.fft.irfft(spectrum * spectrum.conj(), length)[: count // (FEWEST - 1) + 1])
     pairs[:2] = 0
-    lags = np.argsort(-pairs, kind="stable")[:_MOST_LAGS]
-    return [int(lag) for lag in lags if pairs[lag] >= FEWEST - 2]
+    around = _means_around(pairs)
+    clear = np.argsort((around - pairs) / np.sqrt(np.maximum(around, 1.0)), kind="stable")[:_MOST_LAGS]
+    most = np.argsort(-pairs, kind="stable")[:_MOST_LAGS]
+    return [lag for lag in dict.fromkeys([*clear.tolist(), *most.tolist()]) if pairs[lag] >= FEWEST - 2]
+
+
+def _means_around(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return of each value the mean of the `_AROUND` before and after it, without itself."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first, last = np.maximum(0, places - _AROUND), np.minimum(len(values), places + _AROUND + 1)
+    means: NDArray[np.float64] = (sums[last] - sums[first] - values) / np.maximum(1, last - first - 1)
+    return means
 
 
 def _longest_group(places: Ints, lag: int) -> Ints:

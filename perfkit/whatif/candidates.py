@@ -19,7 +19,7 @@ from perfkit.analysis.step_graph.graph import (
 )
 from perfkit.schema.run import RunReport
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
-from perfkit.whatif.selection import names_by_time
+from perfkit.whatif.selection import calls_of_cause, glob_of, names_by_time
 
 MOST_RANKED: Final = 10
 _NAMES: Final = 8
@@ -48,14 +48,22 @@ def _candidates(graph: StepGraph, run: RunReport) -> Iterator[str]:
         yield NO_SYNCHRONISATION
     if (graph.edges.kind == LAUNCH).any():
         yield f"kernels<{_SHORT}=fused"
+    yield from _idle(graph)
+    work = np.isin(kind, (COMPUTE, MEMCPY)) if np.isin(kind, (COMPUTE, MEMCPY)).any() else kind == HOST
+    for name in names_by_time(graph, work)[:_NAMES]:
+        yield f"compute:{glob_of(name, graph.names)}=0.5x"
+
+
+def _idle(graph: StepGraph) -> Iterator[str]:
+    kind = graph.parts.kind
     for cause in np.unique(kind[kind >= FIRST_CAUSE]).tolist():
         if KINDS[cause] != "unknown":
             yield "profiler=removed" if KINDS[cause] == "profiler" else no_idle(KINDS[cause])
+    for cause in ("allocation", "compilation"):
+        if calls_of_cause(graph, cause).any():
+            yield no_idle(cause)
     for name in names_by_time(graph, np.isin(kind, _NAMED))[:_NAMES]:
         yield no_idle(name)
-    work = np.isin(kind, (COMPUTE, MEMCPY)) if np.isin(kind, (COMPUTE, MEMCPY)).any() else kind == HOST
-    for name in names_by_time(graph, work)[:_NAMES]:
-        yield f"compute:{name}=0.5x"
 
 
 def _late_ranks(graph: StepGraph, run: RunReport) -> list[int]:

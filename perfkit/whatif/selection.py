@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.analysis.per_rank.idle.host_names import call_cause
+from perfkit.analysis.step_graph.graph import HOST, StepGraph
 from perfkit.errors import UsageError
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration, escape_unprintable
@@ -15,6 +16,9 @@ from perfkit.whatif.altered import Floats, Mask
 _LISTED: Final = 8
 _LONGEST: Final = 60
 """Characters of a name that a message shows."""
+_LEAST: Final = 12
+_PUNCTUATION: Final = "<(, "
+"""Where the name of a kernel may be cut."""
 
 
 def matches(pattern: str, names: Iterable[str]) -> Mask:
@@ -26,6 +30,31 @@ def parts_named(graph: StepGraph, pattern: str, among: Mask) -> Mask:
     """Return which of the parts in `among` have a name that matches."""
     named = np.append(matches(pattern, graph.names), False)  # -1 is no name
     return np.asarray(among & named[graph.parts.name])
+
+
+def calls_of_cause(graph: StepGraph, pattern: str) -> Mask:
+    """Return the parts that are runtime calls which allocate or compile, by this cause or by name.
+
+    In the graph, idle time is only what lies between operators and calls.
+    """
+    chosen = [
+        cause is not None and bool(matches(pattern, (cause, name)).any())
+        for name, cause in ((name, call_cause(name)) for name in graph.names)
+    ]
+    return np.asarray((graph.parts.kind == HOST) & np.array([*chosen, False])[graph.parts.name])
+
+
+def glob_of(name: str, names: Sequence[str]) -> str:
+    """Return a name, or of a long one its shortest beginning as a glob that no other name matches.
+
+    The name of a kernel may be hundreds of characters of template arguments.
+    """
+    ends = (place for place in range(_LEAST, min(len(name), _LONGEST)) if name[place] in _PUNCTUATION)
+    for end in ends if len(name) > _LONGEST else ():
+        pattern = f"{name[:end]}*"
+        if int(matches(pattern, names).sum()) == 1 and fnmatchcase(name, pattern):
+            return pattern
+    return name
 
 
 def nothing_matches(change: str, what: str, has: Sequence[str]) -> UsageError:

@@ -34,7 +34,7 @@ def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[
 
     Args:
         matched: collectives of all ranks.
-        hosts: host of each rank; a rank with an unknown host has a clock of its own.
+        hosts: host of each rank; a rank with an unknown host has its own clock.
     """
     all_hosts = _hosts(hosts)
     if not all_hosts:

@@ -43,7 +43,7 @@ def _explained(row: Straggler, rank: RankReport, prompt: Sequence[RankReport], a
     least = max(mean_lag, 0.0 if usual else sum(own.values()))
     if cause in _UNTOLD or longer[cause] < _MAJORITY * least or rank.loading is None:
         return None
-    return LateLoading(cause=cause, who=_who(cause, rank.loading, also))
+    return LateLoading(cause=cause, culprit=_culprit(cause, rank.loading, also))
 
 
 def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
@@ -52,7 +52,7 @@ def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
     return {cause: getattr(waits, cause, 0) / steps for cause in WAIT_CAUSES}
 
 
-def _who(cause: WaitCause, loading: RankLoading, also: str) -> str | None:
+def _culprit(cause: WaitCause, loading: RankLoading, also: str) -> str | None:
     if cause == "slow_worker" and loading.slow_workers:
         return slow_worker_clause(loading, "") + also
     if cause == "slow_sample":

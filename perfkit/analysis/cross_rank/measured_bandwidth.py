@@ -39,7 +39,7 @@ def _incomparable(run: RunReport, benchmark: CollectiveBenchmark) -> Iterator[Fi
 
 
 def _why_none(rows: Sequence[MatchedCollectiveStat], benchmark: CollectiveBenchmark) -> Iterator[Finding]:
-    """Yield a finding if the benchmark tells nothing about a run with collectives."""
+    """Yield a finding if the benchmark covers none of a run's collectives."""
     known = [row for row in rows if row.transfer_ns and row.bytes]
     wanted = sorted({f"{row.operator} among {row.group_size} ranks" for row in known})
     message = "no collective of the run has a known size and transfer time to compare with the measured ones"

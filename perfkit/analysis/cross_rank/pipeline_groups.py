@@ -44,7 +44,7 @@ def groups_along(mesh: Sequence[MeshDimension], *names: str) -> list[list[int]]:
 
 
 def find_pipeline_groups(mesh: Sequence[MeshDimension], kinds: Iterable[CollectiveKey]) -> list[list[int]]:
-    """Return the ranks of each group of pipeline stages, first stage first; empty if nothing tells them.
+    """Return the ranks of each group of pipeline stages, first stage first; empty if they are unknown.
 
     Args:
         mesh: the run's mesh; empty if unknown.

@@ -1,4 +1,4 @@
-"""Say in a sentence which ranks are late, by how much, in what, and what that costs."""
+"""Sentences about stragglers: which ranks are late, by how much, in what, and what that costs."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -39,7 +39,7 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
         return _one(stragglers[0])
     single = max(row.gain_ns for row in stragglers)
     alone = (
-        f" ({_at_most(single)} if only one of them were mended)" if gain_ns and single < _NEARLY_ALL * gain_ns else ""
+        f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _NEARLY_ALL * gain_ns else ""
     )
     return _several(stragglers) + _cost(gain_ns) + alone
 
@@ -113,9 +113,9 @@ def _cause(row: Straggler) -> str:
 
 def load_clause(loading: LateLoading) -> str:
     """Return what a rank waits for in data loading, with the worker or sample."""
-    if loading.cause == "slow_worker" and loading.who:
-        return f"waiting for its {loading.who}"
-    return f"waiting for {loading.who}" if loading.who else _LOAD_CAUSES[loading.cause]
+    if loading.cause == "slow_worker" and loading.culprit:
+        return f"waiting for its {loading.culprit}"
+    return f"waiting for {loading.culprit}" if loading.culprit else _LOAD_CAUSES[loading.cause]
 
 
 def _short_cause(row: Straggler) -> str:

@@ -55,7 +55,7 @@ def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
 
     Args:
         parts: own times of the ranks, those of each stage of a pipeline apart. Delays at several stages may hide each
-            other, so mending all is said to gain no more than mending those of one stage.
+            other, so fixing all is counted as gaining no more than fixing those of one stage.
     """
     found = [find_stragglers(part) for part in parts]
     rows = sorted((row for late in found for row in late.ranks), key=lambda row: (-row.lag_ns, row.rank))
@@ -169,7 +169,7 @@ def _late_steps(times: OwnTimes, stragglers: Stragglers) -> Iterator[OneOffStrag
     last = own.argmax(axis=0)
     ahead = np.partition(own, -2, axis=0)
     steps = np.arange(len(times.steps))
-    # What mending the last rank could give: the next is late too.
+    # What fixing the last rank could save: the next is late too.
     lags = np.minimum((ahead[-1] - ahead[-2]).astype(np.float64), waited_ns(times)[last, steps])
     usual_ns = max([float(np.median(lags)), *(row.lag_ns for row in stragglers.ranks)])
     least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)

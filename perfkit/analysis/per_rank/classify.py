@@ -29,7 +29,7 @@ class Names:
     """Classes by name; each column has shape (number of names,)."""
 
     kernel: NDArray[np.int8]
-    """What the rules say of a kernel of this name: an index into `KERNEL_KINDS`, or `NO_RULE`."""
+    """The kind that the rules give a kernel of this name: an index into `KERNEL_KINDS`, or `NO_RULE`."""
     given_class: dict[int, KernelClass]
     """Classes that a user's rules give to kernels, by name."""
     communication_operator: NDArray[np.bool_]

@@ -35,7 +35,7 @@ def sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
     which = ", ".join(sorted(set(operators)))
     message = (
         f"the message sizes of {len(operators)} of {collectives} collectives ({which}) are unknown: the run's record "
-        "of collectives lacks them or does not match the trace"
+        "of collectives lacks them (torch keeps the last TORCH_FR_BUFFER_SIZE of them) or does not match the trace"
     )
     return [Finding(code="collective_sizes_unmatched", severity="info", message=message)]
 
@@ -93,7 +93,7 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Fin
     idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         message = (
-            f"{idle} of {len(steps.number)} steps have no device activity of their own: "
+            f"no device activity belongs to {idle} of {len(steps.number)} steps: "
             "device events may have been lost, or the program did not use the device in them"
         )
         findings.append(Finding(code="steps_without_device_work", severity="warning", message=message))

@@ -40,7 +40,7 @@ class _Chunks(NamedTuple):
 
 
 def infer_actions(events: Events, steps: Steps) -> InferredActions | None:
-    """Return the forward and backward of each micro-batch; None if nothing tells them.
+    """Return the forward and backward of each micro-batch; None if they cannot be inferred.
 
     Args:
         events: the trace.

@@ -35,5 +35,5 @@ def tabulate_launches(events: Events, device: Device, steps: Steps) -> LaunchSta
         max_delay_ns=int(delay_ns.max()),
         ahead=int(ahead.sum()),
         max_ahead=int(ahead.max()),
-        into_empty=int((ahead == 0).sum()),
+        on_idle_device=int((ahead == 0).sum()),
     )

@@ -116,7 +116,7 @@ class PipelineSpans(NamedTuple):
 def find_pipeline_spans(
     events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps
 ) -> PipelineSpans | None:
-    """Return what the rank computes in a pipeline, and its bubble; None if nothing tells micro-batches.
+    """Return what the rank computes in a pipeline, and its bubble; None if micro-batches are unknown.
 
     Args:
         events: the trace.

@@ -1,6 +1,6 @@
 """Find kernels that count as compute, but may be communication of a library that the rules do not know.
 
-Two signs together: nothing tells that the kernel computes (no rule, no common name of a compute kernel, no operator of
+Two signs together: nothing shows that the kernel computes (no rule, no common name of a compute kernel, no operator of
 PyTorch that launched it), and its stream carries communication and nothing else, or carries nothing else at all and
 runs beside the compute of other streams. Programs that compute on several streams give known names to most of it, so
 that a stream with a known compute kernel proves nothing and is left alone.
@@ -23,7 +23,7 @@ from perfkit.util.formatting import duration, format_percent
 _MIN_SHARE: Final = 0.01
 """Smallest share of all kernel time of a name that is worth a finding."""
 _MAX_OTHER_SHARE: Final = 0.05
-"""Largest share of other compute on a stream that is still said to carry nothing else."""
+"""Largest share of other compute on a stream that still counts as dedicated to the kernel."""
 _MIN_OVERLAP: Final = 0.5
 """Smallest share of a name's time beside the compute of other streams."""
 _LONGEST_NAME: Final = 80
@@ -77,14 +77,14 @@ def possible_communication(events: Events, names: Names, device: Device, world_s
     where = (
         "share their stream with communication only"
         if first.beside_communication
-        else "have a stream of their own and run beside the compute of others"
+        else "have their own stream and run beside the compute of others"
     )
     more = f" and {len(suspects) - 1} more names" if len(suspects) > 1 else ""
     ns = sum(suspect.total_ns for suspect in suspects)
     message = (
         f"{first.kernels} kernels {_shortened(events.names[first.name])}{more} ({duration(ns)}, "
         f"{format_percent(ns / total_ns)} of kernel time) count as compute, but may be communication: perfkit does not "
-        f"know the name, and they {where}; if they communicate, say so with --kernel-rules"
+        f"know the name, and they {where}; if they communicate, declare them with --kernel-rules"
     )
     return [Finding(code="possible_communication", severity="warning", message=message)]
 

@@ -134,7 +134,7 @@ def summarize_trace(
     launches = tabulate_launches(events, device, steps)
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
-    work = tabulate_work(located, names, device)
+    work = tabulate_work(located, names, device, steps)
     operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.

@@ -1,10 +1,11 @@
-"""What the verdict says of a pipeline's bubble (metrics.md section 10)."""
+"""The verdict about a pipeline's bubble (metrics.md section 10)."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.util.formatting import escape_unprintable
 
@@ -37,10 +38,13 @@ def find_bubble(pipelines: Sequence[Pipeline], ranks: int) -> Bubble | None:
 
 
 def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) -> bool:
-    """Return whether the ranks that are late are those of a stage that is heavy in all pipelines."""
-    heavy = {pipeline.heavy.rank for pipeline in pipelines if pipeline.heavy}
-    alike = {pipeline.heavy.stage if pipeline.heavy else None for pipeline in pipelines}
-    return bool(late) and heavy.issuperset(late) and len(alike) == 1
+    """Return whether the ranks that are late are those of stages that are heavy in all pipelines."""
+    heavy = heavy_in_all(pipelines)
+    if heavy is None:
+        return False
+    stages = {one.stage for one in heavy.all}
+    ranks = {one.rank for own in pipelines if own.heavy for one in own.heavy.all if one.stage in stages}
+    return bool(late) and ranks.issuperset(late)
 
 
 def _details(pipelines: Sequence[Pipeline]) -> str:
@@ -48,10 +52,8 @@ def _details(pipelines: Sequence[Pipeline]) -> str:
     schedule = f"{escape_unprintable(first.schedule)}, " if first.schedule else ""
     batches = f"{first.micro_batches} micro-batch{'es' if first.micro_batches != 1 else ''}"
     what = f"{schedule}{first.stages} stages, {batches}"
-    # A stage that is heavy in one of several pipelines only is on a slow rank.
-    alike = {pipeline.heavy.stage if pipeline.heavy else None for pipeline in pipelines}
-    heavy = first.heavy if len(alike) == 1 else None
-    longer = f"; stage {heavy.stage} takes {100 * heavy.excess:.0f} % longer than the others" if heavy else ""
+    heavy = heavy_in_all(pipelines)
+    longer = f"; {heavy_clause(heavy)} than the others" if heavy else ""
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
     ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
     if len(ideal_ns) < len(rows):

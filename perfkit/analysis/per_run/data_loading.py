@@ -8,7 +8,7 @@ from perfkit.schema.run import DataLoading
 
 
 def data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:
-    """Return what the ranks' steps say about loading; None if no load was seen.
+    """Return how the ranks' steps load data; None if no load was seen.
 
     Args:
         ranks: the ranks.

@@ -110,7 +110,7 @@ def _time(named: NamedSummary) -> str:
 
 
 def _by_host(traces: list[NamedSummary]) -> Parts:
-    """Split by host where a rank occurs on several, or twice at one time, if each host then has a job of its own."""
+    """Split by host where a rank occurs on several, or twice at one time, if each host then has a separate job."""
     if not _has_clash(traces) and not _has_moved(traces):
         return [("", traces)]
     parts = _by_value(traces, lambda named: named.summary.header.host, "host")

@@ -110,7 +110,7 @@ class _Waits:
         return start, end
 
     def _exposed(self, rank: int, calls: CollectiveCalls, pauses: Sequence[TracedPause]) -> Union:
-        """Return when a rank was in collectives that nothing of its own overlaps, by the reference clock."""
+        """Return when a rank was in collectives that none of its own work overlaps, by the reference clock."""
         exposed = calls.column("exposed_ns")
         # Of a partly hidden collective the exposed part comes last: computation went on until then.
         ended = align_ranks(self._clocks, np.full(len(exposed), rank), calls.column("ended_ns").copy())

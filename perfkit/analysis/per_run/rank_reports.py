@@ -86,7 +86,8 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     severity: Severity = "warning" if len(traces) > 1 else "info"
     message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
     if len(traces) > 1:
-        message += "; analyse traces of another job separately"
+        apart = "; by their timestamps they were not all recorded at one time, and may be of several jobs"
+        message += (apart if _are_apart(unranked) else "") + "; analyse traces of another job separately"
     for named in unranked:
         findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
@@ -95,6 +96,13 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     if len(unranked) == 1 and not known:
         graphs[0] = _graphs(unranked)
     return Ranks(reports, calls, pipelines, graphs, findings, pauses)
+
+
+def _are_apart(traces: Sequence[NamedSummary]) -> bool:
+    """Return whether a trace ends before another one begins."""
+    windows = [(named.summary.steps[0], named.summary.steps[-1]) for named in traces]
+    ends = (last.start_ns + last.wall_ns + last.paused_ns for _, last in windows)
+    return bool(windows) and max(first.start_ns for first, _ in windows) > min(ends)
 
 
 def _graphs(traces: list[NamedSummary]) -> RankGraphs:

@@ -24,7 +24,7 @@ _MIN_BOUND_SHARE: Final = 0.8
 shorter."""
 
 _MIN_GAIN: Final = 0.05
-"""Share of the step that mending stragglers must be able to save for the verdict to name them."""
+"""Share of the step that fixing stragglers must be able to save for the verdict to name them."""
 
 _MAJORITY: Final = 0.5
 """Share of exposed communication from which unmatched collectives hide how much of it is waiting; share of idle time
@@ -41,8 +41,14 @@ _BOUNDS: Final[dict[Category, Bound]] = {
     "overhead": "host",
 }
 _LOSSES: Final[tuple[Category, ...]] = ("communication", "memcpy", "data_loading", "overhead")
-_IDLE: Final = "idle time (launch gaps, Python, synchronisation)"
-_UNMARKED_LOADING: Final = "idle time (launch gaps, Python, synchronisation, or data if your loader is not torch's)"
+_LABELS: Final[dict[Category, str]] = {
+    "compute": "compute",
+    "communication": "exposed communication",
+    "memcpy": "exposed copies and memsets",
+    "data_loading": "waiting for data",
+}
+_IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
+_UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
@@ -81,9 +87,11 @@ def classify_bottleneck(
     if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
+    is_explained = loss == "overhead" and bool(details) and not details.endswith(f" {CAUSE_WORDS['unknown']})")
+    idle = _idle_label(loading, is_explained=is_explained)
     parts = [
-        _share_sentence(bounding, shares, loading) + (details if bounding == loss else ""),
-        *([_loss_sentence(loss, shares, loading) + details] if loss and loss != bounding else []),
+        _share_sentence(bounding, shares, idle) + (details if bounding == loss else ""),
+        *([_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []),
         *_profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks)),
     ]
     return Verdict(
@@ -106,7 +114,7 @@ def _largest_bubble(
 def _lost_to_stragglers(
     compared: CrossRankSummary, shares: dict[Category, float], loss: Category | None, wall_ns: float
 ) -> Verdict | None:
-    """Return the verdict that stragglers are the bottleneck, if what mending them could give says so."""
+    """Return the verdict that stragglers are the bottleneck, if fixing them could save enough."""
     gain = compared.stragglers_gain_ns / wall_ns
     largest = shares[loss] if loss else 0.0
     if not compared.stragglers or gain < max(_MIN_GAIN, shares["communication"] / 2, largest / 2):
@@ -122,7 +130,7 @@ def _bubble_verdict(bubble: Bubble, shares: dict[Category, float], *, is_compute
     if bubble.share >= _MIN_BOUND_SHARE:
         sentence = f"bubble-bound: {of_step} is the bubble of the pipeline ({bubble.details})"
         return Verdict(bound="bubble", share=bubble.share, largest_loss="communication", sentence=sentence)
-    compute = _share_sentence("compute" if is_compute_bound else None, shares, None)
+    compute = _share_sentence("compute" if is_compute_bound else None, shares, "")
     return Verdict(
         bound="compute" if is_compute_bound else "none",
         share=shares["compute"] if is_compute_bound else bubble.share,
@@ -218,29 +226,24 @@ def _mean_wall(ranks: list[RankReport]) -> float:
     return sum(walls) / len(walls)
 
 
-def _share_sentence(bounding: Category | None, shares: dict[Category, float], loading: DataLoading | None) -> str:
+def _share_sentence(bounding: Category | None, shares: dict[Category, float], idle: str) -> str:
     if bounding is None:
         return f"{whole_percent(shares['compute'])} compute" if shares["compute"] else "no compute was recorded"
     bound = "copy" if bounding == "memcpy" else _BOUNDS[bounding]
-    return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {_label(bounding, loading)}"
+    return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {(_LABELS | {'overhead': idle})[bounding]}"
 
 
-def _label(category: Category, loading: DataLoading | None) -> str:
-    if category == "overhead":
-        # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
-        return _IDLE if loading else _UNMARKED_LOADING
-    return {
-        "compute": "compute",
-        "communication": "exposed communication",
-        "memcpy": "exposed copies and memsets",
-        "data_loading": "waiting for data",
-    }[category]
+def _idle_label(loading: DataLoading | None, *, is_explained: bool) -> str:
+    """Return what idle time is called: with what it may be, unless its cause follows in brackets."""
+    # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
+    doubt = [] if loading else [_UNMARKED_LOADING]
+    return ", ".join(["idle time", *doubt]) if is_explained else f"idle time ({', '.join([_IDLE_CAUSES, *doubt])})"
 
 
-def _loss_sentence(loss: Category, shares: dict[Category, float], loading: DataLoading | None) -> str:
+def _loss_sentence(loss: Category, shares: dict[Category, float], idle: str) -> str:
     # How much of idle time is the profiler's is not known: where that decides, idle time is not compared.
     besides = " besides idle time" if shares["overhead"] > shares[loss] else ""
-    return f"the largest loss{besides} is {_label(loss, loading)}, {whole_percent(shares[loss])}"
+    return f"the largest loss{besides} is {(_LABELS | {'overhead': idle})[loss]}, {whole_percent(shares[loss])}"
 
 
 def _loss_details(
@@ -299,11 +302,15 @@ def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost)
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
-    """Return the dimension with the most exposed communication, or, where that is unknown, the operator."""
+    """Return the dimension with the most exposed communication, or, where that is unknown, the operator.
+
+    Some exposed communication is in no collective: calls that issue them, or wait for them.
+    """
     rows = [row for rank in ranks for row in rank.collectives]
-    total = sum(row.exposed_ns for row in rows)
-    if not total:
+    in_rows = sum(row.exposed_ns for row in rows)
+    if not in_rows:
         return ""
+    total = max(in_rows, sum(step.exposed_ns.communication for rank in ranks for step in rank.steps))
     of_dimension = _exposed_by(rows, lambda row: row.dimension)
     dimension = max(of_dimension, key=lambda name: of_dimension[name])
     if dimension is not None:

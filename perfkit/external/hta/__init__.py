@@ -1,1 +1,1 @@
-"""Holistic Trace Analysis on the traces and ranks that perfkit found, in a process of its own."""
+"""Holistic Trace Analysis on the traces and ranks that perfkit found, in a separate process."""

@@ -162,9 +162,9 @@ def change_buckets(subject: Subject, change: BucketCap) -> Effect:
     before, after = len(buckets.wait), 0
     for rows in _by_wait(buckets):
         places = buckets.transfer[rows]
-        new = _rebucketed(
-            bytes_[rows], durations[places], latency[places], graph.nodes.end[buckets.joined[rows]], change
-        )
+        further = durations[places] * _share_alone(graph.nodes.start[places], graph.nodes.end[places])
+        ready = graph.nodes.end[buckets.joined[rows]]
+        new = _rebucketed(bytes_[rows], durations[places], further, latency[places], ready, change)
         after += new.count
         scale = np.divide(new.ns, durations[places], out=np.zeros(len(rows)), where=durations[places] > 0)
         for node, factor in zip(places.tolist(), scale.tolist(), strict=True):
@@ -172,7 +172,7 @@ def change_buckets(subject: Subject, change: BucketCap) -> Effect:
             part_ns[begin:end] *= factor
     steps = max(1, len(graph.ranks) * len(graph.steps))
     whole = int(bytes_.sum() / steps)
-    what = f"{before / steps:.3g} buckets per step of {size(whole)} become {after / steps:.3g}"
+    what = f"{before / steps:.3g} buckets per step and rank of {size(whole)} become {after / steps:.3g}"
     assumptions = [
         latency_of(subject.run),
         "the gradients of a bucket that is split become ready evenly since the bucket before it",
@@ -193,6 +193,14 @@ def _by_wait(buckets: Awaited) -> list[Ints]:
     return np.split(np.arange(len(buckets.wait)), starts[1:])
 
 
+def _share_alone(start: Ints, end: Ints) -> Floats:
+    """Return the share of each transfer after all before it have ended: transfers at once share the network."""
+    before = np.maximum.accumulate(np.append(start[:1], end[:-1]))
+    alone = np.maximum(end - np.maximum(start, before), 0).astype(np.float64)
+    share: Floats = np.divide(alone, end - start, out=np.zeros(len(start)), where=end > start)
+    return share
+
+
 class _Rebucketed:
     """The transfers of one backward pass in other buckets."""
 
@@ -202,7 +210,10 @@ class _Rebucketed:
         self.count = 0
 
 
-def _rebucketed(bytes_: Ints, ns: Floats, latency: Floats, ready_ns: Ints, change: BucketCap) -> _Rebucketed:
+def _rebucketed(
+    bytes_: Ints, ns: Floats, further_ns: Floats, latency: Floats, ready_ns: Ints, change: BucketCap
+) -> _Rebucketed:
+    """Return the transfers in buckets of another size; `further_ns` is what each adds to those before it."""
     new = _Rebucketed(len(ns))
     merged_bytes, merged_ns = 0, 0.0
     for place in range(len(ns)):
@@ -213,6 +224,8 @@ def _rebucketed(bytes_: Ints, ns: Floats, latency: Floats, ready_ns: Ints, chang
             new.ns[place] = _left(since, float(ready_ns[place]), pieces, float(latency[place]) + above_ns / pieces)
             new.count += pieces
             continue
+        if merged_bytes:
+            above_ns = max(0.0, float(further_ns[place] - latency[place]))
         merged_bytes, merged_ns = merged_bytes + int(bytes_[place]), merged_ns + above_ns
         if merged_bytes >= change.bytes or place == len(ns) - 1:
             new.ns[place] = merged_ns + float(latency[place])

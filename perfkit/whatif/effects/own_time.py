@@ -19,7 +19,15 @@ from perfkit.util.formatting import ranges
 from perfkit.whatif.altered import Altered, Floats, Mask
 from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleRank
 from perfkit.whatif.effects.effect import Effect, Subject
-from perfkit.whatif.selection import matches, names_by_time, nothing_matches, parts_named, rank_of_parts, time_per_step
+from perfkit.whatif.selection import (
+    calls_of_cause,
+    matches,
+    names_by_time,
+    nothing_matches,
+    parts_named,
+    rank_of_parts,
+    time_per_step,
+)
 
 _PROFILER: Final = KINDS.index("profiler")
 
@@ -80,13 +88,16 @@ def scale_idle(subject: Subject, change: ScaleIdle) -> Effect:
     idle = graph.parts.kind >= FIRST_CAUSE
     by_cause = matches(change.pattern, KINDS)
     by_cause[:FIRST_CAUSE] = False
-    chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, change.pattern, idle)
+    calls = calls_of_cause(graph, change.pattern)
+    chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, change.pattern, idle) | calls
     if not chosen.any():
         time = np.bincount(graph.parts.kind[idle], weights=state.part_ns[idle], minlength=len(KINDS))
         causes = [KINDS[kind] for kind in np.argsort(-time, kind="stable").tolist() if time[kind]]
         raise nothing_matches(subject.text, "idle time", [*causes, *names_by_time(graph, idle)])
-    assumption = "what else the thread does takes as long as before"
-    return Effect(state.scaled(chosen, change.factor), time_per_step(graph, state.part_ns, chosen), [assumption])
+    assumptions = ["what else the thread does takes as long as before"]
+    if calls.any():
+        assumptions.append("calls that allocate or compile change beside a busy device, too")
+    return Effect(state.scaled(chosen, change.factor), time_per_step(graph, state.part_ns, chosen), assumptions)
 
 
 def remove_profiler(subject: Subject, change: RemoveProfiler) -> Effect:  # noqa: ARG001  it has no options

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from perfkit.diagnosis.rules import diagnose
+from perfkit.capture.hangs.processes import SILENT
+from perfkit.diagnosis.rules import LOST_CONNECTION, diagnose
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, frame, state
@@ -81,6 +82,49 @@ def test_a_rank_that_left_nothing_is_not_said_to_have_left_a_collective_out() ->
     found = three_and(None)
     assert found.headline.endswith("; rank 3 left nothing")
     assert found.unread == ["rank 3 left nothing"]
+
+
+def test_a_dump_that_is_missing_leaves_it_open_whether_all_agree() -> None:
+    left = [replace(state(rank, call(1, done=True)), world_size=None) for rank in range(3)]
+    members = replace(left[0].groups[0], ranks=[0, 1, 2, 3])
+    found = diagnose("job", [replace(one, groups=[members]) for one in left])
+    assert (found.verdict, found.world_size, found.unread) == ("unknown", 4, ["rank 3 left nothing"])
+    only_two = replace(members, ranks=[1, 2])  # of a larger job: who else there is, nobody knows
+    assert diagnose("job", [replace(one, groups=[only_two]) for one in left[1:]]).verdict == "agree"
+
+
+def test_a_wait_in_a_group_of_unknown_members_leaves_it_open() -> None:
+    """As in gloo's dumps of two groups of the same ranks, used in opposite order."""
+
+    def dumped(rank: int, *calls: IssuedCollective) -> RankState:
+        return replace(state(rank, call(1, group="all", done=True), *calls, groups={}), world_size=None)
+
+    one, other = call(1, group="1"), call(1, group="2")
+    opposite = [dumped(0, one), dumped(1, other), dumped(2, one)]
+    assert diagnose("job", opposite).verdict == "unknown"
+    together = [dumped(rank, one) for rank in range(3)]
+    assert diagnose("job", together).verdict == "agree"
+    ended = [dumped(0, replace(one, done=True)), dumped(1), dumped(2, replace(one, done=True))]
+    assert diagnose("job", ended).verdict == "agree"
+
+
+def test_of_several_ranks_it_is_said_in_the_plural() -> None:
+    ahead = state(0, call(1, "broadcast", done=True), call(2))
+    behind = [state(rank, call(1, "broadcast")) for rank in (1, 2, 3)]
+    assert "; ranks 1-3 have not issued it: they issued broadcast #1 " in diagnose("job", [ahead, *behind]).headline
+    loading = [state(rank, call(1, "broadcast", done=True), main=LOAD) for rank in (1, 2, 3)]
+    found = diagnose("job", [ahead, *loading])
+    assert found.headline.endswith("; ranks 1-3 have not issued it: they are in `load_batch` at data.py:88")
+    waiting = [state(rank, call(2)) for rank in (0, 1)]
+    found = diagnose("job", waiting, absent={2: "is stopped", 3: "is stopped"})
+    assert found.headline.endswith("; ranks 2-3 are stopped")
+    found = diagnose("job", waiting, absent={2: "was killed", 3: "was killed"})
+    assert found.headline.endswith("; ranks 2-3 were killed")
+    found = diagnose("job", waiting, absent={2: SILENT, 3: SILENT})
+    assert "ranks 2-3 run, but did not write what they do " in found.headline
+    assert found.headline.endswith("so that it is not known what they have issued")
+    found = diagnose("job", waiting, absent={2: LOST_CONNECTION, 3: LOST_CONNECTION})
+    assert "ranks 2-3 ended because they lost their connection" in found.headline
 
 
 def test_a_rank_that_is_gone() -> None:

@@ -9,8 +9,10 @@ from perfkit.schema.cross_rank import BandwidthFit
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
+from tests.support.reports.scaling_builders import make_hosts
 from tests.unit.insights.test_insights import found, run_of, the
 from tests.unit.report.content.test_divided_work_content import make_divided
+from tests.unit.report.content.test_memory_content import GB, make_use
 
 OWN = {"accumulate": 1, "overlap": True, "dp": "ddp", "sequence_parallel": False}
 GRADIENTS = ("accumulat", "bucket")
@@ -49,6 +51,11 @@ def test_gradients_accumulate(name: str) -> None:
     assert "--accumulate" in the("waiting", found(communicating((name, 18, 2)))).recommendation
 
 
+def test_gradients_that_accumulate_already_accumulate_over_more() -> None:
+    run = replace(communicating(("dp", 2, 18)), config=OWN | {"accumulate": 4})
+    assert the("transfer", found(run)).recommendation.startswith("use --accumulate 8 to halve the transfers")
+
+
 def test_without_a_known_dimension_advice_does_not_depend_on_it() -> None:
     (one,) = found(communicating((None, 2, 18), own=False))
     assert one.recommendation.startswith("compare the bus bandwidth with that of the network")
@@ -79,6 +86,36 @@ def test_tensor_parallelism_gets_smaller_and_stays_on_a_host() -> None:
     split = communicating(("tp", 2, 18), across=False)
     said = advice(found(replace(split, config=OWN | {"sequence_parallel": True})))
     assert "sequence-parallel" not in said
+
+
+def test_with_one_rank_per_host_no_group_can_stay_on_one() -> None:
+    hosts = make_hosts(2, a_host=1)
+    said = the("tensor_parallel_hosts", found(communicating(("tp", 2, 18), across=True, hosts=hosts))).recommendation
+    assert said.startswith("use another dimension")
+    assert "on one host" not in said
+
+
+@pytest.mark.parametrize("name", ["tp", "cp"])
+def test_nothing_that_needs_more_memory_is_advised_where_it_is_full(name: str) -> None:
+    run = communicating((name, 2, 18), across=False)
+    full = replace(run, ranks=[replace(rank, memory=[make_use(78 * GB)]) for rank in run.ranks])
+    assert "use a smaller" in advice(found(run))
+    assert the("transfer", found(full)).recommendation.startswith("compare the bus bandwidth")
+
+
+@pytest.mark.parametrize(
+    ("top_k", "across", "said"),
+    [
+        (2, False, "send less: fewer experts per token (--top-k 1)"),
+        (1, False, "compare the bus bandwidth"),
+        (1, True, "keep each group of experts on one host"),
+    ],
+)
+def test_own_experts_have_no_capacity_and_send_each_token_once_at_least(top_k: int, across: bool, said: str) -> None:
+    run = communicating(("ep", 2, 18), across=across)
+    got = the("transfer", found(replace(run, config=OWN | {"top_k": top_k}))).recommendation
+    assert got.startswith(said)
+    assert "capacity" not in got
 
 
 def test_experts_are_balanced_or_send_less() -> None:

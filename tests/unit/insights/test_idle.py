@@ -37,11 +37,17 @@ def test_waiting_for_the_device() -> None:
     found = insight(idle_rank(item, row("host_work", "forward", 5), begun_in_synchronisation_ns=STEPS * 24 * MS))
     assert found.sentence == (
         "the GPU is idle for 25 % of the step (25.0 ms): 20.0 ms of it is waiting for the device, most of that "
-        "aten::item in train.py(5): log (20.0 ms per step, 10 times)"
+        "aten::item in train.py(5): log (20.0 ms per step, in 10 pauses)"
     )
     assert "read values (.item(), .cpu(), print)" in found.recommendation
     assert found.potential_saving_ns == 24 * MS  # the gaps that waiting begins
     assert found.evidence["begun_in_synchronisation_ns"] == 24 * MS
+
+
+def test_a_gpu_is_not_called_idle_where_a_trace_lacks_its_activity() -> None:
+    lost = Finding(code="no_device_events", severity="warning", message="no device activity")
+    found = insight(idle_rank(row("host_work", "forward", 20)), findings=[lost])
+    assert found.sentence.startswith("no recorded operator or kernel runs for ")
 
 
 def test_waiting_saves_no_more_than_all_idle_time() -> None:

@@ -150,7 +150,7 @@ def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:
     run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
     one = the("waiting", found(run))
     assert "waiting for ranks 1 and 3, which spend up to 20.0 ms more idle" in one.sentence
-    assert one.recommendation.startswith("mend all 2: one alone saves nothing; ")
+    assert one.recommendation.startswith("fix all 2: one alone saves nothing; ")
     assert one.potential_saving_ns == 20 * MS
 
 

@@ -9,7 +9,14 @@ from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import run_context
 from perfkit.insights.run_rules import WAITING
-from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage
+from perfkit.schema.per_run.pipeline import (
+    HeavyStage,
+    LayerMove,
+    Pipeline,
+    PipelineRank,
+    PipelineStage,
+    StageExcess,
+)
 from tests.support.reports.report_builders import MS, make_efficiency, make_rank, make_run, make_step
 
 
@@ -52,6 +59,14 @@ def test_a_pipeline_without_a_schedule_gets_one() -> None:
     assert draft is not None
     assert draft.recommendation.startswith("use --pp-schedule 1f1b --micro-batches 8")
     assert "1 micro-batch on 4 ranks" in draft.sentence
+
+
+def test_a_pipeline_without_a_schedule_may_need_a_larger_batch() -> None:
+    draft = evaluate(BUBBLE, make_pipeline(75, 75, schedule="none", micro_batches=1), batch_size=4)
+    assert draft is not None
+    assert draft.recommendation.startswith(
+        "use --pp-schedule 1f1b --micro-batches 8 and a --batch-size that is a multiple of 8 or more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,18 +130,18 @@ def test_a_bubble_that_micro_batches_do_not_cause_gets_no_advice(pipeline: Pipel
     assert evaluate(BUBBLE, pipeline) is None
 
 
-HEAVY = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, move=LayerMove(to_stage=1, gain_ns=3e6))
+HEAVY = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=LayerMove(to_stage=1, gain_ns=3e6))
 
 
 def test_a_heavy_stage_is_named_with_what_moving_a_layer_gives() -> None:
     draft = evaluate(HEAVY_STAGE, make_pipeline(heavy=HEAVY))
     assert draft is not None
     assert draft.sentence.startswith(
-        "stage 2 of the pipeline (rank 2) takes 30 % longer per micro-batch than the median"
+        "stage 2 takes 30 % longer per micro-batch than the median of the others (rank 2): with"
     )
-    assert draft.recommendation.startswith("give one of its layers to stage 1")
+    assert draft.recommendation.startswith("give a layer of stage 2 to stage 1")
     assert "3.00 ms shorter" in draft.recommendation
-    unmoved = evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, move=None)))
+    unmoved = evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, layer_move=None)))
     assert unmoved is not None
     assert "not known to help" in unmoved.recommendation
 
@@ -138,8 +153,28 @@ def test_a_stage_that_is_heavy_in_one_of_two_pipelines_is_on_a_slow_rank() -> No
     assert evaluate(HEAVY_STAGE) is None
 
 
+def test_two_heavy_stages_are_both_named() -> None:
+    """To make one of two equal ones lighter hardly helps."""
+    two = replace(HEAVY, layer_move=None, also=[StageExcess(stage=1, rank=1, excess=0.3)])
+    draft = evaluate(HEAVY_STAGE, make_pipeline(heavy=two))
+    assert draft is not None
+    assert draft.sentence.startswith("stages 1-2 take 30 % longer per micro-batch than the median of the others (ranks")
+    assert draft.recommendation.startswith("move work from stages 1-2 to the other stages: moving one layer of one")
+
+
+def test_of_several_pipelines_the_stages_count_that_are_heavy_in_all() -> None:
+    """Stage 1 is heavy on one rank only, and the longest there: what a move from it gives is not said of stage 2."""
+    slow = HeavyStage(
+        stage=1, rank=1, excess=0.8, gain_ns=9e6, layer_move=None, also=[StageExcess(stage=2, rank=2, excess=0.3)]
+    )
+    draft = evaluate(HEAVY_STAGE, make_pipeline(heavy=slow), make_pipeline(heavy=HEAVY))
+    assert draft is not None
+    assert draft.sentence.startswith("stage 2 takes 30 % longer")
+    assert draft.potential_saving_ns == pytest.approx(5 * MS)
+
+
 def test_a_heavy_stage_for_which_the_bubble_has_room_gets_no_advice() -> None:
-    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, gain_ns=1e6, move=None))) is None
+    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, gain_ns=1e6, layer_move=None))) is None
 
 
 def test_waiting_in_the_bubble_is_not_called_waiting_for_ranks() -> None:

@@ -4,10 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
+from perfkit.schema.per_rank.work import Work, WorkNode, WorkTree
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_operator
-from tests.support.reports.roofline_builders import A100, roofline_row, roofline_run
+from tests.support.reports.roofline_builders import A100, STEPS, roofline_row, roofline_run
 
 
 def insights(run: RunReport) -> dict[str, Insight]:
@@ -71,6 +72,52 @@ def test_elementwise_operators() -> None:
     assert found.potential_saving_ns == 24 * MS
     without = insights(roofline_run(roofline_row("elementwise", 20), peaks=None))["unfused_elementwise"]
     assert without.sentence == "element-wise operators and copies take 20 % of the step (20.0 ms, 20 calls)"
+
+
+def of_functions(run: RunReport, **own_ms: int) -> RunReport:
+    """A run whose operators were issued by functions of the program, each of so many milliseconds per step."""
+    nodes = [
+        WorkNode(depth=0, name=f"train.py(1): {name}" if name != "outside" else "(outside)", total_ns=ns, self_ns=ns)
+        for name, ns in ((name, STEPS * ms * MS) for name, ms in own_ms.items())
+    ]
+    total_ns = sum(node.total_ns for node in nodes)
+    work = Work(
+        on="device",
+        count=1,
+        total_ns=total_ns,
+        exposed_ns=total_ns,
+        communication_bytes=0,
+        phases=[],
+        trees=[WorkTree(by="python", nodes=nodes)],
+    )
+    return replace(run, ranks=[replace(run.ranks[0], work=work)])
+
+
+def test_the_function_that_must_have_issued_most_of_it_is_named() -> None:
+    run = roofline_run(roofline_row("elementwise", 40), roofline_row("gemm", 20))
+    sentence = insights(of_functions(run, augment=45, main=15))["unfused_elementwise"].sentence
+    assert sentence.endswith("calls, at 10 % of the memory's bandwidth), most of it in train.py(1): augment")
+
+
+@pytest.mark.parametrize(
+    "own_ms",
+    [
+        {"augment": 39, "main": 21},  # it may have issued all products, and 19 of the 40 ms
+        {"outside": 60},
+        {"<module>": 60},
+        {},
+    ],
+)
+def test_no_function_is_named_that_may_have_issued_other_operators(own_ms: dict[str, int]) -> None:
+    run = roofline_run(roofline_row("elementwise", 40), roofline_row("gemm", 20))
+    assert "most of it in" not in insights(of_functions(run, **own_ms))["unfused_elementwise"].sentence
+
+
+def test_where_copies_are_most_of_it_the_advice_is_about_copies() -> None:
+    few = roofline_run(roofline_row("elementwise", 4), roofline_row("copy", 20, count=2 * STEPS))
+    assert insights(few)["unfused_elementwise"].recommendation == (
+        "copy and convert tensors less often (.to, .clone, .contiguous, .cpu): most of it is copies"
+    )
 
 
 def test_perfkits_own_option_is_named_where_there_is_one() -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
+from perfkit.errors import UsageError
 from perfkit.pipeline import whatif
 from perfkit.schema.per_run.whatif import WhatIf
 from tests.support.traces.trace_builder import TraceBuilder
@@ -105,3 +106,66 @@ def test_a_kernel_is_known_by_its_own_name_too(tmp_path: Path) -> None:
 def test_a_host_that_waits_is_slower_with_slower_kernels(tmp_path: Path) -> None:
     waits = Loop((50, 50, 50), synchronise=True, host_after=30)
     check(tmp_path, waits, waits._replace(kernels=(100, 100, 100)), "compute:kernel*=2x")
+
+
+def allocating(folder: Path, allocation_us: int, name: str = "cudaMalloc") -> Path:
+    """Write the trace of steps in which the host allocates, with the device idle, and launches a kernel."""
+    builder, host = TraceBuilder(world_size=1), 0
+    for step in range(STEPS):
+        begin = host
+        if allocation_us:
+            builder.launch(10_000 + step, host, allocation_us, name=name)
+        host += allocation_us
+        builder.op("aten::add", host, OPERATOR_US).launch(step + 1, host + 5, CALL_US)
+        builder.kernel("kernel", host + 5 + LATENCY_US, 8, step + 1)
+        host += OPERATOR_US
+        builder.step(step, begin, host - begin)
+    folder.mkdir()
+    return builder.write(folder / "rank0.json")
+
+
+@pytest.mark.parametrize(
+    ("call", "change"),
+    [
+        ("cudaMalloc", "idle:allocation=0"),
+        ("cudaMalloc", "idle:cudaMalloc=0"),
+        ("cuModuleLoadData", "idle:compilation=0"),
+    ],
+)
+def test_calls_that_allocate_or_compile_are_idle_time_of_their_cause(tmp_path: Path, call: str, change: str) -> None:
+    one = predict(allocating(tmp_path / "before", 40, call), change).prediction
+    truth = whatif.predict(allocating(tmp_path / "after", 0), ["compute:*=1x"])
+    assert one is not None
+    assert one.step_ns == truth.measured_step_ns
+    assert "calls that allocate or compile change beside a busy device, too" in one.changes[0].assumptions
+
+
+def test_launches_are_neither(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no idle time matches"):
+        whatif.predict(record(tmp_path / "busy", Loop((50, 50))), ["idle:allocation=0"])
+
+
+def test_allocations_are_among_the_changes_that_are_ranked(tmp_path: Path) -> None:
+    ranking = whatif.predict(allocating(tmp_path / "run", 40), []).ranking
+    assert ranking
+    assert ranking[0].changes[0].change == "idle:allocation=0"
+
+
+def test_a_kernel_of_a_long_name_is_ranked_by_its_beginning(tmp_path: Path) -> None:
+    """The change that is listed can be typed, and applies to this kernel alone."""
+    long = "void at::native::batch_norm_kernel<c10::BFloat16, float, int>(at::Accessor<float const, 1ul, int>, float)"
+    builder = TraceBuilder(world_size=1)
+    for step in range(STEPS):
+        begin = 200 * step
+        builder.op("aten::add", begin, 20).launch(2 * step + 1, begin + 5, 6).launch(2 * step + 2, begin + 12, 6)
+        builder.kernel(long, begin + 20, 100, 2 * step + 1).kernel(
+            "void at::native::other<int>", begin + 120, 70, 2 * step + 2
+        )
+        builder.launch(10_000 + step, begin + 20, 180, name="cudaStreamSynchronize").step(step, begin, 200)
+    trace = builder.write(tmp_path / "rank0.json")
+    ranking = whatif.predict(trace, []).ranking or []
+    changes = {one.changes[0].change: one for one in ranking}
+    assert "compute:void at::native::batch_norm_kernel*=0.5x" in changes
+    whole = whatif.predict(trace, [f"compute:{long}=0.5x"]).prediction
+    assert whole is not None
+    assert changes["compute:void at::native::batch_norm_kernel*=0.5x"].saving_ns == whole.saving_ns > 0

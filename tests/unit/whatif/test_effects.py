@@ -145,6 +145,12 @@ def test_buckets_are_merged_and_split() -> None:
     check(sized, halves, "bucket_cap=500B")
 
 
+def test_buckets_that_were_transferred_at_once_take_no_longer_for_being_merged() -> None:
+    """From 60 to 160, 120 to 220 and 180 to 280: together 220, and not 300."""
+    sized = BASE._replace(bytes=(1000,) * 3, backward=((60, 60, 60),) * 2, transfer=(100,) * 3, at_once=True)
+    check(sized, sized._replace(backward=((180,),) * 2, transfer=(220,), bytes=(3000,)), "bucket_cap=1MB")
+
+
 def test_fewer_ranks_wait_for_fewer() -> None:
     slow_third = BASE._replace(
         load=(*BASE.load, 20), forward=(*BASE.forward, 400), backward=(*BASE.backward, (40, 30, 20))

@@ -17,7 +17,7 @@ from perfkit.trace.intervals import Ints
 
 
 def find_stages(mesh: Sequence[MeshDimension], kinds: Iterable[CollectiveKey]) -> dict[int, int]:
-    """Return the position of each rank in its pipeline; empty without one, or if nothing tells its members.
+    """Return the position of each rank in its pipeline; empty without one, or if its members are unknown.
 
     Args:
         mesh: the run's mesh; empty if unknown.

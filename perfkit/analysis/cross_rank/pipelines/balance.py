@@ -1,14 +1,15 @@
-"""Find a stage that is heavier than the others, and what equal stages or moving a layer would give."""
+"""Find stages that are heavier than the others, and what equal stages or moving a layer would give."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace as replaced
+from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.pipelines.replay import FORWARD, Action, Plan, replay
-from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps
-from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, PipelineStage
+from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions
+from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, PipelineStage, StageExcess
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -31,7 +32,9 @@ def mean_by(keys: Ints, work_ns: Ints) -> Ints:
 
 
 def stage_times(steps: PipelineSteps, layers: Mapping[int, int]) -> list[PipelineStage]:
-    """Return the mean times of each stage.
+    """Return the mean times of each stage, over the micro-batches whose forward or backward is known.
+
+    Forward and backward of some may be one action, which tells neither (`OVERLAP_F_B` of torch's DualPipeV).
 
     Args:
         steps: the measured steps.
@@ -41,10 +44,7 @@ def stage_times(steps: PipelineSteps, layers: Mapping[int, int]) -> list[Pipelin
     for rank, own in steps.ranks.items():
         stage, forward = _column(own.order, "stage"), _column(own.order, "kind") == FORWARD
         for number in np.unique(stage).tolist():
-            mine = stage == number
-            count = len({action.micro_batch for action in own.order if action.stage == number}) * len(steps.number)
-            times = (float(own.work_ns[mine & which].sum()) / count for which in (forward, ~forward))
-            forward_ns, backward_ns = times
+            forward_ns, backward_ns = (_mean_per_batch(own, (stage == number) & which) for which in (forward, ~forward))
             rows.append(
                 PipelineStage(
                     stage=number,
@@ -57,25 +57,43 @@ def stage_times(steps: PipelineSteps, layers: Mapping[int, int]) -> list[Pipelin
     return sorted(rows, key=lambda row: row.stage)
 
 
+def _mean_per_batch(own: RankActions, chosen: NDArray[np.bool_]) -> float:
+    """Return the mean work of the chosen actions per micro-batch that has any; 0 without one (ns)."""
+    batches = len({action.micro_batch for action, is_chosen in zip(own.order, chosen, strict=True) if is_chosen})
+    return float(own.work_ns[chosen].sum(axis=0).mean()) / batches if batches else 0.0
+
+
 def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineStage]) -> HeavyStage | None:
-    """Return the stage whose micro-batches take longer than those of the others; None if none does beyond chance.
+    """Return the stage whose micro-batches take longest, if they take longer than those of the others beyond chance.
 
     The work of each micro-batch (forward and backward) is compared with the median of the other stages' means in that
-    step, by a one-sided t test.
+    step, by a one-sided t test; those found are then compared with the stages that are not heavy.
     """
     actions = [action for own in steps.ranks.values() for action in own.order]
     work_ns = np.concatenate([own.work_ns for own in steps.ranks.values()])
     totals_ns = _totals(actions, work_ns)
-    excess, place = max((_excess(totals_ns, place), place) for place in range(len(totals_ns)))
-    if excess < _MIN_EXCESS:
+    excess = _heavy_stages(totals_ns)
+    if not excess:
         return None
+    place = max(excess, key=lambda one: (excess[one], one))
     stages = np.array([action.stage for action in actions], np.int64)
     kinds = np.array([action.kind for action in actions], np.int64)
     by_stage_ns = mean_by(stages * len(actions) + kinds, work_ns)
     span_ns = replay(plan, by_stage_ns)
     gain_ns = float(np.median(span_ns - replay(plan, mean_by(kinds, work_ns))))
     heavy = times[place]
-    found = HeavyStage(stage=heavy.stage, rank=heavy.rank, excess=excess, gain_ns=max(gain_ns, 0.0), move=None)
+    found = HeavyStage(
+        stage=heavy.stage,
+        rank=heavy.rank,
+        excess=excess[place],
+        gain_ns=max(gain_ns, 0.0),
+        layer_move=None,
+        also=[
+            StageExcess(stage=times[one].stage, rank=times[one].rank, excess=longer)
+            for one, longer in excess.items()
+            if one != place
+        ],
+    )
     moved = _move_layer(by_stage_ns, stages, kinds, times, heavy)
     if moved is None:
         return found
@@ -83,7 +101,7 @@ def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineS
     move_gain_ns = float(np.median(span_ns - replay(plan, after_ns)))
     if move_gain_ns < _MIN_GAIN * float(np.median(span_ns)):
         return found
-    return replaced(found, move=LayerMove(to_stage=to_stage, gain_ns=move_gain_ns))
+    return replaced(found, layer_move=LayerMove(to_stage=to_stage, gain_ns=move_gain_ns))
 
 
 def _column(order: Sequence[Action], name: str) -> Ints:
@@ -97,6 +115,15 @@ def _totals(actions: Sequence[Action], work_ns: Ints) -> Ints:
     totals_ns = np.zeros((len(stages), len(batches), work_ns.shape[1]), np.int64)
     np.add.at(totals_ns, (stage, batch), work_ns)
     return totals_ns
+
+
+def _heavy_stages(totals_ns: Ints) -> dict[int, float]:
+    """Return how much longer the micro-batches of each heavy stage take than those of the stages that are not."""
+    found = {place: _excess(totals_ns, place) for place in range(len(totals_ns))}
+    heavy = {place: longer for place, longer in found.items() if longer >= _MIN_EXCESS}
+    light = [place for place in found if place not in heavy]
+    # Among the others are heavy ones, too: more than half of the stages may be heavy.
+    return {place: _excess(totals_ns[[*light, place]], len(light)) or longer for place, longer in heavy.items()}
 
 
 def _excess(totals_ns: Ints, place: int) -> float:

@@ -110,7 +110,7 @@ def operator_class(name: str) -> KernelClass:
 
 
 def kernel_class(name: str, operator: str | None) -> KernelClass:
-    """Return the class of a kernel by its name, or else by the operator that launched it; `other` if neither tells.
+    """Return the class of a kernel by its name, or else by the operator that launched it; `other` if neither is known.
 
     Which kernels are copies and communication is decided elsewhere (metrics.md section 2).
     """

@@ -16,7 +16,7 @@ from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.work import OTHERS, WORK_PHASES, WORK_VIEWS, Work, WorkPart, WorkTree, WorkView
-from perfkit.schema.per_rank.work_trees import MOST_NODES, Path, Weights, build_tree
+from perfkit.schema.per_rank.work_trees import MOST_NODES, Longest, Path, Weights, build_tree, with_longest
 from perfkit.trace.events import Events, PythonFrames
 from perfkit.trace.intervals import Ints
 
@@ -41,7 +41,7 @@ def locate_work(
     return Located(events, frames, annotations, passes, items)
 
 
-def tabulate_work(located: Located, names: Names, device: Device) -> Work:
+def tabulate_work(located: Located, names: Names, device: Device, steps: Steps) -> Work:
     """Sum work by what it belongs to."""
     items, classes = located.items, classes_of(located, names, device)
     return Work(
@@ -51,7 +51,7 @@ def tabulate_work(located: Located, names: Names, device: Device) -> Work:
         exposed_ns=int(items.exposed_ns.sum()),
         communication_bytes=int(items.communication_bytes.sum()),
         phases=_phases(items, located.phase),
-        trees=[_tree(located, view) for view in WORK_VIEWS if located.has(view)],
+        trees=[_tree(located, view, steps) for view in WORK_VIEWS if located.has(view)],
         classes=tabulate_classes(located, classes),
         kernels=tabulate_kernels(located, classes),
         has_modules=located.has("module"),
@@ -76,7 +76,7 @@ def sum_by(key: Ints, values: Ints, count: int) -> Ints:
     return total
 
 
-def _tree(located: Located, view: WorkView) -> WorkTree:
+def _tree(located: Located, view: WorkView, steps: Steps) -> WorkTree:
     table, items, phase = PathTable(), located.items, located.phase
     path = located.paths(view, table)
     size = len(table.parent)
@@ -88,18 +88,50 @@ def _tree(located: Located, view: WorkView) -> WorkTree:
     parent = np.array(table.parent)
     for level in _from_the_deepest(parent):
         np.add.at(inclusive, parent[level], inclusive[level])
-    return build_tree(view, _largest(own, inclusive, parent, PathTexts(table, located.texts)))
+    texts, chosen = PathTexts(table, located.texts), _largest(inclusive, parent)
+    tree = build_tree(view, _weights(chosen, own, inclusive, parent, texts))
+    if view == "operator":  # its operators have rows of their own, which tell their longest
+        return tree
+    longest = zip(chosen.tolist(), _longest(items, path, parent)[chosen].tolist(), strict=True)
+    found = {texts[k]: _place(items, item, located.events, steps) for k, item in longest if item >= 0}
+    return with_longest(tree, found)
 
 
-def _largest(own: Ints, inclusive: Ints, parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
-    """Return what the largest paths weigh, and of each the others below it: a program may make millions of paths."""
+def _longest(items: Items, path: Ints, parent: Ints) -> Ints:
+    """Return the longest item of each path and the paths below it, of equals the first; -1 without one."""
+    longest = np.full(len(parent), -1, np.int64)
+    known = np.flatnonzero(items.total_ns)
+    # Of assignments to one place the last counts: shortest first.
+    ordered = known[np.lexsort((-known, items.total_ns[known]))]
+    longest[path[ordered]] = ordered
+    ns = np.append(items.total_ns, 0)  # of item -1
+    for level in _from_the_deepest(parent):
+        up = level[np.argsort(ns[longest[level]], kind="stable")]
+        best = np.full(len(parent), -1, np.int64)
+        best[parent[up]] = longest[up]
+        longest = np.where(ns[best] > ns[longest], best, longest)
+    return longest
+
+
+def _place(items: Items, item: int, events: Events, steps: Steps) -> Longest:
+    """Return how long an item is, and where."""
+    step = int(items.step[item])
+    return int(items.total_ns[item]), steps.number[step], int(events.start_ns[items.row[item]] - steps.bounds[step])
+
+
+def _largest(inclusive: Ints, parent: Ints) -> Ints:
+    """Return the root, the largest paths and those above them, in order: a program may make millions of paths."""
     listed = np.lexsort((np.arange(len(parent)), -inclusive[:, 4], -inclusive[:, 1]))[: MOST_NODES + 1]
     kept = {0}
     for number in listed.tolist():
         while number not in kept:
             kept.add(number)
             number = int(parent[number])
-    chosen = np.array(sorted(kept), np.int64)
+    return np.array(sorted(kept), np.int64)
+
+
+def _weights(chosen: Ints, own: Ints, inclusive: Ints, parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
+    """Return what the chosen paths weigh, and of each the others below it."""
     rest = inclusive - own
     np.subtract.at(rest, parent[chosen[1:]], inclusive[chosen[1:]])
     found = {texts[k]: Weights._make([*inclusive[k].tolist(), int(own[k, 1])]) for k in chosen[1:].tolist()}

@@ -1,7 +1,7 @@
 """Name the dimension of parallelism that a collective serves: data, tensor, pipeline … (metrics.md section 5).
 
 The members of its process group tell it where the mesh of ranks is known; else what the program calls the group; else
-where it was issued. A dimension that none of these tells stays unknown: it is never taken for data parallelism.
+where it was issued. A dimension that none of these identifies stays unknown: it is never taken for data parallelism.
 """
 
 import re
@@ -165,7 +165,7 @@ def _named_groups(header: Header) -> dict[str, frozenset[int]]:
 
 
 def described_dimension(description: str | None) -> str | None:
-    """Return the dimension that a group's description tells; None if it tells none."""
+    """Return the dimension in a group's description; None if there is none."""
     if description is None:
         return None
     if (mesh := _MESH.fullmatch(description)) is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Names
+from perfkit.schema.per_rank.idle import Cause
 from perfkit.trace.events import EventKind, Events
 
 _ANY: Final = r"(cuda|cu|hip|hsa_|xpu|ze|musa|mu|cnrt|cn|aclrt|synapse|mtia)"
@@ -41,7 +42,7 @@ _TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 """torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
 
 _WRAPPER: Final = re.compile(r"autograd::engine::|torch::autograd::|record_param_comms$")
-"""Operators around the one that tells a reader something."""
+"""Wrappers around the operator that is informative."""
 
 _COMPILING_TOOL: Final = re.compile(r"Driver Compiler|Runtime Triggered Module Loading|Lazy Function Loading")
 """CUPTI's names (`CUpti_ActivityOverheadKind`) of what is not the profiler's doing."""
@@ -90,8 +91,15 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     )
 
 
+def call_cause(call: str) -> Cause | None:
+    """Return the cause of idle time in a runtime call that allocates or compiles; None for others."""
+    if _ALLOCATING_CALL.match(call):
+        return "allocation"
+    return "compilation" if _COMPILING_CALL.match(call) else None
+
+
 def is_wrapper(operator: str) -> bool:
-    """Return whether an operator is one around the one that tells a reader something."""
+    """Return whether an operator is a wrapper around an informative one."""
     return _WRAPPER.match(operator) is not None
 
 

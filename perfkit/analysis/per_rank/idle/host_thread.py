@@ -1,4 +1,4 @@
-"""What one host thread did in given spans of time, and what that says of the idle time in them."""
+"""What one host thread did in given spans of time, and which idle time that explains."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -223,7 +223,7 @@ def _describe(
     annotation = texts.of_event_name(_at(events.name, now.annotation, -1))
     own, callee = texts.of_frame_name(stack.own), texts.of_frame_name(stack.callee)
     caller = np.where(own >= 0, own, annotation)
-    # An annotation made by the innermost function of the program says more than that function.
+    # An annotation made by the innermost function of the program is more specific than that function.
     deeper = (now.annotation >= 0) & (_at(events.start_ns, now.annotation, _NEVER) >= stack.own_start_ns)
     by_callee = (callee >= 0) & ~(deeper & ~_OF_CALLEE[cause])
     python = np.select([by_callee, deeper, own >= 0], [callee, annotation, own], causes.NOTHING_RECORDED)

@@ -17,7 +17,7 @@ _LIBRARIES: Final = frozenset(
     {"PIL", "click", "h5py", "numpy", "pandas", "perfkit", "safetensors", "scipy", "torch", "torchvision", "tqdm"}
     | {"triton", "typer"}
 ).union(sys.stdlib_module_names)
-"""Packages whose functions say less than those that call them. kineto writes paths relative to `sys.path`."""
+"""Packages whose functions explain less than their callers. kineto writes paths relative to `sys.path`."""
 _OWN_LOOP: Final = "perfkit/capture/training/"
 """perfkit's own training loop is the program, where perfkit trains a workload."""
 _INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3|/torchinductor_|\.triton/")
@@ -36,6 +36,8 @@ _COMPILER: Final = re.compile(
     r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|codegen)"
     r"|triton/compiler/|torch/utils/cpp_extension\.py"
 )
+_COMMAND: Final = re.compile(r"(^|/)bin/(perfkit|torchrun|accelerate)$")
+"""Paths of installed commands that run the program."""
 _DEEPEST: Final = 1000
 """Levels of the stack that are searched at most."""
 
@@ -70,7 +72,7 @@ class FrameNames:
 def is_own(name: str) -> bool:
     """Return whether a function, as in `train.py(12): main`, is the program's, not a library's."""
     path, parenthesis, _ = name.partition("(")
-    if not parenthesis or name.startswith(("<", "nn.Module: ")) or _INSTALLED.search(path):
+    if not parenthesis or name.startswith(("<", "nn.Module: ")) or _INSTALLED.search(path) or _COMMAND.search(path):
         return False
     return path.startswith(_OWN_LOOP) or path.partition("/")[0].removesuffix(".py") not in _LIBRARIES
 

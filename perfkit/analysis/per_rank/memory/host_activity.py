@@ -35,7 +35,7 @@ class HostActivity:
 
 
 def find_host_activity(events: Events, names: Names, steps: Steps) -> HostActivity:
-    """Return what of the host's events tells what memory is for."""
+    """Return what of the host's events shows what memory is for."""
     annotations, operators = events.rows(EventKind.ANNOTATION), events.rows(EventKind.OPERATOR)
     loading = np.concatenate((data_loading_rows(events, names), _named(events, annotations, _TO_DEVICE.__eq__)))
     communicating = np.concatenate(

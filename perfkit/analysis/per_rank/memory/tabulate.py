@@ -70,7 +70,11 @@ def tabulate_memory(
                 curve=curve,
             )
             ledger = _ledger(trace, (kind, number), host)
-            uses.append(use if ledger is None else _with_categories(use, trace, ledger, host, phases, at, places))
+            if ledger is not None:
+                of_steps = _with_unknown(ledger, [*peaks.values()])
+                use = replace(use, steps=of_steps, peak=of_steps[[*peaks].index(order)])
+                use = _with_categories(use, trace, ledger, host, phases, at, places)
+            uses.append(use)
     return uses
 
 
@@ -83,6 +87,11 @@ def _ledger(trace: RankTrace, device: tuple[int, int], host: HostActivity) -> Le
     own = trace.header.perfkit
     known = find_known(blocks, of_device(own.tensors if own else None, *device))
     return open_ledger(timeline, device[0], blocks, categorize(blocks, known, host), known)
+
+
+def _with_unknown(ledger: Ledger, peaks: list[tuple[MemoryPeak, int]]) -> list[MemoryPeak]:
+    unknown = ledger.levels(np.array([at for _, at in peaks]))["unknown"]
+    return [replace(peak, unknown_bytes=size) for (peak, _), size in zip(peaks, unknown, strict=True)]
 
 
 def _with_categories(

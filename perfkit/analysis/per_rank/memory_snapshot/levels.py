@@ -43,11 +43,15 @@ def changes(history: History) -> Ints:
     """Return what each action adds to the allocated bytes.
 
     A tensor's bytes are released when that is requested, as in `torch.cuda.memory_allocated`; snapshots without
-    requests have only the completion, which may be later.
+    requests have only the completion, which may be later. A completion that comes first is of a request that the ring
+    has forgotten.
     """
     released = "free_requested" if "free_requested" in history.action else "free_completed"
     signs = {"alloc": 1, released: -1}
-    return history.size * np.array([signs.get(one, 0) for one in history.action], np.int64)
+    change: Ints = history.size * np.array([signs.get(one, 0) for one in history.action], np.int64)
+    if len(change) and history.action[0] == "free_completed":
+        change[0] = 0
+    return change
 
 
 def find_levels(memory: DeviceMemory) -> Levels | None:

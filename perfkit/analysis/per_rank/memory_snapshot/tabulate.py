@@ -1,4 +1,4 @@
-"""What the snapshot of a device tells, as a record."""
+"""The snapshot of a device's memory, as a record."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _holders(lives: Lives, stacks: Sequence[Stack]) -> list[SnapshotHolder]:
 
 
 def _holder(function: str | None, called: str | None, row: list[int]) -> SnapshotHolder:
-    return SnapshotHolder(function=function, called=called, count=row[0], bytes=row[1], largest_bytes=row[2])
+    return SnapshotHolder(function=function, callee=called, count=row[0], bytes=row[1], largest_bytes=row[2])
 
 
 def _largest(lives: Lives, stacks: Sequence[Stack]) -> list[SnapshotBlock]:

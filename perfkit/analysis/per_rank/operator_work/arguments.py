@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class UnknownArgumentsError(PerfkitError):
-    """An operator's work cannot be told from what was recorded of its arguments."""
+    """An operator's work cannot be derived from what was recorded of its arguments."""
 
 
 class Tensor(NamedTuple):

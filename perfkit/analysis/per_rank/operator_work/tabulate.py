@@ -51,7 +51,7 @@ class _Time(NamedTuple):
     """Name of the operator, or of the kernel if its operator is unknown."""
     ns: Ints
     tensor_cores: Ints
-    """What the kernel's name tells of them."""
+    """What the kernel's name shows of them."""
 
 
 def tabulate_operator_work(

@@ -1,4 +1,4 @@
-"""The modules that parts of the graph belong to, as whose time it is tells (metrics.md section 20)."""
+"""The modules that parts of the graph belong to (metrics.md section 20)."""
 
 import numpy as np
 

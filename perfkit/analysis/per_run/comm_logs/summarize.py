@@ -24,7 +24,7 @@ _MOST_ROWS: Final = 100
 
 
 def summarize_logs(facts: NcclFacts, links: Sequence[Link], ranks: Ranks, files: Sequence[str]) -> NcclLogs:
-    """Return what logs say. `links` are the connections of `facts`, and `files` the names of the logs."""
+    """Return the contents of logs. `links` are the connections of `facts`, and `files` the names of the logs."""
     return NcclLogs(
         files=list(files[:_MOST_FILES]),
         file_count=len(files),

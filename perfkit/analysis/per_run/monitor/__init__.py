@@ -1,1 +1,1 @@
-"""What the logs of a monitored run say: how its step time moved, what stalled it, and which ranks were late."""
+"""Analysis of a monitored run's logs: how its step time changed, what stalled it, and which ranks were late."""

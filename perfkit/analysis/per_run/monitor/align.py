@@ -29,7 +29,7 @@ def rank_steps(records: NDArray[np.void], device: str) -> RankSteps:
     """Return the columns of a log's records (`perfkit.schema.monitor.columns.STEP_DTYPE`).
 
     Of records of the same step, the last counts: a run that begins anew numbers its steps again. On a device other than
-    the CPU, the device waits for collectives and not the host: what the host has waited says nothing about it.
+    the CPU, the device waits for collectives and not the host: the host's waiting is unrelated to it.
     """
     kept = records
     if bool((np.diff(records["step"]) <= 0).any()):
@@ -111,7 +111,7 @@ def _fill(table: Mapping[str, Values], row: int, log: RankSteps, first: Ints) ->
 
 
 def _copy(table: Mapping[str, Values], row: int, log: RankSteps, records: Ints, columns: Ints) -> None:
-    """Write records of which each has a column of its own: as most are, this is much faster."""
+    """Write records of which each has its own column: as most are, this is much faster."""
     for name in COLUMNS:
         values = log.values[name][records]
         if name in MEANS:

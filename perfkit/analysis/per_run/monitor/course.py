@@ -11,7 +11,7 @@ from perfkit.stats.bootstrap import Floats
 from perfkit.stats.levels import Levels, find_levels
 
 FEWEST_STEPS: Final = 24
-"""With fewer steps nothing is said about the course of a run."""
+"""With fewer steps, changes during a run are not reported."""
 LEAST_CHANGE: Final = 0.05
 """Smallest change of the step time that counts, relative to the median step."""
 _WINDOW: Final = 20

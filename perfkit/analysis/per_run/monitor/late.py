@@ -97,14 +97,14 @@ def _late_in_stretches(course: Course, excess: Values, row: int, levels: Levels)
 def is_late(excess: Floats, least: float, chances: int, count: int) -> bool:
     """Return whether the median of a rank's excess is at least `least`, and positive beyond chance.
 
-    Both Student's t-test of blocks of steps and the sign test of them say so: of skewed times the mean exceeds the
+    Both Student's t-test of blocks of steps and their sign test must confirm it: of skewed times the mean exceeds the
     median of others on every rank.
 
     Args:
         excess: of the steps of one level.
         least: smallest median, ns.
         chances: number of levels of all ranks, any of which may be wrong with probability 0.1 % in all.
-        count: number of steps of the run, which says how long the blocks are.
+        count: number of steps of the run, which determines the length of the blocks.
     """
     blocks = block_medians(excess, block_length(count))
     if len(blocks) < _FEWEST_BLOCKS or float(np.median(excess)) < least:

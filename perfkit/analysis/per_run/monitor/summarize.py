@@ -20,7 +20,7 @@ _QUANTILES: Final = (0.1, 0.5, 0.9)
 
 
 class LogFacts(NamedTuple):
-    """What the logs of all ranks say besides the times of their steps."""
+    """What the logs of all ranks contain besides step times."""
 
     world_size: int
     span_ns: int
@@ -38,7 +38,7 @@ class _Found(NamedTuple):
 
 
 def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
-    """Return what the logs of a run say; `table` has all steps (see `align`)."""
+    """Return the analysis of a run's logs; `table` has all steps (see `align`)."""
     plain = plain_steps(table)
     longest = over_ranks(plain.wall_ns).astype(np.float64)
     known = ~np.isnan(longest)

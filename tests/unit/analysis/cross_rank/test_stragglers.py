@@ -122,7 +122,7 @@ def test_two_equally_late_ranks_are_both_named_and_one_alone_gains_nothing() -> 
     assert all(row.gain_ns < 1 * MS for row in found.ranks)
     assert found.gain_ns == pytest.approx(48 * MS, rel=0.05)
     assert "2 ranks take longer than the others: rank" in sentence(found)
-    assert "if only one of them were mended" in sentence(found)
+    assert "if only one of them were fixed" in sentence(found)
     assert "delays the others" not in sentence(found)
 
 

@@ -33,7 +33,7 @@ def test_launches_of_a_device(tmp_path: Path) -> None:
         max_delay_ns=26_000,
         ahead=0 + 1 + 2 + 0,
         max_ahead=2,
-        into_empty=2,
+        on_idle_device=2,
     )
 
 
@@ -42,7 +42,7 @@ def test_what_is_launched_outside_of_steps_is_queued_but_does_not_count(tmp_path
     builder.launch(1, 10, 2).kernel("k", 20, 50, 1).launch(2, 55, 2).kernel("k", 70, 10, 2)
     stats = run_of(builder, tmp_path).ranks[0].launches
     assert stats is not None
-    assert (stats.count, stats.ahead, stats.into_empty) == (1, 1, 0)
+    assert (stats.count, stats.ahead, stats.on_idle_device) == (1, 1, 0)
 
 
 def test_a_kernel_that_begins_before_its_call_ends_has_no_delay(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_run.pipeline import HeavyStage
+from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
 from perfkit.schema.run import Verdict
 from tests.support.reports.report_builders import MS, make_rank, make_step
 from tests.unit.insights.test_pipeline_rules import make_pipeline
@@ -95,12 +95,18 @@ def test_where_it_is_not_most_of_communication_nothing_is_said_of_it(changes: di
     assert "bubble" not in verdict(45, **changes).sentence
 
 
-HEAVY = HeavyStage(stage=2, rank=2, excess=0.29, gain_ns=5e6, move=None)
+HEAVY = HeavyStage(stage=2, rank=2, excess=0.29, gain_ns=5e6, layer_move=None)
 
 
 def test_the_rank_of_a_heavy_stage_is_no_straggler() -> None:
     found = verdict(45, heavy=HEAVY, late=2)
     assert found.sentence.endswith("transfers; stage 2 takes 29 % longer than the others)")
+
+
+def test_the_ranks_of_two_heavy_stages_are_no_stragglers() -> None:
+    two = replace(HEAVY, also=[StageExcess(stage=1, rank=1, excess=0.22)])
+    found = verdict(45, heavy=two, late=1)
+    assert found.sentence.endswith("transfers; stages 1-2 take 22 % to 29 % longer than the others)")
 
 
 @pytest.mark.parametrize(

@@ -114,3 +114,13 @@ def test_jobs_that_cannot_be_told_apart_get_no_verdict(tmp_path: Path) -> None:
     (run,) = report.runs
     assert run.verdict.bound == "unknown"
     assert run.verdict.sentence.startswith("no verdict: several traces claim one rank at one time")
+
+
+@pytest.mark.parametrize(("begins_us", "apart"), [(150, False), (600 * 10**6, True)])
+def test_traces_of_unknown_ranks_that_were_recorded_one_after_the_other_may_be_of_several_jobs(
+    begins_us: int, apart: bool, tmp_path: Path
+) -> None:
+    report = report_of(tmp_path, a=trace(None, None), b=trace(None, None, at=begins_us))
+    assert len(report.runs) == 1
+    findings = [one for one in report.runs[0].findings if one.code == "rank_unknown"]
+    assert [("may be of several jobs" in one.message, one.severity) for one in findings] == [(apart, "warning")] * 2

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.run import Verdict
 from tests.support.reports.report_builders import MS, make_collective, make_cost, make_loading, make_rank, make_step
 
@@ -12,7 +13,8 @@ def verdict_of(*, profiler: float = 0, at_most: float = 0, loader: bool = True, 
     """The verdict on a run whose steps have these parts (ms); the profiler's cost is known, or only its bound."""
     none = {"compute": 0.0, "communication": 0.0, "memcpy": 0.0, "data_loading": 0.0, "overhead": 0.0}
     times = {name: round(value * MS) for name, value in (none | parts).items()}
-    ranks = [make_rank(0, [make_step(number, **times, hidden=0) for number in range(3)])]
+    rows = [make_collective(exposed_ns=3 * times["communication"])]
+    ranks = [make_rank(0, [make_step(number, **times, hidden=0) for number in range(3)], collectives=rows)]
     wall = sum(times.values())
     cost = make_cost(wall - round(profiler * MS), wall) if profiler else None
     if at_most:
@@ -91,17 +93,42 @@ def test_idle_time_may_be_an_unmarked_loader_unless_loading_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
+    ("compute", "loader", "sentence"),
+    [
+        (40, True, "40 % compute; the largest loss is idle time, 60 % (75 % of it launching)"),
+        (40, False, "40 % compute; the largest loss is idle time, or data if your loader is not torch's, 60 % (75 % of "
+         "it launching)"),
+        (10, True, "host-bound: 90 % of the step is idle time (75 % of it launching)"),
+    ],
+)  # fmt: skip
+def test_a_known_cause_of_idle_time_stands_in_place_of_possible_ones(compute: int, loader: bool, sentence: str) -> None:
+    idle_ns = (100 - compute) * MS
+    by_cause = IdleNs(launch_bound=idle_ns * 3 // 4, host_work=idle_ns // 4)
+    step = make_step(0, compute=compute * MS, communication=0, data_loading=0, overhead=idle_ns, hidden=0)
+    ranks = [make_rank(0, [replace(step, idle_ns=by_cause)])]
+    assert classify_bottleneck(ranks, make_loading() if loader else None).sentence == sentence
+
+
+def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones() -> None:
+    step = make_step(0, compute=40 * MS, communication=0, data_loading=0, overhead=60 * MS, hidden=0)
+    ranks = [make_rank(0, [replace(step, idle_ns=IdleNs(unknown=60 * MS))])]
+    sentence = classify_bottleneck(ranks, make_loading()).sentence
+    assert "idle time (launch gaps, Python, synchronisation), 60 % (100 % of it " in sentence
+
+
+@pytest.mark.parametrize(
     ("exposed", "detail"),
     [
         ([("tp", "all_reduce", 6), ("dp", "all_reduce", 3), ("dp", "broadcast", 1)], "60 % of it communication of tp"),
         ([("tp", "all_gather", 3), ("dp", "all_reduce", 3), ("dp", "broadcast", 4)], "70 % of it communication of dp"),
         ([(None, "all_reduce", 6), ("dp", "all_reduce", 4)], "100 % of it all_reduce"),
-        ([("a\x1b[31m", "all_reduce", 6)], "100 % of it communication of a"),
+        # The rest is in no collective: calls that issue them, or wait for them.
+        ([("a\x1b[31m", "all_reduce", 6)], "60 % of it communication of a"),
     ],
 )
 def test_communication_is_named_by_its_dimension(exposed: list[tuple[str | None, str, int]], detail: str) -> None:
     rows = [
-        make_collective(operator=operator, dimension=name, exposed_ns=ms * MS, total_ns=ms * MS)
+        make_collective(operator=operator, dimension=name, exposed_ns=5 * ms * MS, total_ns=5 * ms * MS)
         for name, operator, ms in exposed
     ]
     ranks = [make_rank(0, [make_step(0, compute=50 * MS, communication=50 * MS)], collectives=rows)]

@@ -1,6 +1,6 @@
 """The bubble of simulated pipelines: its size, its parts, and what is said of heavy stages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,11 @@ def equal(stage: int, kind: str) -> int:
 
 
 def heavy(at: int, factor: float) -> Times:
-    return lambda stage, kind: round(equal(stage, kind) * (factor if stage == at else 1))
+    return with_factors({at: factor})
+
+
+def with_factors(factors: Mapping[int, float]) -> Times:
+    return lambda stage, kind: round(equal(stage, kind) * factors.get(stage, 1))
 
 
 def check_sums(found: Pipeline, run: RunReport) -> None:
@@ -109,10 +113,41 @@ def test_a_heavy_stage_is_named_with_its_size(tmp_path: Path, at: int) -> None:
     assert found.heavy.excess == pytest.approx(0.3, abs=1e-6)
     # Equal stages: 11 turns of 322.5 us. Now: 8 of the heavy stage's 390 us, and one of 300 us for each of the others.
     assert found.heavy.gain_ns == pytest.approx(8 * 390_000 + 3 * 300_000 - 11 * 322_500, abs=10)
-    assert found.heavy.move is not None
-    assert found.heavy.move.to_stage != at
+    assert found.heavy.layer_move is not None
+    assert found.heavy.layer_move.to_stage != at
     # A layer is 75 us: 315 us are left, and the stage that takes it needs 375 us, which is then the longest.
-    assert found.heavy.move.gain_ns == pytest.approx(7 * (390 - 375) * 1e3, abs=10)
+    assert found.heavy.layer_move.gain_ns == pytest.approx(7 * (390 - 375) * 1e3, abs=10)
+
+
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ({1: 1.3, 2: 1.3}, "stages 1-2 take 30 % longer than the others"),
+        ({1: 1.3, 2: 1.05}, "stage 1 takes 30 % longer than the others"),
+        ({1: 1.3, 3: 1.5}, "stages 1, 3 take 30 % to 50 % longer than the others"),
+        # The other one is light.
+        ({1: 1.3, 2: 1.3, 3: 1.3}, None),
+    ],
+)
+def test_all_stages_that_are_heavier_than_the_others_are_named(
+    tmp_path: Path, factors: dict[int, float], said: str | None
+) -> None:
+    run = run_of(tmp_path, *traces(gpipe(4, 8), [with_factors(factors)] * 3))
+    found = run.pipelines[0].heavy
+    if said is None:
+        assert found is None
+        assert "longer than the others" not in run.verdict.sentence
+        return
+    assert found is not None
+    wanted = {stage: factor - 1 for stage, factor in factors.items() if factor >= 1.1}
+    assert {one.stage: one.excess for one in found.all} == pytest.approx(wanted)
+    assert found.excess == pytest.approx(max(wanted.values()))
+    assert f"; {said})" in run.verdict.sentence
+
+
+def test_where_most_stages_are_heavy_they_are_compared_with_the_light_one(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *traces(gpipe(3, 8), [with_factors({1: 2.0, 2: 2.0})] * 3))
+    assert "stages 1-2 take 100 % longer than the others" in run.verdict.sentence
 
 
 def test_stages_that_vary_alike_are_not_called_heavy(tmp_path: Path) -> None:
@@ -129,6 +164,20 @@ def test_annotations_of_torch_are_known_too(tmp_path: Path) -> None:
     found = pipeline_of(tmp_path, *builders)
     assert (found.schedule, found.stages, found.micro_batches, found.reason) == ("1f1b", 2, 4, None)
     assert found.bubble_share == pytest.approx(1 / 5)
+
+
+def test_a_forward_and_a_backward_in_one_action_are_not_counted_as_none(tmp_path: Path) -> None:
+    """DualPipeV of torch annotates some as one, `PP:(0F3;3B1)OVERLAP_F_B`."""
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="gloo", host_name="a").step(0, 0, 1500)
+        for name, begin, length in (("F0", 100, 100), ("F1", 300, 140), ("B1", 900, 200), ("B2", 1100, 60)):
+            builder.annotation(f"PP:{rank}{name}", begin, length).op("aten::mm", begin, length)
+        builder.annotation(f"PP:({rank}F2;{rank}B0)OVERLAP_F_B", 600, 250).op("aten::mm", 600, 250)
+        builders.append(builder.gloo("recv", 1200, 100))
+    found = pipeline_of(tmp_path, *builders)
+    assert (found.reason, found.heavy) == ("some micro-batches of some stages are not annotated", None)
+    assert [(row.forward_ns, row.backward_ns) for row in found.stage_times] == [(120_000, 130_000)] * 2
 
 
 def test_sends_are_part_of_the_bubble_only_outside_of_the_actions(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import perfkit
@@ -43,7 +43,7 @@ def test_who_holds_the_memory_at_the_peak(tmp_path: Path) -> None:
     # At the peak: the batch and four activations of the first step, and the gradient.
     assert device.peak_bytes == 23 * MIB + 1000
     assert device.reserved_at_peak_bytes == 2 * SEGMENT
-    assert [(row.function, row.called, row.count, row.bytes, row.largest_bytes) for row in device.holders] == [
+    assert [(row.function, row.callee, row.count, row.bytes, row.largest_bytes) for row in device.holders] == [
         (FORWARD_FUNCTION, FORWARD[0][0] + "(125): forward", 4, 20 * MIB, 5 * MIB),
         ("/home/me/data.py(7): to_device", None, 1, 3 * MIB, 3 * MIB),
         (None, CPP[0][2], 1, 1000, 1000),
@@ -63,6 +63,7 @@ def test_how_reserved_memory_is_divided_at_the_end(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(-9, 3 * SEGMENT // 2), min_size=1, max_size=30), st.integers(0, 60))
+@example(moves=[0], late=3)  # only the completion of a release is left
 def test_levels_are_those_of_the_allocator(
     tmp_path_factory: pytest.TempPathFactory, moves: list[int], late: int
 ) -> None:
@@ -91,7 +92,7 @@ def test_what_a_late_history_has_forgotten_has_no_function(tmp_path: Path) -> No
     device = device_of(allocator.snapshot(forgotten=4), tmp_path)
 
     assert device.peak_bytes == 23 * MIB + 1000
-    assert {row.function: row.bytes for row in device.holders if not row.called} == {None: 13 * MIB}
+    assert {row.function: row.bytes for row in device.holders if not row.callee} == {None: 13 * MIB}
     # Made before the history, and still there at its end: its block tells the stack.
     end = device_of(made_training((1,)).snapshot(forgotten=99), tmp_path)
     assert [(row.function, row.bytes) for row in end.holders] == [("/home/me/data.py(7): to_device", 7 * MIB)]

@@ -1,0 +1,78 @@
+"""What is said of checkpoints, evaluations and logging between steps, and when nothing may be said."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.insights.ranking import find_insights
+from perfkit.report.content.report import advice
+from perfkit.schema.per_run.pauses import RankPauses
+from perfkit.schema.report import Insight, Report
+from perfkit.schema.run import RunReport
+from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_step
+
+STEPS = 4
+
+
+def pauses(**changes: Any) -> RankPauses:
+    """Two checkpoints of 100 ms in four steps of 100 ms."""
+    row = RankPauses(phase="checkpoint", rank=0, count=2, total_ns=200 * MS, max_ns=100 * MS, recorded=2)
+    return replace(row, **({"recorded_ns": 200 * MS} | changes))
+
+
+def run(*rows: RankPauses, ranks: int = 1) -> RunReport:
+    step = replace(
+        make_step(0, compute=100 * MS, communication=0, data_loading=0, overhead=0, hidden=0), paused_ns=50 * MS
+    )
+    steps = [replace(step, step=number) for number in range(STEPS)]
+    made = [make_rank(rank, steps, phases=[], operators=[]) for rank in range(ranks)]
+    return make_foreign_run(ranks=made, world_size=ranks, pauses=list(rows))
+
+
+def insights(report: RunReport) -> list[Insight]:
+    return [one for one in find_insights([report], None).insights if one.rule == "pauses"]
+
+
+def test_checkpoints_between_steps() -> None:
+    (found,) = insights(run(pauses()))
+    assert found.sentence == "2 checkpoints in 4 steps take 100 ms each, besides the steps"
+    assert found.recommendation == (
+        "save less often, or while training goes on (torch.distributed.checkpoint.async_save)"
+    )
+    assert found.potential_saving_ns == 50 * MS
+
+
+def test_the_rank_is_named_where_there_are_several() -> None:
+    rows = [pauses(rank=1), pauses(rank=0, phase="evaluation", recorded_ns=20 * MS)]
+    (found,) = insights(run(*rows, ranks=2))
+    assert "in 4 steps on rank 1 take" in found.sentence
+
+
+def test_what_is_done_already_is_not_advised() -> None:
+    (found,) = insights(run(pauses(asynchronous=2)))
+    assert found.recommendation == "save less often, or less at a time: every checkpoint is asynchronous already"
+    (found,) = insights(run(pauses(asynchronous=1)))
+    assert "async_save" in found.recommendation
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pauses(recorded=1),  # how often there is one is not known
+        pauses(recorded=0, recorded_ns=0),
+        pauses(recorded_ns=25 * MS),  # 4 % of 600 ms
+        pauses(waited_ns=150 * MS),  # what the others wait is advised about
+    ],
+)
+def test_silence_about_pauses(row: RankPauses) -> None:
+    assert not insights(run(row))
+
+
+def test_what_a_pause_takes_is_no_part_of_what_others_save() -> None:
+    report = run(pauses(recorded_ns=4 * 90 * MS))
+    other = Insight(
+        rule="host", run=report.run, sentence="", evidence={}, recommendation="", potential_saving_ns=60.0 * MS
+    )
+    several = Report(perfkit_version="", runs=[report], insights=[*insights(report), other])
+    assert [one.potential_saving for one in advice(several)] == ["up to 90.0 ms per step", "up to 60.0 ms per step"]
