@@ -1,8 +1,6 @@
 """`perfkit analyze`: reports where step time goes in traces."""
 
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,34 +8,29 @@ import typer
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
+from perfkit.cli.analyze_output import (
+    PAGES,
+    print_written,
+    send_to_trackers,
+    targets_of,
+    write_page,
+    write_report,
+    write_sections,
+)
 from perfkit.cli.completion import among
-from perfkit.cli.output import STDOUT, format_check, format_on_stdout, standard_output, write_files
+from perfkit.cli.output import format_check
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
-from perfkit.errors import StoreError, UsageError
+from perfkit.errors import UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
-from perfkit.report import (
-    DEFAULT_TOP,
-    FORMATS,
-    SUBJECTS,
-    Reporter,
-    builtin_suffixes,
-    format_names,
-    reporter,
-    reporter_for,
-)
+from perfkit.report import DEFAULT_TOP, SUBJECTS, builtin_suffixes, format_names
 from perfkit.schema.report import Report
-from perfkit.trackers import send, split_address
-from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
 _MOST_RANKS = 10_000_000
 """Largest world size to forecast."""
-
-PAGES = "reports"
-"""Folder for HTML pages, in the working directory."""
 
 
 def _known_cross_check(name: str | None) -> str | None:
@@ -192,11 +185,9 @@ def analyze(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if (full or section) and (json or name or output or (full and section)):
         raise UsageError(
-            "--full and --section are two choices for the terminal; -o FILE and -f FORMAT write everything without them"
+            "use either --full or --section, and for the terminal only: -o FILE and -f FORMAT always write everything"
         )
-    trackers = [split for target in output or [] if (split := split_address(target))]
-    paths_given = [Path(target) for target in output or [] if not split_address(target)]
-    files = _files(paths_given, "rich" if full else name, json)
+    targets = targets_of(output or [], "rich" if full else name, json)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -228,37 +219,17 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
-    pages = [file for file in files if file[1] is FORMATS[Report]["html"]]
     drawn = report
-    if (pages or html) and not no_timelines:
+    if (html or targets.has_page) and not no_timelines:
         drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes)
     if section:
-        _write_sections(report, section, top)
+        write_sections(report, section, top)
     else:
-        write_files(drawn, pages, top)
-        write_files(report, [file for file in files if file not in pages], top)
-    _send_to_trackers(report, trackers)
-    _print_written(files)
+        write_report(report, drawn, targets, top)
+    send_to_trackers(report, targets.trackers)
+    print_written(targets)
     if html:
-        _write_page(drawn, paths, top)
-
-
-def _send_to_trackers(report: Report, trackers: Sequence[tuple[str, str]]) -> None:
-    for tracker, address in trackers:
-        for place in send(report, tracker, address):
-            write_stderr(f"perfkit: {tracker}: {place}")
-
-
-def _print_written(files: Sequence[tuple[Path, Reporter]]) -> None:
-    written = ", ".join(str(path) for path, _ in files if path != STDOUT)
-    if written and sys.stderr.isatty():
-        write_stderr(f"perfkit: report: {written}")
-
-
-def _write_sections(report: Report, names: list[str], top: int) -> None:
-    from perfkit.report.renderers.console import write_subjects
-
-    write_subjects(report, standard_output(reporter(Report, "rich")), top=top, subjects=names)
+        write_page(drawn, paths, top)
 
 
 def _with_timelines(
@@ -279,40 +250,6 @@ def _sizes(text: str | None) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _write_page(report: Report, paths: list[str], top: int) -> None:
-    """Write the HTML page, named after the input, and print its path."""
-    name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
-    page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
-    _check_page(page)
-    write_files(report, [(page, reporter(Report, "html"))], top)
-    write_stderr(f"perfkit: page: {page}")
-
-
-def _check_page(page: Path) -> None:
-    """Refuse a page, whose path the user has not chosen, if a foreign working directory leads it elsewhere."""
-    for path in (page.parent, page):
-        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
-            raise StoreError(f"{path} is a link or a device: to write through it, give the file with -o")
-
-
 def _launched() -> str | None:
     """Return `mpi` if `mpiexec` started several of these processes, which otherwise would all do the same work."""
     return "mpi" if is_among_mpi_ranks(os.environ) else None
-
-
-def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:
-    """Return where the report goes, each path with its reporter; `-` is standard output."""
-    if json:
-        format_on_stdout(name, json)
-        return [*((path, _reporter(path, None)) for path in given or []), (STDOUT, reporter(Report, "json"))]
-    output = given or [STDOUT]
-    if name is not None and len(output) > 1:
-        raise UsageError(f"-f {name} is the format of one FILE: for {len(output)} files, leave -f out and use suffixes")
-    return [(path, _reporter(path, name)) for path in output]
-
-
-def _reporter(path: Path, name: str | None) -> Reporter:
-    """Return the reporter called `name`, else the one that the suffix of `path` selects."""
-    if name is None and path.suffix:
-        return reporter_for(Report, path)
-    return reporter(Report, name or "summary")

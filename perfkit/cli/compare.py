@@ -31,7 +31,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="With fewer than three runs on a side, take changes up to this, such as 3%, to be noise.",
+            help="With fewer than three runs on a side, treat changes up to this, such as 3%, as noise.",
         ),
     ] = None,
     output: Annotated[list[Path] | None, output_option(Comparison)] = None,

@@ -135,11 +135,21 @@ def make_records(structs: Sequence[type[Struct]], values: Mapping[str, Any]) -> 
 
 
 def _check(layer: Layer, field: msgspec.structs.FieldInfo, value: Any) -> Any:
+    if isinstance(value, str) and not _is_unicode(value):
+        raise UsageError(f"{flag(field.name)} {value}: is not UTF-8, and run.json could not record it")
     try:
         return msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
         where = f"{layer.origin}: {field.name}" if layer.origin else flag(field.name)
         raise UsageError(f"{where} = {value!r}: {plain_message(str(error))}") from error
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:

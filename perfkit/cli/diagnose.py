@@ -26,14 +26,15 @@ def diagnose(
     output: Annotated[list[Path] | None, output_option(Diagnosis)] = None,
     name: Annotated[str | None, format_option(Diagnosis, default="  [default: rich]")] = None,
     json: Json = False,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the table of ranks.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Rows in the table of ranks.")] = DEFAULT_TOP,
 ) -> None:
-    """Show which ranks of a job that does not go on wait for which, in which collective, and where the others are.
+    """Show which ranks of a hanging job wait for which, in which collective, and where the others are.
 
-    Reads what `perfkit run` leaves (rank<R>.hang.json) and dumps of torch's flight recorder, which some other job
-    left: pickles or JSON whose names end in the rank (nccl_trace_rank_<R>). Nothing in a pickle is executed.
+    Reads the files that `perfkit run` writes when a run hangs (rank<R>.hang.json), and dumps of torch's flight recorder
+    from any job: pickles or JSON, with the rank at the end of the name (nccl_trace_rank_<R>). Nothing in a pickle is
+    executed.
 
-    Exit code: 0, all ranks agree; 3, they do not; 4, too little was recorded.
+    Exit code: 0 if all ranks agree, 3 if they do not, 4 if too little was recorded to tell.
 
     \b
     perfkit diagnose traces/my-run

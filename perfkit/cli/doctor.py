@@ -27,9 +27,9 @@ def doctor(
 ) -> None:
     """Check what perfkit can use on this machine, and how to get what is missing.
 
-    Torch, backends and the profiler are tried in processes of their own. Under a launcher every rank checks itself:
-    rank 0 prints everything, the others their problems. Exit code 1: there is a problem; an optional part that
-    is not installed is not one.
+    Torch, backends and the profiler are tested in separate processes. Under a launcher every rank checks itself:
+    rank 0 prints everything, the others only their problems. Exit code 1: a problem was found; missing optional
+    packages are not problems.
 
     \b
     perfkit doctor

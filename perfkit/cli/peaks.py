@@ -43,16 +43,16 @@ def peaks(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of the CPU; default: as many as torch uses.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions, of which the median counts.")] = 7,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; the median counts.")] = 7,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a row for `--device-table`, as TOML.")
     ] = None,
 ) -> None:
-    """Measure the peaks of a device: matrix products by data type and size, and the bandwidth of its memory.
+    """Measure the peaks of a device: FLOP/s of matrix products by data type and size, and memory bandwidth.
 
-    The peak of a data type is that of its fastest size, each size the median of several repetitions. Sizes that would
-    take more than four seconds are left out. The bandwidth is that of a = b + 3 c on arrays larger than caches, counted
-    as STREAM does: two arrays read, one written. Nothing else should run meanwhile.
+    The peak of a data type is the rate of its fastest size; each size is measured as the median of several repetitions.
+    Sizes that would take more than four seconds are skipped. The bandwidth is that of a = b + 3 c on arrays larger than
+    the caches, counted as in STREAM: two arrays read, one written. Do not run anything else at the same time.
 
     \b
     perfkit peaks                                        a table

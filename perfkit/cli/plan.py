@@ -1,4 +1,4 @@
-"""`perfkit plan`: what fits, how long a step takes and what it costs, before anything runs."""
+"""`perfkit plan`: predicts what fits, how long a step takes and what it costs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ def plan(
     preset: Annotated[str | None, typer.Option(help="Preset of gpt.", rich_help_panel=_MODEL)] = None,
     params: Annotated[
         float | None,
-        typer.Option(help="Number of parameters of any other model, such as 7.5e9.", rich_help_panel=_MODEL),
+        typer.Option(help="Parameters of another model, such as 7.5e9.", rich_help_panel=_MODEL),
     ] = None,
     layers: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Transformer blocks.", rich_help_panel=_MODEL)
@@ -41,26 +41,29 @@ def plan(
         typer.Option(
             "--input",
             metavar="SHAPE[:DTYPE]",
-            help="What FILE.py:FUNCTION is called with per rank and step, such as 4,512:int64; may be repeated.",
+            help="Tensor per rank and step that the module takes, such as 4,512:int64; may be repeated.",
             rich_help_panel=_MODEL,
         ),
     ] = None,
     batch: Annotated[
         str | None,
-        typer.Option(metavar="FUNCTION", help="Function of FILE.py that returns it instead.", rich_help_panel=_MODEL),
+        typer.Option(
+            metavar="FUNCTION", help="Function of FILE.py that returns these tensors.", rich_help_panel=_MODEL
+        ),
     ] = None,
     bias: Annotated[bool | None, typer.Option(help="Biases in gpt.", rich_help_panel=_MODEL)] = None,
     experts: Annotated[
         int | None,
-        typer.Option(min=1, help="Experts in place of each MLP of gpt [default: one MLP].", rich_help_panel=_MODEL),
+        typer.Option(min=1, help="Experts that replace each MLP of gpt [default: one MLP].", rich_help_panel=_MODEL),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Experts that each token goes to [default: 2].", rich_help_panel=_MODEL)
+        int | None,
+        typer.Option(min=1, help="Experts that each token is routed to [default: 2].", rich_help_panel=_MODEL),
     ] = None,
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, max=2**17, help="Number of ranks.")] = 1,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Samples per step / ranks, the same for all layouts [default: the preset's, or 1]."),
+        typer.Option(min=1, help="Global batch size / ranks, the same for all layouts [default: the preset's, or 1]."),
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16", "mixed", "half"] | None,
@@ -74,9 +77,11 @@ def plan(
         typer.Option(help="Activation checkpointing [default: compare all]."),
     ] = None,
     attention: Annotated[
-        Literal["fused", "stored"], typer.Option(help="Whether attention's scores are kept for backward.")
+        Literal["fused", "stored"], typer.Option(help="Whether attention scores are stored for backward.")
     ] = "fused",
-    tokens: Annotated[float | None, typer.Option(min=1, help="Tokens to train on: device-hours, energy.")] = None,
+    tokens: Annotated[
+        float | None, typer.Option(min=1, help="Tokens to train on, for device-hours and energy.")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Short name, such as a100-40g, or torch's name.", rich_help_panel=_PLACE)
     ] = None,
@@ -100,34 +105,47 @@ def plan(
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Set the prediction for a run of gpt beside what it measured, term by term."),
+        typer.Option(
+            metavar="RUN", help="Compare the prediction for a run of gpt with its measurements, term by term."
+        ),
     ] = None,
     efficiency: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1, help="Share of the peak [default: 0.4].", rich_help_panel=_RATES),
+        typer.Option(
+            min=0.001, max=1, help="Share of peak FLOP/s that compute reaches [default: 0.4].", rich_help_panel=_RATES
+        ),
     ] = None,
     link_efficiency: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1, help="Share of the links' bandwidth [default: 0.7].", rich_help_panel=_RATES),
+        typer.Option(
+            min=0.001,
+            max=1,
+            help="Share of link bandwidth that collectives reach [default: 0.7].",
+            rich_help_panel=_RATES,
+        ),
     ] = None,
-    latency: Annotated[str | None, typer.Option(help="Of one message [default: 10us].", rich_help_panel=_RATES)] = None,
+    latency: Annotated[
+        str | None, typer.Option(help="Latency of a message [default: 10us].", rich_help_panel=_RATES)
+    ] = None,
     reserve: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the need that the allocator wastes.", rich_help_panel=_RATES)
+        float, typer.Option(min=0, max=1, help="Allocator overhead, as a share of the memory.", rich_help_panel=_RATES)
     ] = 0.05,
     explain: Annotated[bool, typer.Option("--explain", help="Show every term with its formula and source.")] = False,
     trace: Annotated[
         bool,
-        typer.Option("--trace", help="Run the best on fake tensors: the memory of the real module (needs torch)."),
+        typer.Option(
+            "--trace", help="Trace the best layout on fake tensors, for the memory of the real module (needs torch)."
+        ),
     ] = False,
     output: Annotated[list[Path] | None, output_option(Plan)] = None,
     name: Annotated[str | None, format_option(Plan, default="  [default: rich]")] = None,
     json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp, cp or ep to show.")] = DEFAULT_TOP,
 ) -> None:
-    """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
+    """Plan a training run: memory per rank, communication and step time of every parallel layout.
 
-    gpt, and models by their size, are planned from formulas, in an instant and without torch; --trace, and other
-    models, run a step of the real module on fake tensors. The command that runs the best is shown.
+    gpt, and models given by their size, are planned from formulas, instantly and without torch; --trace, and other
+    models, run a step of the real module on fake tensors. The command for the best layout is printed.
 
     \b
     perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris --precision bfloat16

@@ -16,8 +16,8 @@ MaxBytes = Annotated[
     typer.Option(
         min=1,
         metavar="<int>",
-        help="Read traces of up to this decompressed size.  "
-        "[default: 64 GiB, and none that expands more than any real trace does]",
+        help="Maximum decompressed size of a trace; also disables the check for decompression bombs.  "
+        "[default: 64 GiB, with this check]",
     ),
 ]
 RankList = Annotated[

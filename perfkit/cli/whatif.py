@@ -19,7 +19,7 @@ def whatif(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, a folder of traces, or a trace.")],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CHANGE…", help="Changes, all made at once; without any, the largest are ranked."),
+        typer.Argument(metavar="CHANGE…", help="Changes to apply together; without any, single changes are ranked."),
     ] = None,
     output: Annotated[list[Path] | None, output_option(WhatIf)] = None,
     name: Annotated[str | None, format_option(WhatIf, default="  [default: rich]")] = None,
@@ -27,15 +27,15 @@ def whatif(
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Rows in the ranking.")] = DEFAULT_TOP,
 ) -> None:
     """Predict how long a step would take after changes, by replaying its dependencies over all ranks.
 
-    Without a change, the ten that save most by themselves are ranked.
+    Without a change, the ten single changes that save most are ranked.
 
     \b
     compute:NAME=0.5x       operators or kernels, by name or glob (aten::*)
-    rank3=healthy, rank3=2x a rank's own work: as the others', or this many times
+    rank3=healthy, rank3=2x a rank's own work: as on the other ranks, or scaled
     collective[dp]=0        transfers, by dimension or operator
     bandwidth[shard]=2x     the part of transfers that grows with their size
     input=0, input=0.5x     loading data
@@ -43,7 +43,7 @@ def whatif(
     sync=removed            the host no longer waits for the device
     kernels<5us=fused       short consecutive kernels become one
     profiler=removed        the profiler's own work
-    overlap=removed         communication after backward instead of beside it
+    overlap=removed         communication after backward instead of during it
     accumulate=4            micro-steps per step
     ranks=64                collectives among this many ranks
     bucket_cap=50MB         DDP's buckets

@@ -66,7 +66,7 @@ def check(executor: str | Executor | None, options: ExecutorOptions) -> None:
     if executor == "mpi":
         raise UsageError("--workers does not go with --executor mpi: set the number of ranks with `mpiexec -n`")
     if options.scheduler is not None:
-        raise UsageError("--workers does not go with --scheduler: the cluster has its own")
+        raise UsageError("--workers cannot be used with --scheduler: the cluster has its own workers")
 
 
 @contextmanager

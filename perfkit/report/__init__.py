@@ -188,7 +188,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):
-        return "does not say whether it is `binary`"
+        return "has no bool `binary`"
     return None if callable(getattr(candidate, "write", None)) else "has no method `write`"
 
 

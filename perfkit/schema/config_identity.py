@@ -43,7 +43,7 @@ def identity_options(config: Mapping[str, Any]) -> dict[str, Any]:
 def performance_options(run: RunReport) -> dict[str, Any]:
     """Return the options of `run` that affect what is measured; none without a manifest."""
     captures = {"capture_when", "captures", "capture_bytes"}
-    idle = {"timeout", "hang_after", "on_hang", "monitor", "monitor_bytes", "metrics_port"} | captures
+    idle = {"timeout", "hang_after", "on_hang", "monitor", "monitor_bytes", "metrics_port", "otlp"} | captures
     idle |= {"data_dir"} if run.source == "memory" else set()
     return {name: value for name, value in identity_options(run.config or {}).items() if name not in idle}
 

@@ -73,7 +73,7 @@ class LateLoading(Struct, frozen=True, kw_only=True):
     """What a rank that is late in data loading waits for longer than the others (metrics.md section 24)."""
 
     cause: WaitCause
-    who: str | None = None
+    culprit: str | None = None
     """The slow worker or sample, in words; None for other causes."""
 
 

@@ -30,7 +30,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
     "steps_cut": "The trace has very many steps; only the first were analysed.",
     "repeated_steps": "Step numbers occur more than once in one trace.",
-    "steps_without_device_work": "Steps have no device activity of their own.",
+    "steps_without_device_work": "No device activity belongs to some steps.",
     "work_before_steps": "Device activity was launched before the first step and belongs to no step.",
     "uneven_steps": "The ranks recorded different numbers of steps.",
     # Ranks of a run
@@ -42,7 +42,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "world_size_unknown": "The traces name a backend but no world size; ranks may be missing.",
     "rank_out_of_range": "A rank is not below the world size.",
     "ranks_missing": "Ranks of the world have no trace.",
-    "several_jobs": "A folder has traces of several jobs; each is analysed as a run of its own.",
+    "several_jobs": "A folder has traces of several jobs; each is analysed as a separate run.",
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks
@@ -64,7 +64,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "missing_traces": "Traces listed in run.json are missing or unreadable.",
     "run_failed": "The run failed.",
     "run_unfinished": "The run has not finished, or was killed.",
-    "has_captures": "The run also has steps that were recorded on demand, each set in a folder of its own.",
+    "has_captures": "The run also has steps that were recorded on demand, each set in a separate folder.",
     "captured_after_condition": "A condition of --capture-when asked for the trace, in a step before those recorded.",
     "incomplete_capture": "A rank has recorded fewer steps of a capture than planned, or none.",
     "not_compiled": "Compilation was requested, but no graph was compiled.",

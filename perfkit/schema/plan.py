@@ -97,7 +97,7 @@ class TracedMemory(Struct, frozen=True, kw_only=True):
     """Communication buffers and temporary tensors."""
     peak_bytes: int
     formula_peak_bytes: int | None
-    """What the formulas say; None if they do not know the activations."""
+    """The formulas' result; None if they do not cover the activations."""
     seconds: float
     """That tracing took."""
     note: str = ""

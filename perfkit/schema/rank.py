@@ -126,6 +126,10 @@ class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):
     """Peak of the memory that the allocator reserved on the device in that step; None if unknown."""
     at_ns: int
     """Time of the peak, since the host began the step."""
+    unknown_bytes: int | None = None
+    """Part of `allocated_bytes` that no recorded allocation explains: mostly memory that a thread without the profiler
+    released, such as one of gloo's, which torch then counts for ever. None if the addresses of allocations were not
+    recorded, and in reports of older versions."""
 
 
 class MemoryCurve(Struct, frozen=True, kw_only=True):
@@ -213,6 +217,6 @@ class RankReport(Struct, frozen=True, kw_only=True):
     operator_work: RankWork | None = None
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
     work: Work | None = None
-    """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""
+    """Time by module, Python function, operator and phase; None in reports of older versions."""
     loading: RankLoading | None = None
     """How its batches were fetched; None if the traces do not contain it."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from perfkit.report.dataframes import DataFrames
 
 REPORT_VERSION: Final = 2
+BESIDES_STEPS: Final = "pauses"
+"""The rule of recommendations whose saving is besides the steps, not a part of them."""
 
 
 class Insight(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
     Args:
         port: Port; 0 for any free one.
         handler: Builds what answers a request.
-        in_use: What to say if the port is in use.
+        in_use: Message if the port is in use.
 
     Raises:
         ViewError: The port cannot be listened on.

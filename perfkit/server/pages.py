@@ -50,10 +50,11 @@ class Pages:
 
     Args:
         folders: What to show.
-        open_trace: Returns the address at which the Perfetto UI shows a trace, at a step if one is given.
+        open_trace: Returns the address at which the Perfetto UI shows a trace, at a step and a time of it if these
+            are given: a number or None, and a span as of `perfkit view --at` or nothing.
     """
 
-    def __init__(self, folders: list[Path], open_trace: Callable[[Path, int | None], str]) -> None:
+    def __init__(self, folders: list[Path], open_trace: Callable[[Path, int | None, str], str]) -> None:
         self._runs = RunList(folders)
         self._folders = folders
         self._open_trace = open_trace
@@ -146,7 +147,7 @@ class Pages:
         step = given.get("step", "")
         if trace is None or not ((step.isascii() and step.isdecimal() and len(step) <= _MOST_DIGITS) or not step):
             return _not_found()
-        address = self._open_trace(trace, int(step) if step else None)
+        address = self._open_trace(trace, int(step) if step else None, given.get("at", ""))
         return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
 
     def _kept(self, key: Hashable, analyse: Callable[[], Any]) -> Page:

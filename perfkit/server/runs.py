@@ -102,7 +102,7 @@ class RunList:
 
 
 def key_of(folder: Path) -> str:
-    """Return a run's name in addresses, which says nothing about its place."""
+    """Return a run's name in addresses, which does not reveal its location."""
     return hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:_KEY_LENGTH]
 
 

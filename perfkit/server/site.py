@@ -44,14 +44,14 @@ class RunServer(LoopbackServer):
         """The address to open in the browser."""
         return f"{self.here}/{self.secret}/"
 
-    def _open_trace(self, trace: Path, step: int | None) -> str:
-        """Serve one trace to the Perfetto UI, in place of the last one; returns the address to open, at a step.
+    def _open_trace(self, trace: Path, step: int | None, at: str) -> str:
+        """Serve one trace to the Perfetto UI, in place of the last one; returns the address to open, at a step or time.
 
         The UI at ui.perfetto.dev can fetch from one port only, so there is one such server.
         """
-        from perfkit.timeline.step_window import step_window
+        from perfkit.timeline.step_window import parse_time_span, step_window
 
-        window = None if step is None else step_window(trace, step)
+        window = step_window(trace, step, None, parse_time_span(at) if at else None) if at or step is not None else None
         ui = None if self._ui_files else PUBLIC_UI
         with self._opening:
             self._close_trace()

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from perfkit.errors import UsageError, ViewError
 from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
 from perfkit.util.extras import install_extra
+from perfkit.util.formatting import escape_unprintable
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
@@ -72,8 +73,8 @@ class Exchange:
 
     @property
     def path(self) -> str:
-        """The trace's path on the server; the UI shows the last part as its name."""
-        return f"/{self.secret}/{quote(self.trace.name, safe='')}"
+        """The trace's path on the server; the UI shows the last part as its name, and decodes it as UTF-8."""
+        return f"/{self.secret}/{quote(escape_unprintable(self.trace.name), safe='')}"
 
     def is_trace(self, path: str) -> bool:
         """Return whether a path is the trace's, in a time that does not depend on the path's characters."""

@@ -16,6 +16,7 @@
 """
 
 import contextlib
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.formatting import escape_all
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message
@@ -63,8 +65,17 @@ def create_run_folder(trace_dir: Path, name: str) -> Path:
     """Create `trace_dir/name`, or `name-2`, `name-3`, … if that exists; never reuse a folder.
 
     Raises:
-        StoreError: `trace_dir` cannot be created or written.
+        StoreError: `trace_dir` cannot be created or written, or the path is not UTF-8.
     """
+    try:
+        whole = Path(os.path.abspath(trace_dir / name))
+        str(whole).encode()
+    except UnicodeEncodeError as error:
+        raise StoreError(
+            f"cannot record into {whole}: the path is not UTF-8, as JSON requires; choose another folder"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"the working directory is gone: {error.strerror}: change to another") from error
     suffix = 1
     while True:
         folder = trace_dir / (name if suffix == 1 else f"{name}-{suffix}")
@@ -114,8 +125,12 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
 
 
 def _write_json(path: Path, value: Any) -> None:
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a script, its arguments or the run's folder have names that are not UTF-8
+        encoded = msgspec.json.encode(escape_all(msgspec.to_builtins(value)))
     with atomic_write(path) as stream:
-        stream.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        stream.write(msgspec.json.format(encoded, indent=2) + b"\n")
 
 
 def read_manifest(folder: Path) -> RunManifest:

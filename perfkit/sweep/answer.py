@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from shlex import quote
 from statistics import median
 from typing import Final
 
@@ -16,7 +15,7 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
 from perfkit.sweep.point import Point
 from perfkit.sweep.reason import why_faster
-from perfkit.util.formatting import duration, escape_unprintable, rate
+from perfkit.util.formatting import duration, escape_unprintable, rate, shell_word
 
 _ENOUGH_RUNS: Final = 3
 """With fewer repeats there is a hint at how much one run tells."""
@@ -120,11 +119,22 @@ def _sentences(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
     if (other := comparable(fastest, others)) is None:
         return [*sentences, *_repeats_missing(found)]
     beside = f"{other.name}: {rate(other.samples_per_s, 'samples')}"
+    sentences += _work_differs(fastest, other)
     if not told_apart(fastest, other):
         return [*sentences, f"It cannot be told from {beside}: their runs overlap.", *_repeats_missing(found)]
     less = 1 - other.samples_per_s / fastest.samples_per_s
     sentences.append(f"The next on as many ranks is {beside}, {100 * less:.3g} % less.")
     return [*sentences, *why_faster(folder, fastest, other), *_repeats_missing(found)]
+
+
+def _work_differs(fastest: SweepConfiguration, other: SweepConfiguration) -> list[str]:
+    """Return that two configurations do different work in a step: more samples keep a device busier."""
+    samples = [one.samples_per_step for one in (fastest, other)]
+    if samples[0] == samples[1] or not all(samples):
+        return []
+    return [
+        f"A step of it has {samples[0]} samples, one of the next {samples[1]}: they do not do the same work per step."
+    ]
 
 
 def _repeats_missing(found: Sequence[SweepConfiguration]) -> list[str]:
@@ -136,13 +146,10 @@ def _repeats_missing(found: Sequence[SweepConfiguration]) -> list[str]:
 
 
 def _commands(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
-    def shown(path: Path) -> str:
-        return quote(escape_unprintable(str(path)))
-
-    commands = [f"perfkit analyze {shown(folder)}"]
+    commands = [f"perfkit analyze {shell_word(folder)}"]
     other = comparable(found[0], found[1:]) if found else None
     if other:
-        commands.append(f"perfkit compare {shown(folder / other.runs[0])} {shown(folder / found[0].runs[0])}")
+        commands.append(f"perfkit compare {shell_word(folder / other.runs[0])} {shell_word(folder / found[0].runs[0])}")
     return commands
 
 

@@ -25,7 +25,7 @@ _NAMES: Final = {
 def why_faster(folder: Path, faster: SweepConfiguration, slower: SweepConfiguration) -> list[str]:
     """Return the sentence that names where the recorded steps of two configurations differ most.
 
-    Nothing is said if their steps do different amounts of work, if the recorded steps do not confirm the difference, if
+    Empty if their steps do different amounts of work, if the recorded steps do not confirm the difference, if
     no category makes up half of it, or if the traces are missing, damaged or large.
     """
     if faster.samples_per_step != slower.samples_per_step or faster.ranks != slower.ranks:

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+from typing import Any
 
 MISSING = "–"
 """Placeholder for an unknown value."""
 
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
+_QUOTED_FOR_SHELL = {"'": "\\'", "\\": "\\\\"}
 
 
 def _digits(value: float) -> str:
@@ -118,3 +122,34 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def escape_all(value: Any) -> Any:
+    """Return plain data with the unprintable characters in its strings escaped: JSON cannot contain lone surrogates."""
+    if isinstance(value, dict):
+        return {key: escape_all(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [escape_all(part) for part in value]
+    return escape_unprintable(value) if isinstance(value, str) else value
+
+
+def shell_word(word: str | Path) -> str:
+    r"""Return a path or name for a command that a user may type: quoted, in printable characters only.
+
+    What cannot be shown, such as a byte that is not UTF-8, is written as `$'\377'`: bash, zsh, ksh and POSIX of 2024
+    read it.
+    """
+    text = str(word)
+    if escape_unprintable(text) == text:
+        return quote(text)
+    return "$'" + "".join(map(_quote_character, text)) + "'"
+
+
+def _quote_character(character: str) -> str:
+    if character.isprintable():
+        return _QUOTED_FOR_SHELL.get(character, character)
+    try:
+        data = character.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate of a file: no name on the disk has it
+        data = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\{byte:03o}" for byte in data)

@@ -15,7 +15,7 @@ Address = tuple[str, int]
 
 
 class UnknownOwnerError(Exception):
-    """This system does not say who owns a socket."""
+    """This system does not report who owns a socket."""
 
 
 def owner_of_peer(peer: Address, own: Address) -> int | None:

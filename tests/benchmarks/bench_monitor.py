@@ -2,7 +2,7 @@
 
 Usage: python -m tests.benchmarks.bench_monitor [PAIRS]
 
-Rows: a loop of one's own and the hooks of a script, on one rank and on two (gloo). Each pair is a block of steps
+Rows: a user's own loop and the hooks of a script, on one rank and on two (gloo). Each pair is a block of steps
 without and one with the monitor, in the same process; the cost is the median over pairs of the difference between the
 medians of their steps. A step is short, so that the difference shows beside the noise; its share is that of a step of
 50 ms. On two ranks a step's time contains the waiting for the other, so that the cost is that of both.

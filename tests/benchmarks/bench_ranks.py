@@ -35,7 +35,7 @@ class Cost(NamedTuple):
 
 
 def measure(*arguments: str | Path) -> Cost:
-    """Run `perfkit` with these arguments in a process of its own."""
+    """Run `perfkit` with these arguments in a separate process."""
     begun_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-c", _PARENT, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)

@@ -59,7 +59,16 @@ CASES: Final[dict[int, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
     ),
     8: (
         ("DDP", "dp=8", ()),
+        ("ZeRO-1", "dp=8", ("--dp", "zero1")),
+        ("ZeRO-2", "dp=8", ("--dp", "zero2")),
         ("ZeRO-3", "dp=8", ("--dp", "zero3")),
+        ("hybrid sharded", "replicate=2,shard=4", ("--dp", "hsdp")),
+        ("DDP, tensor parallel", "dp=2,tp=4", ()),
+        ("DDP, pipeline", "pp=4,dp=2", ()),
+        ("ZeRO-2, pipeline, interleaved", "pp=2,dp=4", ("--dp", "zero2", "--pp-schedule", "interleaved")),
+        ("ZeRO-2, pipeline, zero bubble", "pp=2,dp=4", ("--dp", "zero2", "--pp-schedule", "zero-bubble")),
+        ("ZeRO-2, pipeline, ZBV", "pp=2,dp=4", ("--dp", "zero2", "--pp-schedule", "zbv")),
+        ("pipeline, tensor parallel", "pp=4,tp=2", ()),
         ("DDP, pipeline, tensor parallel", "pp=2,dp=2,tp=2", ()),
         ("ZeRO-3, pipeline, tensor parallel", "pp=2,dp=2,tp=2", ("--dp", "zero3")),
         ("DDP, context parallel", "dp=2,cp=4", ()),
@@ -152,9 +161,9 @@ TEXT: Final = f"""# Strategies
 
 Every way but DeepSpeed to share the training of
 `perfkit run gpt {OPTIONS}`
-between ranks, as `make strategies` runs them on one host (with `WORLDS="2 4 8"` on eight ranks too). All runs train on
-the same {GLOBAL_BATCH} samples per step, from the same seed. The last column is whether the loss of each step equals
-that of one process, to a relative {TOLERANCE:.0e}, and the largest difference.
+between ranks, as `make strategies` runs them on one host and writes this page. All runs train on the same
+{GLOBAL_BATCH} samples per step, from the same seed. The last column is whether the loss of each step equals that of one
+process, to a relative {TOLERANCE:.0e}, and the largest difference.
 
 P + G + O are the bytes of parameters, gradients and optimizer state on the rank that holds most of them
 ([definition](metrics.md#11-memory-of-a-rank)). The step is the median; the ranks share the cores of the host

@@ -1,8 +1,6 @@
 """Plans against real ranks: what is predicted is counted, what is said to fit fits."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout
+from tests.support.processes.launching import record_forked
 
 SIZES = "--layers 4 --width 32 --heads 4 --block 32 --vocab-size 128"
 RUN = f"gpt {SIZES} --steps 7 --batch-size 8 --threads 1 --profile-memory --warmup-steps 0"
@@ -35,14 +34,6 @@ LAYOUTS = {
 }
 
 
-def record(folder: Path, ranks: int, cases: dict[str, str]) -> None:
-    """Record a run of each case, with the options after its name."""
-    module = [sys.executable, "-m", "tests.support.processes.forked_runs", str(ranks)]
-    subprocess.run(
-        [*module, *(f"{text} --trace-dir {folder} --name {name}" for name, text in cases.items())], check=True
-    )
-
-
 def checked(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, PlanCheck]:
     assert main(["plan", "--check", str(folder), "-f", "json", *options]) == 0
     plan = msgspec.json.decode(capsys.readouterr().out, type=Plan)
@@ -52,14 +43,14 @@ def checked(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plans")
-    record(folder, 2, {name: f"{RUN} {options}" for name, options in LAYOUTS.items()})
+    record_forked(folder, 2, {name: f"{RUN} {options}" for name, options in LAYOUTS.items()})
     return folder
 
 
 @pytest.fixture(scope="module")
 def runs_of_four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plans")
-    record(folder, 4, {name.replace(" ", "-"): f"{RUN} {options}" for name, options in MESHES.items()})
+    record_forked(folder, 4, {name.replace(" ", "-"): f"{RUN} {options}" for name, options in MESHES.items()})
     return folder
 
 
@@ -121,7 +112,7 @@ def test_the_layout_that_is_named_for_a_budget_fits_when_it_runs(
         for name, one in ((f"best{megabytes}", chosen), (f"plain{megabytes}", plain)):
             cases[name] = f"{command_options(one)} {rest}"
             budgets[name] = (megabytes * 10**6, one)
-    record(tmp_path, 2, cases)
+    record_forked(tmp_path, 2, cases)
     for name, (budget, one) in budgets.items():
         found = held_bytes(tmp_path / name, one, capsys)
         assert (found <= budget) == name.startswith("best"), (name, found, one.memory)

@@ -48,9 +48,7 @@ def run_once(command: list[str], trace_dir: Path, *, pipeline: bool = False) -> 
     """
     done = execute(command)
     assert done.returncode == 0, done.stderr
-    step = re.compile(r"step \d+/\d+, [\d.]+ \S?s per step" + ("" if pipeline else r", loss \d\S*"))
-    unexpected = [line for line in done.stderr.splitlines() if not step.fullmatch(line)]
-    assert unexpected == []
+    assert messages(done.stderr, pipeline=pipeline) == []
     (folder,) = [path.parent for path in trace_dir.glob(f"*/{MANIFEST_NAME}")]
     if "--json" in command:
         (reported,) = json.loads(done.stdout)["runs"]
@@ -64,6 +62,12 @@ def run_once(command: list[str], trace_dir: Path, *, pipeline: bool = False) -> 
         assert f"All tables: perfkit analyze {folder} --full" in "".join(answer)
         assert len(answer) <= 1 + SCREEN
     return check_folder(folder, pipeline=pipeline)
+
+
+def messages(errors: str, *, pipeline: bool = False) -> list[str]:
+    """Return the lines of stderr that do not report steps."""
+    step = re.compile(r"step \d+/\d+, [\d.]+ \S?s per step" + ("" if pipeline else r", loss \d\S*"))
+    return [line for line in errors.splitlines() if not step.fullmatch(line)]
 
 
 def check_folder(folder: Path, *, pipeline: bool = False) -> RunManifest:

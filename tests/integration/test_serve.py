@@ -60,7 +60,7 @@ def test_the_list_follows_the_folder_and_leads_to_reports(served: tuple[Path, st
         report = page.frame_locator("iframe")
         report.locator(".strip.ranks .cell").nth(1).click(timeout=WAIT_MS)
         opens = report.locator(".command a", has_text="Open it").get_attribute("href")
-        assert re.fullmatch(r"\.\./perfetto/\w{16}\?trace=rank1\.json\.gz&step=\d+", opens or "")
+        assert re.search(r"/perfetto/\w{16}\?trace=rank1\.json\.gz&step=\d+$", opens or "")
         links = page.query_selector_all("nav a")
         assert [link.text_content() for link in links] == ["rank 0", "rank 1"]
     assert trouble == []

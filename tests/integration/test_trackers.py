@@ -30,7 +30,7 @@ def sent(target: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 
 
 def read_back(code: str, *arguments: str | Path, **variables: str) -> list[str]:
-    """Run a reader in a process of its own: the clients warn, which fails a test."""
+    """Run a reader in a separate process: the clients warn, which fails a test."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(
         command, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=True

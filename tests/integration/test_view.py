@@ -147,7 +147,7 @@ def test_the_pages_command_shows_the_step_of_another_marker(browser: Any, tmp_pa
 
 @pytest.mark.parametrize(
     ("options", "what"),
-    [(["--step-marker", "x"], "give --step too"), (["--step", "1", "--step-marker", "("], "is not a regular")],
+    [(["--step-marker", "x"], "give one of these, too"), (["--step", "1", "--step-marker", "("], "is not a regular")],
 )
 def test_a_marker_that_marks_nothing(options: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", str(SAMPLE), *options, "--no-browser"]) == 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.traces.generated_traces import cpu_traces, traces
+from tests.support.traces.generated_traces import cpu_traces, slow_to_generate, traces
 from tests.support.traces.reference import (
     ORDER,
     Category,
@@ -437,6 +437,7 @@ def check_invariants(steps: list[ReferenceStep]) -> None:
         assert all(step.exposed_ns[c] <= step.total_ns[c] <= step.wall_ns for c in ORDER[:-1])
 
 
+@slow_to_generate
 @given(traces())
 def test_any_trace_tiles_adds_up_and_reads_the_same_from_json(document: dict[str, Any]) -> None:
     steps = reference(document)

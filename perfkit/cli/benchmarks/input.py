@@ -102,11 +102,10 @@ def _check(config: InputConfig, sources: "Sources") -> None:
         problem = sources[series.source].find_problem(spec, config.options_of(series))
         if problem:
             raise UsageError(problem)
-    for name, source in sources.items():
-        for package in ("torch", source.package):
+    for source in sources.values():
+        for package, extra in (("torch", "run"), (source.package, source.extra)):
             if package is not None and find_spec(package.partition(".")[0]) is None:
-                own = package == "torch" or name in SOURCES.builtin
-                remedy = install_extra("run") if own else f"pip install {package}"
+                remedy = f"pip install {package}" if extra is None else install_extra(extra)
                 raise LaunchEnvironmentError(f"`perfkit input` needs {package}, which is not installed: {remedy}")
     if (config.files > 1 or config.preload) and not any(source.has_files for source in sources.values()):
         option = "files" if config.files > 1 else "preload"

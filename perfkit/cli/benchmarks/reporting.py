@@ -88,7 +88,7 @@ def report_options(record: type, example: str) -> list[Parameter]:
             Annotated[
                 str,
                 typer.Option(
-                    metavar="PERCENT", rich_help_panel=panel, help="Take changes up to this, such as 3%, to be noise."
+                    metavar="PERCENT", rich_help_panel=panel, help="Treat changes up to this, such as 3%, as noise."
                 ),
             ],
         ),

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from perfkit.cli.output import Json
 from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
 from perfkit.cli.typer_app import App, print_line
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_unprintable, shell_word
 from perfkit.util.standard_streams import write_stderr
 
 app = App()
@@ -79,5 +79,6 @@ def merge(
         return
     ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     print_line(
-        f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"
+        f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; "
+        f"open: perfkit view {shell_word(target)}"
     )

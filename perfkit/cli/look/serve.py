@@ -22,9 +22,9 @@ def serve(
         bool, typer.Option("--offline", help="Also serve the Perfetto UI, without internet (needs the extra `ui`).")
     ] = False,
 ) -> None:
-    """Show runs in the browser: a list that follows them, their reports, two of them compared, their timelines.
+    """Show runs in the browser: a live list, reports, comparisons and timelines.
 
-    Only you can open it, on this machine: the address that is printed has a secret part.
+    Only you can open it, and only on this machine: the printed address contains a secret.
 
     \b
     perfkit serve traces/

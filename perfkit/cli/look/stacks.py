@@ -1,4 +1,4 @@
-"""`perfkit stacks`: writes whose time it is as call stacks, for viewers of flame graphs."""
+"""`perfkit stacks`: writes attributed time as call stacks, for viewers of flame graphs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -49,7 +49,7 @@ def stacks(
 ) -> None:
     """Write call stacks with their time, for speedscope, pprof and other viewers of flame graphs.
 
-    Work of the backward pass has the stack of the forward operator that caused it. The sums are those of the report.
+    Work of the backward pass has the stack of the forward operator that caused it. The totals are those of the report.
 
     \b
     perfkit stacks traces/my-run -o device.speedscope.json

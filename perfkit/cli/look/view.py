@@ -24,7 +24,15 @@ def view(
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option(min=0, help="Step to show at first, as `perfkit analyze` numbers them; not of a merged timeline."),
+        typer.Option(min=0, help="Step to show first, numbered as by `perfkit analyze`; not for merged timelines."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Instant (12.5ms) or span (12.5ms-13ms) to show at first, since the start of --step, otherwise of the "
+            "first step.",
+        ),
     ] = None,
     step_marker: StepMarker = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
@@ -35,18 +43,19 @@ def view(
 ) -> None:
     """Open a trace in the Perfetto UI.
 
-    The trace goes from this machine to your browser only: the UI reads it there.
+    The trace is sent from this machine to your browser only; the UI reads it there.
 
     \b
     perfkit view traces/my-run --rank 3
     perfkit view traces/my-run --rank 3 --step 12   opens at this step
+    perfkit view traces/my-run --rank 3 --step 12 --at 40ms-42ms   and in it at these 2 ms
     perfkit view trace.json.gz --no-browser   on a remote machine: forward the port, open the link
     perfkit view traces/my-run --offline      with the UI served from this machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:
         raise UsageError("--offline serves its own UI: leave --ui out")
-    if step_marker is not None and step is None:
-        raise UsageError("--step-marker tells what the steps of --step are: give --step too")
+    if step_marker is not None and step is None and at is None:
+        raise UsageError("--step-marker defines the steps for --step and --at: give one of these, too")
     from perfkit.server.trace import TraceServer, bundled_ui, origin_of
     from perfkit.storage.discovery import choose_trace
 
@@ -54,7 +63,7 @@ def view(
     trace = choose_trace(path, rank)
     _refuse_others(trace)
     files = bundled_ui() if offline else None
-    window = None if step is None else _window(trace, step, step_marker)
+    window = None if step is None and at is None else _window(trace, step, at, step_marker)
     with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window) as server:
         until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
         announce(str(trace), server.link, server.server_port, browser=browser, until=until)
@@ -75,9 +84,9 @@ def _refuse_others(trace: Path) -> None:
         raise TraceError(f"{trace}: is {kind}, not a trace or a timeline")
 
 
-def _window(trace: Path, step: int, step_marker: str | None) -> tuple[int, int]:
+def _window(trace: Path, step: int | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
     from perfkit.analysis.per_rank.summary import check_step_marker
-    from perfkit.timeline.step_window import step_window
+    from perfkit.timeline.step_window import parse_time_span, step_window
 
     check_step_marker(step_marker)
-    return step_window(trace, step, step_marker)
+    return step_window(trace, step, step_marker, None if at is None else parse_time_span(at))

@@ -9,7 +9,7 @@ import typer
 from perfkit.capture.durations import parse_duration
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_unprintable, shell_word
 from perfkit.util.number_ranges import Ranges
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ def capture(
     ranks: Annotated[str | None, typer.Option(metavar="R,R-R", help="Record only these ranks [default: all].")] = None,
     timeout: Annotated[
         str,
-        typer.Option(help="How long nothing may happen, while waiting for another capture and for this one."),
+        typer.Option(help="Give up after this long without progress, of another capture or of this one."),
     ] = "2m",
 ) -> None:
-    """Record the same coming steps on all ranks of a run that is in progress, without restarting it.
+    """Record the next steps of a run that is in progress, the same on all ranks, without restarting it.
 
-    Works for what `perfkit run` or `perfkit.profile()` records, under any launcher, from any host that shares the
-    folder. The traces are put into FOLDER/capture-1 (2, 3, ...) once all ranks have written theirs. Ctrl-C withdraws
-    the request. While another capture is in progress, this one waits for it.
+    Works for runs of `perfkit run` and `perfkit.profile()`, under any launcher, from any host that shares the folder.
+    The traces are written to FOLDER/capture-1 (2, 3, ...). Ctrl-C withdraws the request. If another capture is in
+    progress, this one waits for it.
 
-    Exit code: 0, all ranks have recorded all steps; 1, some have not, or the run has ended, or it is
-    recording the steps of its own schedule.
+    Exit code: 0 if all ranks recorded all steps; 1 if some did not, if the run has ended, or if it is recording the
+    steps of its schedule.
 
     \b
     perfkit capture traces/my-run
@@ -111,7 +111,7 @@ def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
     typer.echo(
         escape_unprintable(
             f"{target}: steps {record.first_step} to {last}, {_count(len(traces), 'rank')}, {size:.1f} MB; "
-            f"to see where the time went: perfkit analyze {target}"
+            f"to see where the time went: perfkit analyze {shell_word(target)}"
         )
     )
     silent = {rank: "did not answer" for rank in chosen if rank not in record.ranks}

@@ -56,7 +56,7 @@ def load_workload(name: str) -> "WorkloadType":
 _EXAMPLES: Final = """\b
 perfkit run {name} -n 2                                      two ranks on this host
 perfkit run {name} -n 2 --source hdf5 --read per-sample      input from a file
-mpiexec -n 4 perfkit run {name} --dp zero3 --detail why      under a launcher, with all that names causes"""
+mpiexec -n 4 perfkit run {name} --dp zero3 --detail why      under a launcher, recording causes, too"""
 
 
 def application(
@@ -112,7 +112,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     if problem:
         raise UsageError(problem)
     if run.device_table is not None:
-        load_device_table(run.device_table)  # what is wrong with it is said before the ranks start
+        load_device_table(run.device_table)  # errors in it are reported before the ranks start
     return Job(
         workload=trained,
         source=source,
@@ -147,8 +147,8 @@ def check_packages(job: "Job") -> None:
     """
     source = job.source.package
     extras = {"torch": "run", **job.workload.PACKAGES, **STRATEGIES.load(job.run.dp).PACKAGES}
-    if source is not None and job.data.source in SOURCES.builtin:
-        extras[source] = "run"
+    if source is not None and job.source.extra is not None:
+        extras[source] = job.source.extra
     for package in (*extras, source):
         if package is not None and find_spec(package.partition(".")[0]) is None:
             remedy = install_extra(extras[package]) if package in extras else f"pip install {package}"

@@ -96,7 +96,8 @@ def workload_of(script: str) -> str:
     """Return the name of a script; that of its folder if the script is called as every other one (`main.py`)."""
     path = Path(script).absolute()
     folder = path.parent.name.lstrip(".")
-    return folder if path.stem in _NO_NAMES and folder else path.stem
+    name = folder if path.stem in _NO_NAMES and folder else path.stem
+    return "".join(character if character.isprintable() else "_" for character in name)
 
 
 def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str, Any]) -> None:

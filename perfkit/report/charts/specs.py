@@ -75,7 +75,7 @@ class Bars(NamedTuple):
 def stacked_bars(
     title: str, x: Sequence[str], series: Sequence[Bars], *, label: str = "", y: str = "ms, exposed", note: str = ""
 ) -> Chart:
-    """Return one bar per entry of `x`, stacked by category, in ms; `label` names `x`."""
+    """Return one bar per entry of `x`, in ms, stacked by category without those that are zero; `label` names `x`."""
     data = [
         bars(
             one.name,
@@ -86,6 +86,7 @@ def stacked_bars(
             f"{label} %{{x}}: %{{y:.6~g}} ms<extra>{one.name}</extra>",
         )
         for one in series
+        if any(one.values)
     ]
     layout = {
         "barmode": "stack",

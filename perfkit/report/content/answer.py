@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from statistics import fmean
 from typing import Final
 
@@ -11,23 +10,25 @@ from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
 from perfkit.report.content.report import TONES, advice
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
-from perfkit.report.content.run_tables import SHORT, step_label
+from perfkit.report.content.run_tables import SHORT
 from perfkit.report.content.several_runs.run_overview import steps_table
 from perfkit.report.content.several_runs.scaling import main_tables
 from perfkit.report.content.several_runs.strategies import strategies
 from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
+from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
-from perfkit.util.formatting import duration, escape_unprintable, format_percents, rate
+from perfkit.util.formatting import duration, escape_unprintable, format_percent, format_percents, rate, shell_word
 
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""
 _MOST_ADVICE: Final = 3
 _MUCH: Final = 0.05
 """By how much the mean step differs from the step time, as a share of that, if both are told."""
+_NOTHING: Final = format_percent(0)
 _LABELS: Final = SHORT | {"communication": "communication"}
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
 
@@ -44,15 +45,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """What is said of one run."""
+    """The summary of one run."""
 
     title: str
     facts: str
-    """What ran, and how long a step took."""
+    """How long a step took, which a line that is too long keeps, and what ran."""
     headline: str
     tone: Tone
     parts: list[Part]
-    """Categories of the mean step, without those that take nothing."""
+    """Categories of the mean step, without those that take nothing or would be shown as 0.0 %."""
     whole_run: str
     """What the monitor saw over the whole run; empty without its logs."""
     late: str
@@ -71,7 +72,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said of a report."""
+    """The summary of a report."""
 
     runs: list[RunAnswer]
     """Empty if they are in the first of `tables`."""
@@ -106,7 +107,7 @@ def run_answer(run: RunReport) -> RunAnswer:
     findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in told]
     return RunAnswer(
         title=escape_unprintable(run.run),
-        facts="; ".join(part for part in (described_workload(run), described_ranks(run), _step(run)) if part),
+        facts="; ".join(part for part in (_step(run), described_workload(run), described_ranks(run)) if part),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         parts=_parts(run),
@@ -158,7 +159,7 @@ def _mean(run: RunReport, step_ns: float) -> str:
 
 
 def _has_one_step(run: RunReport) -> bool:
-    """Return whether one step was recorded; a trace without steps has a finding that says so."""
+    """Return whether one step was recorded; a trace without steps has a finding about that."""
     numbers = {step.step for rank in run.ranks for step in rank.steps}
     return len(numbers) == 1 and None not in numbers
 
@@ -170,7 +171,7 @@ def _parts(run: RunReport) -> list[Part]:
     return [
         Part(category, _LABELS[category], ns / wall, percent)
         for category, ns, percent in zip(CATEGORIES, exposed, percents, strict=True)
-        if ns
+        if ns and percent != _NOTHING
     ]
 
 
@@ -185,28 +186,49 @@ def _late(run: RunReport) -> str:
 
 
 def _more(runs: Sequence[RunReport]) -> list[Hint]:
-    """Return where to look next: options of the same command, and the trace of the slowest step."""
-    path, marker = quote(escape_unprintable(runs[0].path)), marker_option(runs[0])
+    """Return where to look next: options of the same command, and the timeline of a step."""
+    path, marker = shell_word(runs[0].path), marker_option(runs[0])
     command = f"perfkit analyze {path}{marker} --full" if len(runs) == 1 else "add --full"
-    slowest = _slowest(runs)
-    return [Hint(f"All tables: {command}", "(a page: -o report.html)"), *([slowest] if slowest else [])]
+    timeline = _timeline(runs)
+    return [Hint(f"All tables: {command}", "(a page: -o report.html)"), *([timeline] if timeline else [])]
 
 
-def _slowest(runs: Sequence[RunReport]) -> Hint | None:
-    """Return the command that shows the slowest step of a run; None for several runs, or if it is unknown."""
+def _timeline(runs: Sequence[RunReport]) -> Hint | None:
+    """Return the command that shows a step of the worst straggler, or without stragglers the slowest step.
+
+    None for several runs, or if there is no such trace.
+    """
     if len(runs) != 1:
         return None
-    found = [(step.wall_ns, step.step, rank) for rank in runs[0].ranks for step in rank.steps if rank.traces]
+    (run,) = runs
+    late = _worst_straggler(run)
+    found = [(step, rank) for rank in run.ranks if rank.traces for step in rank.steps]
+    of_late = [(step, rank) for step, rank in found if late is not None and rank.rank == late]
+    if of_late:  # the step in which it did most itself: in the others' longest it may have waited
+        step, rank = max(of_late, key=lambda one: one[0].wall_ns - one[0].exposed_ns.communication)
+        return _view(run, step, rank, "(a straggler)")
     if not found:
         return None
-    _, number, rank = max(found, key=lambda one: one[0])
-    which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
-    return Hint(f"Timeline: perfkit view {shell_path(runs[0], rank.traces[0])}", which)
+    step, rank = max(found, key=lambda one: one[0].wall_ns)
+    is_only = len({one.step for one, _ in found}) == 1
+    return _view(run, step, rank, "" if is_only or len(rank.traces) > 1 else "(the slowest step)")
+
+
+def _worst_straggler(run: RunReport) -> int | None:
+    """Return the rank of the straggler that takes longest; None without one."""
+    rows = run.cross_rank.stragglers if run.cross_rank else []
+    return max(rows, key=lambda row: row.lag_ns).rank if rows else None
+
+
+def _view(run: RunReport, step: StepBreakdown, rank: RankReport, remark: str) -> Hint:
+    """Return the command for a step; of a rank with several traces, without the step: it may be in any of them."""
+    at = "" if step.step is None or len(rank.traces) > 1 else f" --step {step.step}{marker_option(run)}"
+    return Hint(f"Timeline: perfkit view {shell_path(run, rank.traces[0])}{at}", remark)
 
 
 def marker_option(run: RunReport) -> str:
     """Return the option that makes other commands find the same steps, after a space; empty if they do without."""
-    return "" if run.step_marker is None else f" --step-marker {quote(escape_unprintable(run.step_marker))}"
+    return "" if run.step_marker is None else f" --step-marker {shell_word(run.step_marker)}"
 
 
 def shell_path(run: RunReport, trace: str) -> str:
@@ -214,4 +236,4 @@ def shell_path(run: RunReport, trace: str) -> str:
     path = Path(run.path)
     if path.name != trace:  # else the trace itself was given
         path /= trace
-    return quote(escape_unprintable(str(path)))
+    return shell_word(path)

@@ -37,7 +37,7 @@ def by_kind(run: RunReport) -> Table | None:
         return None
     return Table(
         f"Critical path of {_steps(path)}",
-        (Column("on it", "words"), Column("time"), Column("%")),
+        (Column("category", "words"), Column("time"), Column("%")),
         [
             (
                 Cell(WORDS[row.kind]),
@@ -112,7 +112,7 @@ def by_module(run: RunReport, top: int) -> Table | None:
     left = len(path.modules) - len(ranked)
     return Table(
         f"Modules on the critical path of {_steps(path)}; each row includes those below it",
-        (Column("module", "name"), Column("time"), Column("%"), Column("of its own")),
+        (Column("module", "name"), Column("time"), Column("%"), Column("self")),
         [_module_row(path, path.modules[place]) for place in sorted(ranked)],
         f"{left} more {'row' if left == 1 else 'rows'}" if left else "",
     )
@@ -141,7 +141,7 @@ def communication(run: RunReport, top: int) -> Table | None:
             Column("count"),
             Column("transfer"),
             Column("on the path"),
-            Column("slack of the median one"),
+            Column("median slack"),
         ),
         [_communication_row(row, len(path.steps)) for row in path.communication[:top]],
         f"{left} more" if left > 0 else "",

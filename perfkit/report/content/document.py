@@ -41,6 +41,8 @@ class Instance:
     step: int | None = None
     at_ns: int | None = None
     """Its start, since that of the step's window; None if unknown."""
+    is_inside: bool = False
+    """Whether it is a slice of another name, which runs in what the row is about: a kernel of a module."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from perfkit.report.content.document import Instance
+from perfkit.schema.per_rank.work import WorkView
+from perfkit.schema.per_rank.work_trees import Path
 from perfkit.schema.rank import CollectiveStat, OperatorStat, RankReport
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import size
@@ -39,6 +41,22 @@ def collective_instances(run: RunReport) -> Mapping[tuple[object, ...], Instance
         key: _instance(rank, row, collective_title(row.operator, row.bytes, row.group_size))
         for key, (rank, row) in _longest(rows, collective_key).items()
     }
+
+
+def work_instances(run: RunReport, view: WorkView) -> Mapping[Path, Instance]:
+    """Return the longest kernel, copy or operator in each node of a tree of work: of a module or Python function."""
+    found: dict[Path, Instance] = {}
+    for rank in run.ranks:
+        for tree in rank.work.trees if rank.work else ():
+            path: Path = ()
+            for node in tree.nodes if tree.by == view else ():
+                path = (*path[: node.depth], node.name)
+                if node.max_ns and (path not in found or node.max_ns > found[path].ns):
+                    what = "largest self time in it" if rank.device == "cpu" else "longest kernel or copy in it"
+                    found[path] = Instance(
+                        node.name, what, node.max_ns, rank.rank, node.max_step, node.max_at_ns, is_inside=True
+                    )
+    return found
 
 
 def collective_key(row: CollectiveStat) -> tuple[object, ...]:

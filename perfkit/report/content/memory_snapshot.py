@@ -83,7 +83,7 @@ def _holders(snapshot: MemorySnapshot, device: DeviceSnapshot, top: int) -> Tabl
 def _holder_row(row: SnapshotHolder, total: int) -> tuple[Cell, ...]:
     return (
         Cell(escape_unprintable(row.function) if row.function else "(no Python function recorded)"),
-        Cell(escape_unprintable(row.called) if row.called else MISSING),
+        Cell(escape_unprintable(row.callee) if row.callee else MISSING),
         Cell(f"{row.count:,}"),
         Cell(size(row.bytes)),
         Cell(format_percent(row.bytes / total if total else None)),

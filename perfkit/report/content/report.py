@@ -24,7 +24,7 @@ from perfkit.report.content.steps import monitor
 from perfkit.report.content.steps.pauses import pauses
 from perfkit.report.content.steps.phases import phases
 from perfkit.report.content.work import work_tables
-from perfkit.schema.report import Insight, Report
+from perfkit.schema.report import BESIDES_STEPS, Insight, Report
 from perfkit.schema.run import Bound, RunReport
 from perfkit.util.formatting import duration, escape_unprintable
 
@@ -69,10 +69,12 @@ def advice(report: Report) -> list[InsightItem]:
     items = []
     for insight in report.insights:
         before_ns, saving_ns = promised.get(insight.run, 0.0), insight.potential_saving_ns or 0.0
+        if insight.rule == BESIDES_STEPS:
+            before_ns, saving_ns = 0.0, 0.0
         # Comparisons of several runs are no parts of one step.
         overlaps = before_ns > 0 and before_ns + saving_ns > step_ns.get(insight.run, float("inf"))
         items.append(_item(insight, alone, overlaps=overlaps and saving_ns > 0))
-        promised[insight.run] = before_ns + saving_ns
+        promised[insight.run] = promised.get(insight.run, 0.0) + saving_ns
     return items
 
 

@@ -118,9 +118,7 @@ def _steps(run: RunReport) -> KeyValue:
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
     time = duration(sums.step_time(run))
-    each = (
-        f"{time} (on its slowest rank)" if len(known) == 1 else f"median {time} (each as long as on its slowest rank)"
-    )
+    each = f"{time} (on its slowest rank)" if len(known) == 1 else f"median {time} (slowest rank of each step)"
     return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each}")
 
 

@@ -133,24 +133,30 @@ def ranks(run: RunReport) -> Table | None:
         return None
     shown = with_steps if len(with_steps) <= MAX_RANKS else _extremes(with_steps)
     left = len(with_steps) - len(shown)
+    taken = [
+        category for category in CATEGORIES if any(getattr(s.exposed_ns, category) for r in shown for s in r.steps)
+    ]
+    communicates = any(s.total_ns.communication for r in shown for s in r.steps)
+    remark = "overlap: share of communication that runs under computation" if communicates else ""
     return Table(
         "Ranks (mean and median profiled step; mean exposed time per step and its share)",
         (
             Column("rank"),
             Column("steps"),
             Column("step"),
-            *(Column(SHORT[c]) for c in CATEGORIES),
-            Column("overlap"),
+            *(Column(SHORT[c]) for c in taken),
+            *([Column("overlap")] if communicates else []),
         ),
-        [_rank_row(r) for r in shown],
-        _LEFT_OUT_RANKS.format(left) if left else "overlap: share of communication that runs under computation",
+        [_rank_row(r, taken, communicates=communicates) for r in shown],
+        _LEFT_OUT_RANKS.format(left) if left else remark,
     )
 
 
 _LEFT_OUT_RANKS = "{} more ranks; shown: minimum and maximum of each column, and the median step"
 
 
-def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
+def _rank_row(rank: RankReport, taken: Sequence[Category], *, communicates: bool) -> tuple[Cell, ...]:
+    """Return the row of a rank with the categories that any rank has."""
     exposed = sums.exposed_sums(rank.steps)
     communication = sums.total_sums(rank.steps)[1]
     return (
@@ -161,10 +167,11 @@ def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
             f"med {duration(sums.median_wall(rank.steps))}" if len(rank.steps) > 1 else "",
         ),
         *(
-            Cell(duration(ns / len(rank.steps)), part)
-            for ns, part in zip(exposed, format_percents(exposed), strict=True)
+            Cell(duration(ns / len(rank.steps)), part if ns else "")
+            for category, ns, part in zip(CATEGORIES, exposed, format_percents(exposed), strict=True)
+            if category in taken
         ),
-        Cell(format_percent(sums.overlapped(communication, exposed[1]))),
+        *([Cell(format_percent(sums.overlapped(communication, exposed[1])))] if communicates else []),
     )
 
 

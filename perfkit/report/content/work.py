@@ -1,11 +1,11 @@
-"""The tables of whose time it is: by phase, module, Python function, operator and class."""
+"""The tables of attributed time: by phase, module, Python function, operator and class."""
 
 from typing import Final
 
 from perfkit.report.content.aggregates import steps_of
 from perfkit.report.content.document import Cell, Column, Instance, Table
 from perfkit.report.content.idle import per_step
-from perfkit.report.content.instances import kernel_instances
+from perfkit.report.content.instances import kernel_instances, work_instances
 from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.schema.per_rank.work_trees import Path, merge_work, paths_of
@@ -35,7 +35,7 @@ def work_tables(run: RunReport, top: int) -> list[Table]:
     # Numbers of a class tell nobody which module it is, and are in the files only.
     trees = {tree.by: tree for tree in work.trees}
     views = [view for view in _SHOWN if view in trees and (view != "module" or work.has_module_names)]
-    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in views]
+    shown = [_tree(run, work, trees[view], steps, top) for view in views]
     return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(run, work, steps, top)]
 
 
@@ -70,13 +70,13 @@ def _phases(work: Work, steps: int) -> list[Table]:
     return [Table(f"{_what(work)} by phase (mean per step and rank)", tuple(columns), rows)]
 
 
-def _tree(work: Work, tree: WorkTree, steps: int, top: int, where: str) -> Table:
-    nodes = _largest(work, tree, top)
+def _tree(run: RunReport, work: Work, tree: WorkTree, steps: int, top: int) -> Table:
+    nodes, instances = _largest(work, tree, top), work_instances(run, tree.by)
     title = f"{_what(work)} by {_TITLES[tree.by]} (mean per step and rank; each row includes those below it)"
-    names = ("time", _share(work), "of its own", "forward", "backward", *(["exposed"] if work.on == "device" else []))
-    rows = [_node_row(work, node, steps) for node in nodes]
+    names = ("time", _share(work), "self", "forward", "backward", *(["exposed"] if work.on == "device" else []))
+    rows = [_node_row(work, node, steps, instances.get(path, Instance(node.name))) for path, node in nodes]
     left = len(tree.nodes) - len(nodes)
-    remarks = [where, f"{left} more {'row' if left == 1 else 'rows'}" if left else ""]
+    remarks = [_where(run, work, tree), f"{left} more {'row' if left == 1 else 'rows'}" if left else ""]
     columns = (Column(_TITLES[tree.by], "name"), *map(Column, names))
     return Table(title, columns, rows, ". ".join(filter(None, remarks)))
 
@@ -109,16 +109,19 @@ def _share_on(work: Work, view: WorkView, path: Path) -> float:
     return weights.total_ns / work.total_ns if weights else 0.0
 
 
-def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
-    """Return the nodes that are shown, in the tree's order; a node is never larger than the one that it is in."""
+def _largest(work: Work, tree: WorkTree, top: int) -> list[tuple[Path, WorkNode]]:
+    """Return the nodes that are shown, by path, in the tree's order; none is larger than the one that it is in."""
+    paths: list[Path] = [()]
+    for node in tree.nodes:
+        paths.append((*paths[-1][: node.depth], node.name))
     worth = [place for place, node in enumerate(tree.nodes) if node.total_ns >= _SMALLEST_SHARE * work.total_ns]
     ranked = sorted(worth, key=lambda place: (-tree.nodes[place].total_ns, place))[:top]
-    return [tree.nodes[place] for place in sorted(ranked)]
+    return [(paths[place + 1], tree.nodes[place]) for place in sorted(ranked)]
 
 
-def _node_row(work: Work, node: WorkNode, steps: int) -> tuple[Cell, ...]:
+def _node_row(work: Work, node: WorkNode, steps: int, longest: Instance) -> tuple[Cell, ...]:
     return (
-        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST), instance=Instance(node.name)),
+        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST), instance=longest),
         _per_step(node.total_ns, steps),
         Cell(format_percent(node.total_ns / work.total_ns)),
         _per_step(node.self_ns, steps),

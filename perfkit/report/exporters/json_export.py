@@ -20,7 +20,7 @@ from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_all
 
 _INDENT: Final = "  "
 _OPENED: Final = (Report, RunReport, RankReport, CollectiveBenchmark)
@@ -71,18 +71,7 @@ def _text(value: Any, line: str) -> str:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
         # Paths and names may contain lone surrogates (bytes that were not UTF-8), which JSON cannot represent.
-        encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
+        encoded = msgspec.json.encode(escape_all(msgspec.to_builtins(value)))
     # JSON strings contain no newlines.
     text = msgspec.json.format(encoded, indent=len(_INDENT)).decode("utf-8").replace("\n", line)
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
-
-
-def _encodable(value: Any) -> Any:
-    """Return plain data with lone surrogates in strings escaped."""
-    if isinstance(value, dict):
-        return {key: _encodable(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_encodable(part) for part in value]
-    if isinstance(value, str) and not value.isprintable():
-        return escape_unprintable(value)
-    return value

@@ -1,6 +1,5 @@
 """Draws the short answer of a report on the terminal, on about one screen."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -14,6 +13,7 @@ from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.report.renderers.console import MIN_WIDTH, STYLES, draw_table
+from perfkit.report.renderers.wrapping import UNBROKEN, wrap
 from perfkit.schema.common import Category
 from perfkit.schema.report import Report
 
@@ -22,10 +22,6 @@ SCREEN: Final = 24
 FURTHER: Final = 12
 """Most lines for each further run."""
 _MOST_ROWS: Final = 40
-
-_UNBROKEN: Final = "\ue000"
-"""Stands for a space at which a line is not broken: rich breaks at a no-break space too."""
-_QUANTITY: Final = re.compile(r"\d (?=%|[nµm]?s\b|[kMGT]?B\b)[^ ]+")
 
 _FILL: Final[dict[Category, tuple[str, str]]] = {
     "compute": ("█", "green"),
@@ -105,9 +101,9 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
     title = shorten(run.title, console.width - 8)
     yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
     legend = list(_wrapped(_legend(run.parts), console, 2))
-    yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     headline = Text(run.headline, f"bold {STYLES[run.tone]}")
     yield from _wrapped(headline, console, space.headline + 1 - max(len(legend), 1))
+    yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     if run.parts:
         yield from [Text()] * space.is_loose
         yield _bar(run.parts, console.width)
@@ -183,18 +179,14 @@ def _legend(parts: Iterable[Part]) -> Text:
         fill, style = _FILL[part.category]
         legend.append("   " if legend else "")
         legend.append(fill, style=style)
-        legend.append(f" {part.label} {part.percent}".replace(" ", _UNBROKEN))
+        legend.append(f" {part.label} {part.percent}".replace(" ", UNBROKEN))
     return legend
 
 
 def _wrapped(text: Text, console: Console, most: int, indent: str = "") -> Iterator[Text]:
     """Yield a text's lines, at most `most`, the last one cut; `indent` stands before the first."""
-    whole = text.copy()
-    whole.plain = _QUANTITY.sub(lambda found: found[0].replace(" ", _UNBROKEN), whole.plain)
-    lines = list(whole.wrap(console, console.width - len(indent) - 1))
+    lines = wrap(text, console, console.width - len(indent) - 1)
     for number, line in enumerate(lines[:most]):
-        line.plain = line.plain.replace(_UNBROKEN, " ")
-        line.rstrip()
         if number == most - 1 and len(lines) > most:
             line.truncate(console.width - len(indent) - 3)
             line.append(" …")

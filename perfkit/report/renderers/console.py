@@ -26,6 +26,7 @@ from perfkit.report.content.document import (
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
 from perfkit.report.content.report import subject_document
+from perfkit.report.renderers.wrapping import wrap
 from perfkit.schema.report import Report
 
 MIN_WIDTH = 80
@@ -72,7 +73,8 @@ def _draw_section(section: Section, console: Console) -> None:
     title = Text(shorten(section.title, console.width - 8), style="bold")
     console.print(Rule(title, align="left", characters="─", style="dim"))
     if section.headline:
-        console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
+        for line in wrap(Text(section.headline, style=f"bold {STYLES[section.tone]}"), console, console.width):
+            console.print(line)
         console.print()
     for table in section.summary:
         draw_table(table, console)

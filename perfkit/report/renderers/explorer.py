@@ -72,6 +72,7 @@ def place_of(instance: Instance) -> dict[str, Any]:
             "ns": instance.ns,
             "at_ns": instance.at_ns,
             "what": instance.what,
+            "inside": instance.is_inside,
         }
     return found
 

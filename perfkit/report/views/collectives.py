@@ -75,8 +75,9 @@ def _pairs_headline(test: PairTest) -> str:
 def _facts(record: CollectiveBenchmark) -> list[KeyValue]:
     devices = escape_unprintable(", ".join(record.device_names))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    threads = "1 CPU thread" if record.threads == 1 else f"{record.threads} CPU threads"
     return [
-        KeyValue("device", f"{devices} ({escape_unprintable(record.device)}), {record.threads} CPU threads per rank"),
+        KeyValue("device", f"{devices} ({escape_unprintable(record.device)}), {threads} per rank"),
         KeyValue("started by", escape_unprintable(record.launcher)),
         KeyValue("versions", escape_unprintable(versions)),
     ]

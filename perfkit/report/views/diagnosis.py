@@ -7,7 +7,7 @@ from perfkit.schema.hang.diagnosis import Diagnosis, RankPlace, Verdict
 from perfkit.util.formatting import MISSING, escape_unprintable, ranges
 
 _TONES: Final[dict[Verdict, Tone]] = {"agree": "good", "fault": "error", "unknown": "warning"}
-_UNKNOWN: Final = "Too little was recorded to say whether the ranks agree."
+_UNKNOWN: Final = "Too little was recorded to tell whether the ranks agree."
 
 
 def document(report: Diagnosis, top: int) -> Document:

@@ -23,17 +23,21 @@ def document(plan: Plan, top: int) -> Document:
 def _headline(plan: Plan, best: PlannedLayout | None) -> tuple[str, Tone]:
     if plan.checks:
         return f"Checked against a run: {_label(plan.layouts[0])}.", "info"
-    return (f"Best: {_name(best)}.", "good") if best else ("No layout is named.", "warning")
+    return (f"Best: {_name(best)}.", "good") if best else ("No layout is selected.", "warning")
 
 
 def _title(plan: Plan) -> str:
-    model, where = plan.model, "" if plan.device is None else f" on {plan.device.name}"
-    ranks = f"{plan.ranks:,} ranks" if plan.ranks > 1 else "1 rank"
-    return escape_unprintable(f"{model.name}, {model.parameters:,} parameters, {ranks}{where}, {plan.precision}")
+    count = f"{plan.model.parameters:,} parameters"
+    # A model that is known by its size only is named after it.
+    return escape_unprintable(count if plan.model.name.endswith(" parameters") else f"{plan.model.name}, {count}")
 
 
 def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
-    lines = [KeyValue("reason", escape_unprintable(plan.reason))]
+    where = "" if plan.device is None else f" of {plan.device.name}"
+    lines = [
+        KeyValue("ranks", escape_unprintable(f"{plan.ranks:,}{where}; {plan.precision}")),
+        KeyValue("reason", escape_unprintable(plan.reason)),
+    ]
     if best is not None and best.command is not None:
         lines.append(KeyValue("command", escape_unprintable(best.command), "strong"))
     if best is not None and best.step is not None:
@@ -93,8 +97,8 @@ def _checks(plan: Plan) -> list[Table]:
         for check in plan.checks
     ]
     columns = (Column("term", "words"), Column("predicted"), Column("measured"), Column("difference"))
-    remark = "bytes of the rank that has most; times are means over ranks and recorded steps, the step of those without"
-    return [Table("Prediction beside the run", columns, rows, remark + " profiler if there are any")]
+    remark = "bytes: largest over ranks; times: means over ranks and recorded steps; step: of those without"
+    return [Table("Prediction and measurement", columns, rows, remark + " profiler if there are any")]
 
 
 def _amount(value: float, unit: str) -> str:
@@ -127,16 +131,16 @@ def _memory(plan: Plan, places: Sequence[int]) -> Table:
         )
         for place in places
     ]
-    return Table("Memory of the rank that needs most", columns, rows, _remark(plan, shown))
+    return Table("Memory per rank (largest over ranks)", columns, rows, _remark(plan, shown))
 
 
 def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
-    lines = ["P, G, O, A, B: parameters, gradients, optimizer state, activations and buffers, each at its largest"]
-    lines.append("needed: the most held at one time, with what the allocator wastes")
+    lines = ["P, G, O, A, B: parameters, gradients, optimizer state, activations and buffers, each at its own peak"]
+    lines.append("needed: peak of their sum, plus allocator overhead")
     if any(one.fits is False for one in shown):
-        lines.append("fits: + by how much it is too large")
+        lines.append("fits: + bytes over the device's memory")
     refused = {one.refused for one in shown if one.refused is not None and one.fits is not False}
-    lines += [f"*: `perfkit run` does not run it: {escape_unprintable(reason)}" for reason in sorted(refused)]
+    lines += [f"*: not supported by `perfkit run`: {escape_unprintable(reason)}" for reason in sorted(refused)]
     lines += sorted({f"traced: {one.traced.note}" for one in shown if one.traced is not None and one.traced.note})
     left = len(plan.layouts) - len(shown)
     return "; ".join([*lines, *([f"{left:,} more layouts: use --top N"] if left else [])])
@@ -194,8 +198,8 @@ def _times(plan: Plan, places: Sequence[int]) -> list[Table]:
         return []
     unit = _unit(plan)
     names = ("compute", "exposed", "bubble", "optimizer", "step", f"{unit}/s", "MFU")
-    remark = "compute: with what is computed again; exposed: communication that does not overlap"
-    return [Table("Predicted time of a step", (Column("layout", "name"), *map(Column, names)), rows, remark)]
+    remark = "compute: including recomputation; exposed: communication that does not overlap"
+    return [Table("Predicted step time", (Column("layout", "name"), *map(Column, names)), rows, remark)]
 
 
 def _traffic(plan: Plan) -> list[Table]:
@@ -218,7 +222,7 @@ def _traffic(plan: Plan) -> list[Table]:
     ]
     names = ("ranks", "messages", "message bytes", "sent", "time", "exposed")
     columns = (Column("dimension"), Column("operator"), *(Column(name) for name in names))
-    return [Table(f"Communication of a rank per step: {_name(one)}", columns, rows)]
+    return [Table(f"Communication per rank and step: {_name(one)}", columns, rows)]
 
 
 def _terms(plan: Plan, place: int) -> Table:
@@ -234,7 +238,7 @@ def _terms(plan: Plan, place: int) -> Table:
         (Cell(term.part), Cell(term.name), Cell(_value(term)), Cell(term.formula), Cell(term.source))
         for term in one.terms
     ]
-    return Table(f"Terms: {_name(one)}", columns, rows, f"the peak is at: {one.memory.peak_at}")
+    return Table(f"Terms: {_name(one)}", columns, rows, f"memory peaks at: {one.memory.peak_at}")
 
 
 def _value(term: PlanTerm) -> str:

@@ -65,9 +65,9 @@ class Overlap(Struct, frozen=True, kw_only=True):
     """The collective alone, like the next three a median over repeats of the slowest rank."""
     compute_ns: float
     """The multiplications alone."""
-    communication_beside_ns: float
+    overlapped_communication_ns: float
     """From issuing the collective to its end, while the multiplications run."""
-    compute_beside_ns: float
+    overlapped_compute_ns: float
     together_ns: float
     """Until both have ended."""
     hidden: float

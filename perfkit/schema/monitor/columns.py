@@ -1,7 +1,7 @@
 """The columns of a record of the step log: one record per step, or per several steps that were rolled up.
 
 A record that stands for several steps has the mean of a column over those of them whose value is known, unless the
-column's `rolled_up` says otherwise. All times are those of the host, if nothing else is said.
+column's `rolled_up` says otherwise. All times are those of the host, unless stated otherwise.
 """
 
 from typing import Final, Literal

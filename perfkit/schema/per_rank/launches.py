@@ -23,7 +23,7 @@ class LaunchStats(Struct, frozen=True, kw_only=True, gc=False):
     ahead: int
     """Sum, over launches, of the activities that were launched before and had not ended."""
     max_ahead: int
-    into_empty: int
+    on_idle_device: int
     """Launches at which the device had nothing left to do."""
 
 

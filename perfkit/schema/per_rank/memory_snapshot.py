@@ -9,7 +9,7 @@ class SnapshotHolder(Struct, frozen=True, kw_only=True, gc=False):
     function: str | None
     """Innermost Python function of the program with file and line; without one of the program the innermost Python
     function. None if no stack was recorded, or it has no Python."""
-    called: str | None
+    callee: str | None
     """What ran innermost on the stack: a Python function of a library, or without Python a C++ function."""
     count: int
     bytes: int

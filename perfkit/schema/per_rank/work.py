@@ -1,4 +1,4 @@
-"""Records of whose time it is: module, Python function, operator, phase (metrics.md section 20)."""
+"""Records of attributed time: module, Python function, operator, phase (metrics.md section 20)."""
 
 from typing import Final, Literal, get_args
 
@@ -60,6 +60,13 @@ class WorkNode(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     exposed_ns: int = 0
     """The part in which no category before theirs ran, and no earlier one of their own (metrics.md section 4)."""
     communication_bytes: int = 0
+    max_ns: int = 0
+    """The longest kernel or copy of it and of the nodes below; without a device, the largest self time of an operator.
+    0 if there is none, and in the tree by operator, whose operators have their own rows."""
+    max_step: int | None = None
+    """Step of the longest one."""
+    max_at_ns: int | None = None
+    """Its start, since that of the step's window; None if unknown."""
 
 
 class WorkTree(Struct, frozen=True, kw_only=True):
@@ -99,7 +106,7 @@ class ClassWork(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Whose time a rank's work is, summed over its steps."""
+    """A rank's time by what it is attributed to, summed over its steps."""
 
     on: Literal["device", "host"]
     """`device`: time of kernels and copies; `host`: without a device, self time of operators."""

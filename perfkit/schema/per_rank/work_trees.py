@@ -121,11 +121,27 @@ def paths_of(tree: WorkTree) -> dict[Path, Weights]:
     return found
 
 
+Longest = tuple[int, int | None, int | None]
+"""`max_ns`, `max_step` and `max_at_ns` of a node."""
+
+
+def with_longest(tree: WorkTree, longest: Mapping[Path, Longest]) -> WorkTree:
+    """Return a tree whose nodes have the longest kernel, copy or operator of their paths."""
+    nodes: list[WorkNode] = []
+    path: Path = ()
+    for node in tree.nodes:
+        path = (*path[: node.depth], node.name)
+        max_ns, step, at_ns = longest.get(path, (0, None, None))
+        nodes.append(replace(node, max_ns=max_ns, max_step=step, max_at_ns=at_ns) if max_ns else node)
+    return WorkTree(by=tree.by, nodes=nodes)
+
+
 def add_trees(trees: Sequence[WorkTree]) -> WorkTree:
     """Return the sum of trees of one view."""
     if len(trees) == 1:
         return trees[0]
     total: dict[Path, list[int]] = {}
+    longest: dict[Path, Longest] = {}
     for tree in trees:
         path: Path = ()
         for node in tree.nodes:
@@ -139,7 +155,10 @@ def add_trees(trees: Sequence[WorkTree]) -> WorkTree:
             sums[4] += node.exposed_ns
             sums[5] += node.communication_bytes
             sums[6] += node.self_ns
-    return build_tree(trees[0].by, {path: Weights._make(sums) for path, sums in total.items()})
+            if node.max_ns and (path not in longest or node.max_ns > longest[path][0]):
+                longest[path] = (node.max_ns, node.max_step, node.max_at_ns)
+    added = build_tree(trees[0].by, {path: Weights._make(sums) for path, sums in total.items()})
+    return with_longest(added, longest) if longest else added
 
 
 def add_work(works: Iterable[Work | None]) -> Work | None:

@@ -1,4 +1,4 @@
-"""What the monitor's logs say about the course of a whole run (metrics.md section 26)."""
+"""The analysis of the monitor's logs over a whole run (metrics.md section 26)."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What NCCL's logs say about a run (metrics.md section 25)."""
+"""What NCCL's logs contain about a run (metrics.md section 25)."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What oneCCL's logs say about a run (metrics.md section 25)."""
+"""What oneCCL's logs contain about a run (metrics.md section 25)."""
 
 from msgspec import Struct
 

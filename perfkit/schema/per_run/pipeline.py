@@ -45,8 +45,17 @@ class LayerMove(Struct, frozen=True, kw_only=True):
     """By how much the median step would be shorter, by replay."""
 
 
+class StageExcess(Struct, frozen=True, kw_only=True):
+    """How much longer a stage's micro-batches take than those of the others."""
+
+    stage: int
+    rank: int
+    excess: float
+    """As a share of the median of the other stages."""
+
+
 class HeavyStage(Struct, frozen=True, kw_only=True):
-    """A stage whose micro-batches take longer than those of the others, beyond chance."""
+    """The stage whose micro-batches take longest, if they take longer than those of the others beyond chance."""
 
     stage: int
     rank: int
@@ -55,8 +64,16 @@ class HeavyStage(Struct, frozen=True, kw_only=True):
     gain_ns: float
     """By how much the median step would be shorter if all stages were equal, by replay; 0 if the bubble has room for
     the longer stage, as it may in an interleaved schedule."""
-    move: LayerMove | None
+    layer_move: LayerMove | None
     """What moving a layer gives; None if it gives nothing, or the layers are unknown."""
+    also: list[StageExcess] = []
+    """Other stages of which the same is true, in order of the pipeline."""
+
+    @property
+    def all(self) -> list[StageExcess]:
+        """This stage and the others, in order of the pipeline."""
+        own = StageExcess(stage=self.stage, rank=self.rank, excess=self.excess)
+        return sorted([own, *self.also], key=lambda one: one.stage)
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

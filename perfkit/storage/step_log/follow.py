@@ -103,7 +103,7 @@ class RunFollower:
 
     @property
     def world_size(self) -> int:
-        """As the logs say, or at least as many ranks as have one."""
+        """As recorded in the logs, or at least as many ranks as have one."""
         return max((log.world_size for log in self.logs.values()), default=0)
 
     def silent_s(self) -> float | None:

@@ -34,8 +34,8 @@ def tiny(x: torch.Tensor) -> None:
         x = x + 1
 
 
-def save(model: torch.nn.Module, folder: Path) -> None:
-    torch.save(model.state_dict(), folder / "checkpoint.pt")
+def save(state: dict[str, torch.Tensor], folder: Path) -> None:
+    torch.save(state, folder / "checkpoint.pt")
 
 
 def clean() -> None:
@@ -51,7 +51,7 @@ def count() -> int:
 
 def main() -> None:
     folder, steps = Path(sys.argv[1]), int(sys.argv[2])
-    model = torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.Linear(4096, 10))
+    model = torch.nn.Sequential(torch.nn.Linear(256, 16384), torch.nn.Linear(16384, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     gc.disable()
     kept = [Node() for _ in range(50_000)]
@@ -66,7 +66,7 @@ def main() -> None:
             (nap, ()),
             (report, (loss,)),
             (tiny, (x,)),
-            (save, (model, folder)),
+            (save, (model.state_dict(), folder)),
             (clean, ()),
             (count, ()),
         ):

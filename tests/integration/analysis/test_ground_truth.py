@@ -9,6 +9,7 @@ attributed wrongly every time.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,7 @@ import pytest
 import perfkit
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
-from tests.support.processes.launching import PYTHON, TORCHRUN, execute
+from tests.support.processes.launching import PYTHON, TORCHRUN, execute, record_forked
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
@@ -33,13 +34,12 @@ PLACE = 0.8
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 
-def record(folder: Path, *injected: str) -> RunReport:
-    faults = [word for fault in injected for word in ("--inject", fault)]
-    run = ["run", "gpt", "-n", "2", *TINY, "--schedule", SCHEDULE, "--steps", "12", "--trace-dir", str(folder)]
-    done = execute([*PYTHON, *run, *faults])
-    assert done.returncode == 0, done.stderr
-    (report,) = perfkit.analyze(folder).runs
-    return report
+def record(folder: Path, delays: Iterable[Sequence[str]]) -> list[RunReport]:
+    """Record a run with each set of delays, one after the other."""
+    whole = ["gpt", *TINY, "--schedule", SCHEDULE, "--steps", "12"]
+    faults = [" ".join([*whole, *(f"--inject {delay}" for delay in injected)]) for injected in delays]
+    record_forked(folder, 2, {str(number): text for number, text in enumerate(faults)})
+    return [perfkit.analyze(folder / str(number)).runs[0] for number in range(len(faults))]
 
 
 def medians(run: RunReport) -> dict[tuple[int | None, str], float]:
@@ -51,24 +51,7 @@ def medians(run: RunReport) -> dict[tuple[int | None, str], float]:
     }
 
 
-@pytest.fixture(scope="module")
-def baselines() -> list[dict[tuple[int | None, str], float]]:
-    return []
-
-
-@pytest.fixture
-def baseline(
-    baselines: list[dict[tuple[int | None, str], float]],
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[tuple[int | None, str], float]:
-    """Return the figures without a delay: recorded once, and again for each rerun, since they may be what was off."""
-    if not baselines or request.node.execution_count > 1:
-        baselines.append(medians(record(tmp_path_factory.mktemp("baseline"))))
-    return baselines[-1]
-
-
-CASES = {
+CASES: dict[str, tuple[list[str], dict[int, str], tuple[str, str | None]]] = {
     "loader of both ranks": (
         [f"phase=data_loading,delay={DELAY_MS}ms"],
         {0: "data_loading", 1: "data_loading"},
@@ -87,15 +70,33 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("injected", "expected", "verdict"), CASES.values(), ids=CASES)
+@pytest.fixture(scope="module")
+def attempts() -> list[tuple[RunReport, dict[str, RunReport]]]:
+    return []
+
+
+@pytest.fixture
+def recorded(
+    attempts: list[tuple[RunReport, dict[str, RunReport]]],
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[RunReport, dict[str, RunReport]]:
+    """Return a run without a delay, and one of each case: recorded once, and again for each rerun of a test."""
+    attempt: int = request.node.execution_count
+    if len(attempts) < attempt:
+        delays = [[], *(injected for injected, _, _ in CASES.values())]
+        quiet, *delayed = record(tmp_path_factory.mktemp("delays"), delays)
+        attempts.append((quiet, dict(zip(CASES, delayed, strict=True))))
+    return attempts[attempt - 1]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
-    tmp_path: Path,
-    baseline: dict[tuple[int | None, str], float],
-    injected: list[str],
-    expected: dict[int, str],
-    verdict: tuple[str, str | None],
+    case: str, recorded: tuple[RunReport, dict[str, RunReport]]
 ) -> None:
-    run = record(tmp_path, *injected)
+    quiet, run = recorded[0], recorded[1][case]
+    _, expected, verdict = CASES[case]
+    baseline = medians(quiet)
     moved = {key: value - baseline[key] for key, value in medians(run).items()}
     for rank, category in expected.items():
         # Decreases are left out: a rank that is late itself no longer waits for the other.
@@ -108,8 +109,10 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     assert "injected_delay" in {finding.code for finding in run.findings}
 
 
-def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp_path: Path) -> None:
-    run = record(tmp_path, f"rank=1,phase=backward,delay={DELAY_MS}ms")
+def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(
+    recorded: tuple[RunReport, dict[str, RunReport]],
+) -> None:
+    run = recorded[1]["rank 1 before backward"]
     assert run.cross_rank is not None
     (straggler,), waits = run.cross_rank.stragglers, run.cross_rank.rank_waits
     assert (straggler.rank, straggler.every, straggler.steps_last) == (1, 1, straggler.steps)
@@ -125,8 +128,7 @@ def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp
 def test_without_a_delay_the_verdict_blames_nobody(tmp_path: Path) -> None:
     """Two ranks that fill a machine's cores differ by more than chance in some runs: that is true, but no verdict."""
     named, blamed = 0, 0
-    for number in range(10):
-        run = record(tmp_path / str(number))
+    for run in record(tmp_path, [[]] * 10):
         assert run.cross_rank is not None
         assert all(row.lag_ns < DELAY_MS * MS / 2 for row in run.cross_rank.stragglers)
         named += bool(run.cross_rank.stragglers)

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 import perfkit
 from perfkit.capture.on_demand.mailbox import OpenMark
@@ -90,7 +92,7 @@ def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -
 
 
 def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) -> None:
-    options = ["-n", "2", "--steps", "700", "--capture-when", "every=100", "--captures", "2", "--batch-size", "4"]
+    options = ["-n", "2", "--steps", "350", "--capture-when", "every=100", "--captures", "2", "--batch-size", "4"]
     place = ["--trace-dir", str(tmp_path), "--name", "mine"]
     done = execute([*PYTHON, "run", *TINY["transformer"], *options, *place])
     assert done.returncode == 0, done.stderr
@@ -132,6 +134,18 @@ def test_a_rank_that_becomes_late_is_captured_and_one_that_does_not_is_left_alon
     assert not list((tmp_path / "healthy").glob("*capture*"))
 
 
+@pytest.fixture
+def left_group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the process group that a refused run has joined: outside of tests its process ends."""
+    for name in ("GLOO_SOCKET_IFNAME", "TORCH_FR_BUFFER_SIZE"):  # set by the run: removed in the end
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("left_group")
 @pytest.mark.parametrize(
     ("options", "why"),
     [

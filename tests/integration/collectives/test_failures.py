@@ -110,7 +110,7 @@ def test_beside_computation_and_between_pairs(tmp_path: Path) -> None:
     assert [row.bytes for row in record.overlaps] == [row.bytes for row in record.measurements]
     for row in record.overlaps:
         assert 0 <= row.hidden <= 1
-        assert row.together_ns >= max(row.communication_beside_ns, row.compute_beside_ns)
+        assert row.together_ns >= max(row.overlapped_communication_ns, row.overlapped_compute_ns)
     assert record.pairs is not None
     assert [pair.ranks for pair in record.pairs.pairs] == [(0, 1), (0, 2), (1, 2)]
     assert record.pairs.rounds == 3

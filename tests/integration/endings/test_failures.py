@@ -263,7 +263,9 @@ def test_what_ended_the_parent_is_what_ended_the_run(what: str, number: signal.S
         assert "has ended without ending them" in failure.message
     else:
         assert line.startswith("perfkit: error: ended by SIGHUP")
-        assert failure.message == ("ended by SIGHUP" if what == "workload" else "ended by SIGTERM")
+        # A script's rank that waits in a collective for the other, which has ended, may not return to Python in time.
+        expected = ["ended by SIGHUP"] if what == "workload" else ["ended by SIGTERM", "ended by SIGTERM, stuck"]
+        assert failure.message in expected
         assert job.returncode == 129
 
 

@@ -5,14 +5,13 @@ Ranks wait for each other at several places of a step, so a delay shows on all o
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
-from tests.support.processes.launching import execute
+from tests.support.processes.launching import record_forked
 
 RANKS, MS = 8, 1_000_000
 MESH = {"pp": 2, "dp": 2, "tp": 2}
@@ -31,12 +30,8 @@ def record(folder: Path, *cases: list[str]) -> list[RunReport]:
     sizes = [f"--{name}={value}" for name, value in SIZES.items()]
     mesh = ",".join(f"{name}={size}" for name, size in MESH.items())
     whole = ["gpt", *sizes, "--mesh", mesh, "--threads", "1", "--steps", "9", "--schedule", "wait=1,warmup=2,active=6"]
-    texts = [
-        " ".join([*whole, *case, "--trace-dir", str(folder), "--name", f"case{number}"])
-        for number, case in enumerate(cases)
-    ]
-    done = execute([*REAL_TIME, sys.executable, "-m", "tests.support.processes.forked_runs", str(RANKS), *texts])
-    assert done.returncode == 0, done.stderr
+    texts = {f"case{number}": " ".join([*whole, *case]) for number, case in enumerate(cases)}
+    record_forked(folder, RANKS, texts, before=REAL_TIME)
     return perfkit.analyze(folder).runs
 
 

@@ -8,9 +8,9 @@ import pytest
 import perfkit
 from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.schema.run import RunReport
-from tests.integration.test_run import run_once
+from tests.integration.test_run import check_folder, messages
 from tests.support.processes import mesh_pipeline
-from tests.support.processes.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, execute, record_forked
 
 LAYERS = (ROOT_LAYER, "blocks.0", "blocks.1")
 """What `perfkit run gpt` gathers, of its preset tiny."""
@@ -20,11 +20,26 @@ LOGITS_BYTES, ACTIVATION_BYTES = _TOKENS * 256 * 4, _TOKENS * 64 * 4
 """Of all tokens of a step, in float32: over a vocabulary of 256, and of a layer's width of 64."""
 
 
-def recorded(tmp_path: Path, *options: str) -> RunReport:
-    """Train on two ranks, and return the analysis."""
-    given = ("gpt", "-n", "2", "--steps", "5", *options)
-    run_once([*PYTHON, "run", *given, "--trace-dir", str(tmp_path)], tmp_path)
-    (run,) = perfkit.analyze(tmp_path).runs
+OPTIONS = {
+    "zero2": "--dp zero2",
+    "zero3": "--dp zero3",
+    "tp": "--mesh tp=2",
+    "sequence": "--mesh tp=2 --sequence-parallel",
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of two ranks for each of the options."""
+    folder = tmp_path_factory.mktemp("sharded")
+    errors = record_forked(folder, 2, {name: f"gpt --steps 5 {options}" for name, options in OPTIONS.items()})
+    assert messages(errors) == []
+    return folder
+
+
+def analyzed(folder: Path) -> RunReport:
+    check_folder(folder)
+    (run,) = perfkit.analyze(folder).runs
     return run
 
 
@@ -55,9 +70,9 @@ def check_sums(run: RunReport) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["zero2", "zero3"])
-def test_what_is_gathered_again_in_backward(strategy: str, tmp_path: Path) -> None:
+def test_what_is_gathered_again_in_backward(strategy: str, recorded: Path) -> None:
     """Each layer once in forward, with zero3 again in backward; on the CPU the host waits for each at once."""
-    run = recorded(tmp_path, "--dp", strategy)
+    run = analyzed(recorded / strategy)
     expected: dict[tuple[str, str | None, str | None], float] = {
         # Gradients are clipped by their norm over all ranks.
         ("all_reduce", "optimizer", None): 1.0,
@@ -79,13 +94,13 @@ def test_what_is_gathered_again_in_backward(strategy: str, tmp_path: Path) -> No
             gathered[row.phase] += row.bytes
         once = gathered["forward"] // len(rank.steps)
         assert sharded.regathered_bytes == (once if strategy == "zero3" else 0)
-    assert "fsdp_prefetch" not in {insight.rule for insight in perfkit.analyze(tmp_path).insights}
+    assert "fsdp_prefetch" not in {insight.rule for insight in perfkit.analyze(recorded / strategy).insights}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", [True, False])
-def test_sequence_parallel_is_recognised(sequence: bool, tmp_path: Path) -> None:
-    run = recorded(tmp_path, "--mesh", "tp=2", *(["--sequence-parallel"] if sequence else []))
+def test_sequence_parallel_is_recognised(sequence: bool, recorded: Path) -> None:
+    run = analyzed(recorded / ("sequence" if sequence else "tp"))
     (tensor,) = run.divided_work
     assert (tensor.dimension, tensor.sequence_parallel) == ("tp", sequence)
     assert tensor.tokens is not None

@@ -20,7 +20,7 @@ from torch.utils.data import DistributedSampler
 import perfkit
 from perfkit.capture.mesh import lay_out
 from perfkit.schema.manifest import RunManifest
-from tests.integration.test_run import annotations, run_once, traces
+from tests.integration.test_run import annotations, check_folder, messages, run_once, traces
 from tests.support.processes.launching import (
     LIMIT_S,
     MPIEXEC,
@@ -29,6 +29,7 @@ from tests.support.processes.launching import (
     ROOT,
     environment,
     needs_mpiexec,
+    record_forked,
 )
 from tests.unit.workloads.conftest import make
 
@@ -315,23 +316,26 @@ def check_run(folder: Path, manifest: RunManifest, name: str) -> None:
 
 
 RUNS = {
-    "gpt-experts 4 --mesh dp=2,ep=2": "perfkit",
-    "gpt 8 --mesh dp=2,cp=2": "perfkit",
-    "gpt 8 --mesh dp=2,tp=2 --dp zero2": "perfkit",
-    "gpt 8 --mesh pp=2,dp=2": "mpiexec",
+    "experts": "gpt-experts 4 --mesh dp=2,ep=2",
+    "context": "gpt 8 --mesh dp=2,cp=2",
+    "tensor": "gpt 8 --mesh dp=2,tp=2 --dp zero2",
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "launcher"),
-    [pytest.param(*one, marks=[needs_mpiexec] if "mpiexec" in one else []) for one in RUNS.items()],
-)
-def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None:
-    given = [*arguments(case), "--trace-dir", str(tmp_path)]
-    mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
-    command = mpiexec if launcher == "mpiexec" else [*PYTHON, "run", *given, "-n", "4"]
-    check_run(tmp_path, run_once(command, tmp_path, pipeline="pp=" in case), case.split()[0])
+def test_runs_and_their_traces(tmp_path: Path) -> None:
+    errors = record_forked(tmp_path, 4, {name: " ".join(arguments(case)) for name, case in RUNS.items()})
+    assert messages(errors) == []
+    for name, case in RUNS.items():
+        check_run(tmp_path / name, check_folder(tmp_path / name), case.split()[0])
+
+
+@pytest.mark.slow
+@needs_mpiexec
+def test_a_run_of_four_ranks_of_mpiexec_and_its_traces(tmp_path: Path) -> None:
+    given = [*arguments("gpt 8 --mesh pp=2,dp=2"), "--trace-dir", str(tmp_path)]
+    command = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
+    check_run(tmp_path, run_once(command, tmp_path, pipeline=True), "gpt")
 
 
 def spans(trace: dict[str, Any], name: str) -> list[tuple[float, float]]:

@@ -55,7 +55,10 @@ def test_bash_completes_commands_options_and_their_values(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("shell", "expected"),
-    [("zsh", '_arguments \'*: :(("sweep":"Run a set of runs'), ("fish", "sweep\tRun a set of runs")],
+    [
+        ("zsh", '_arguments \'*: :(("sweep":"Train at several world sizes'),
+        ("fish", "sweep\tTrain at several world sizes"),
+    ],
 )
 def test_zsh_and_fish_are_answered_with_descriptions(
     shell: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -96,7 +96,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in shown
         assert row.help in shown
     headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["Options:", "Record:", "Analyse:", "Compare:", "Look:", "Prepare:"]
+    assert headings == ["Options:", "Record:", "Analyse:", "Compare:", "View:", "Prepare:"]
 
 
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "data"), "data prepare", "run gpt"])
@@ -165,7 +165,7 @@ def raise_it() -> None:
 
 @pytest.fixture
 def raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "raise", Row("Look", f"{__name__}:app", "Raise."))
+    monkeypatch.setitem(COMMANDS, "raise", Row("View", f"{__name__}:app", "Raise."))
 
 
 @pytest.mark.usefixtures("raising")

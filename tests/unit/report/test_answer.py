@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
+from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
@@ -118,12 +119,55 @@ def test_many_runs_are_a_table() -> None:
 def test_the_slowest_step_is_named_with_its_command() -> None:
     steps = [make_step(4), make_step(5, overhead=900 * MS)]
     run = make_run("r", path="traces/my run", ranks=[make_rank(0), make_rank(1, steps, traces=["rank1.json"])])
-    assert "perfkit view 'traces/my run/rank1.json'  (step 5 is the slowest)" in drawn(make_report(run), 200)
+    assert "perfkit view 'traces/my run/rank1.json' --step 5  (the slowest step)" in drawn(make_report(run), 200)
+
+
+def test_of_a_rank_with_several_traces_no_step_is_claimed() -> None:
+    run = make_run("r", ranks=[make_rank(0, [make_step(4), make_step(5)], traces=["a.json", "b.json"])])
+    shown = drawn(make_report(run), 200)
+    assert "a.json" in shown
+    assert "the slowest step" not in shown
 
 
 def test_a_trace_that_was_given_itself_is_named_once() -> None:
     run = make_run("r", path="traces/rank1.json", ranks=[make_rank(1, traces=["rank1.json"])])
-    assert "perfkit view traces/rank1.json  (" in drawn(make_report(run), 200)
+    assert "perfkit view traces/rank1.json --step 6  (" in drawn(make_report(run), 200)
+
+
+def test_the_timeline_is_that_of_the_worst_straggler() -> None:
+    waits = [make_step(4, compute=10 * MS, communication=900 * MS), make_step(5, compute=70 * MS)]
+    ranks = [
+        make_rank(0, [make_step(4), make_step(5, overhead=900 * MS)]),
+        *(make_rank(number, waits, traces=[f"rank{number}.json"]) for number in (1, 2)),
+    ]
+    fields = {"category": "compute", "share": 0, "gain_ns": 0, "steps_late": 2, "steps_last": 2, "steps": 2}
+    late = [Straggler(rank=rank, lag_ns=lag_ns, **fields) for rank, lag_ns in ((1, 4), (2, 5))]  # type: ignore[arg-type]
+    run = make_run("r", ranks=ranks)
+    assert run.cross_rank is not None
+    run = replace(run, cross_rank=replace(run.cross_rank, stragglers=late))
+    # Its longest step is 4, in which it waits: in 5 it computes.
+    assert "perfkit view traces/r/rank2.json --step 5  (a straggler)" in drawn(make_report(run), 200)
+
+
+def test_the_timelines_command_finds_the_step() -> None:
+    foreign = make_foreign_run()  # a trace without steps
+    assert "--step" not in drawn(make_report(foreign), 200).rpartition("Timeline: ")[2]
+    marked = make_run("r", ranks=[make_rank(0, [make_step(4)])], step_marker="^my step")
+    assert drawn(make_report(marked), 200).endswith("--step 4 --step-marker '^my step'\n")
+
+
+def test_the_answer_comes_first_and_a_short_line_keeps_the_step_time() -> None:
+    run = make_run("r", workload=LONG)
+    lines = drawn(make_report(run)).splitlines()
+    assert lines[1].startswith(run.verdict.sentence[:30])
+    assert sum(line.startswith("profiled step 130 ms (") for line in lines) == 1
+
+
+def test_what_would_be_shown_as_nothing_is_not_in_the_bar() -> None:
+    shares = {part.category: part.percent for part in run_answer(of_parts(compute=1000, memcpy=0.01)).parts}
+    assert shares == {"compute": "100.0 %"}
+    shares = {part.category: part.percent for part in run_answer(of_parts(compute=1000, memcpy=1)).parts}
+    assert shares == {"compute": "99.9 %", "memcpy": "0.1 %"}
 
 
 def test_the_only_step_is_said_to_be_it() -> None:

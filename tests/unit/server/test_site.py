@@ -141,6 +141,7 @@ def test_what_does_not_exist_is_not_found(runs: Path) -> None:
             "report/",
             f"compare?before={key}",
             f"perfetto/{key}?rank=-1",
+            f"perfetto/{key}?at=1ms",
             "run/../runs.json",
         )
         for path in (*unknown, f"perfetto/{key}?rank={'9' * 40}", "perfetto/nope", "..%2f..%2fetc/passwd"):
@@ -157,6 +158,12 @@ def test_the_perfetto_ui_gets_the_trace_of_the_rank(runs: Path) -> None:
         assert status == 303
         assert headers["Location"].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/")
         assert re.search(r"/rank1\.json\.gz&visStart=\d+&visEnd=\d+$", headers["Location"])
+        at = ask(server, f"/{server.secret}/perfetto/{key}?trace=rank1.json.gz&step=3&at=1ms-2.5ms")[1]["Location"]
+        step, time = (
+            [int(one) for one in re.findall(r"=(\d+)", where["Location"].partition("&")[2])]
+            for where in (headers, {"Location": at})
+        )
+        assert time == [step[0] + 1_000_000, step[0] + 2_500_000]
         again = ask(server, f"/{server.secret}/perfetto/{key}?trace=rank0.json.gz")[1]["Location"]
         assert again.endswith("/rank0.json.gz")
 

@@ -1,11 +1,13 @@
 """The server of `perfkit view`: requests of a browser, and requests that must be refused."""
 
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -179,3 +181,13 @@ def test_the_address_of_a_ui() -> None:
 
 def test_the_bundled_ui_is_found() -> None:
     assert (bundled_ui() / "index.html").is_file()
+
+
+def test_a_name_that_is_not_utf_8_can_be_fetched(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"rank\xff.json")
+    path.write_bytes(CONTENT)
+    with serving(TraceServer(path, port=0)) as server:
+        address = server.exchange.path
+        assert unquote(address.rpartition("/")[2], errors="strict") == r"rank\udcff.json"
+        status, _, content = ask(server, address, Origin=PUBLIC_UI)
+    assert (status, content) == (200, CONTENT)

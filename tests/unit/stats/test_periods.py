@@ -62,3 +62,22 @@ def test_bursts_have_no_period() -> None:
             length = int(random.integers(10, 60))
             events[begin : begin + length] |= random.random(length) < random.uniform(0.3, 0.9)
         assert find_periods(events) == []
+
+
+def test_a_period_is_found_among_bursts_of_other_events() -> None:
+    """As on a host that others use: the pairs within bursts are more than those of the period, at all short lags."""
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        events = _events(10_000, range(499, 10_000, 500))
+        for place in random.integers(0, 9_900, 12):
+            events[place + random.integers(0, 100, 60)] = True
+        assert 500 in [one.period for one in find_periods(events)]
+
+
+def test_a_short_period_is_found_among_bursts_rather_than_its_multiple() -> None:
+    """Bursts make so many pairs at the lags around a short period that it stands out less than its multiples."""
+    for seed in range(3):
+        events = _events(10_000, range(3, 10_000, 10))
+        for place in np.random.default_rng(seed).integers(0, 9_992, 100):
+            events[place : place + 8] = True
+        assert 10 in [one.period for one in find_periods(events)]

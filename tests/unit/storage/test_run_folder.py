@@ -167,6 +167,13 @@ def test_json_that_is_an_attack_is_damaged_json(tmp_path: Path, kind: str) -> No
             read(tmp_path)
 
 
+def test_links_that_lead_to_each_other_are_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(StoreError, match="is not a folder: choose another --trace-dir"):
+        create_run_folder(tmp_path / "a", "run")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "device", "enormous"])
 @pytest.mark.timeout(30)  # reading a pipe blocks
 def test_a_manifest_that_is_not_a_small_file(tmp_path: Path, kind: str) -> None:
@@ -180,3 +187,8 @@ def test_a_manifest_that_is_not_a_small_file(tmp_path: Path, kind: str) -> None:
         os.truncate(path, 1 << 40)
     with pytest.raises(StoreError, match="regular file" if kind != "enormous" else "larger than"):
         read_manifest(tmp_path)
+
+
+def test_a_manifest_keeps_arguments_that_are_not_utf_8(tmp_path: Path) -> None:
+    write_manifest(tmp_path, replace(MANIFEST, config={"arguments": [os.fsdecode(b"--text=\xff")]}))
+    assert read_manifest(tmp_path).config == {"arguments": [r"--text=\udcff"]}

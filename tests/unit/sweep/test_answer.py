@@ -63,6 +63,19 @@ def test_the_fastest_is_compared_with_the_next_on_as_many_ranks(tmp_path: Path) 
     assert table(found.configurations, 3)[-1] == "and 1 more"
 
 
+def test_steps_with_other_numbers_of_samples_are_not_compared_in_silence(tmp_path: Path) -> None:
+    meshes = Axis("mesh", ("dp=2", "tp=2"))
+    asked = wanted(axes=(meshes,), repeats=1, trace_dir=str(tmp_path))
+    points = points_of(asked)
+    for point, rate, samples in zip(points, (100, 60), (32, 16), strict=True):
+        leave_run(tmp_path, point, throughput=throughput(rate, samples))
+    found = answer(SweepFolder(tmp_path), points, asked.axes)
+    assert found.sentences[1:3] == [
+        "A step of it has 32 samples, one of the next 16: they do not do the same work per step.",
+        "The next on as many ranks is 2 ranks, mesh=tp=2: 60.0 samples/s, 40 % less.",
+    ]
+
+
 def test_runs_that_overlap_are_not_told_apart(tmp_path: Path) -> None:
     found, _ = measured(tmp_path, {(2, "memory"): [100, 80], (2, "hdf5"): [79, 85]}, ranks=(2,))
     assert found.sentences[1:] == [

@@ -479,7 +479,7 @@ OPENINGS = {
 }
 
 
-@pytest.mark.slow  # a dozen hostile files, each read in a process of its own to measure its memory: 15 s
+@pytest.mark.slow  # a dozen hostile files, each read in a separate process to measure its memory: 15 s
 @needs_proc
 @pytest.mark.parametrize(
     ("kind", "pack", "limit"),

@@ -71,6 +71,23 @@ def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
     assert "!" not in text
 
 
+def test_of_steps_that_were_rolled_up_nothing_is_claimed(tmp_path: Path) -> None:
+    for rank in range(2):
+        made = records(own_times(2, 300), rank)
+        write_log(tmp_path, rank, 2, np.concatenate([roll_up(made[:200]), made[200:]]), generation=1)
+    assert "nothing unusual in the last 100 steps" in "\n".join(_drawn(RunFollower(tmp_path)))
+
+
+def test_the_legend_has_all_parts_at_80_columns(tmp_path: Path) -> None:
+    for rank in range(2):
+        made = records(own_times(2, 100), rank)
+        made["forward_ns"], made["backward_ns"], made["optimizer_ns"] = 15e6, 25e6, 2e6
+        write_log(tmp_path, rank, 2, made)
+    text = "\n".join(_drawn(RunFollower(tmp_path)))
+    for part in ("█ forward", "▇ backward", "▆ optimizer", "▓ collectives", "▒ data", "░ other"):
+        assert part in text
+
+
 def test_logs_without_step_times_show_none_and_claim_nothing(tmp_path: Path) -> None:
     own = own_times(2, 100)
     for rank in range(2):

@@ -178,6 +178,7 @@ class Explorer {
     }
     const timeline = this.data.timelines.find(one => one.rank === this.rank && one.step === this.step);
     const times = this.data.times[this.rank][this.step], [label] = this.data.ranks[this.rank];
+    this.follow = null;
     const title = made("h4", { textContent: `Rank ${label}, step ${this.data.steps[this.step]}: ${duration(this.measures[0][1](times))}` });
     panel.replaceChildren(title, this.against(times), this.command(timeline), timeline ? this.drawn(timeline).element : this.otherTimelines());
   }
@@ -185,7 +186,7 @@ class Explorer {
   // The timeline of the chosen rank and step, above what other ranks of the page did in it.
   drawn(timeline) {
     const others = this.data.timelines.filter(one => one.step === timeline.step && one.rank !== timeline.rank);
-    const drawn = new Timeline(timeline, others.map(one => [this.data.ranks[one.rank][0], one]), (lane, link) => lane === "communication" ? this.linked(timeline, link) : []);
+    const drawn = new Timeline(timeline, others.map(one => [this.data.ranks[one.rank][0], one]), (lane, link) => lane === "communication" ? this.linked(timeline, link) : [], span => this.follow?.(span));
     this.timeline = drawn;
     return drawn;
   }
@@ -233,25 +234,30 @@ class Explorer {
     return made("p", { textContent: `${entries.filter(Boolean).join(", ")}${others.length ? `; in brackets: more or less ${than} in this step` : ""}.` });
   }
 
+  // The command that opens the trace in Perfetto, at what the timeline shows.
   command(timeline) {
-    const step = this.data.steps[this.step], known = /^\d+$/.test(step);
+    const known = /^\d+$/.test(this.data.steps[this.step]), step = known ? this.data.steps[this.step] : "";
     const [path, file] = timeline?.trace ?? this.data.traces[this.rank];
     if (!path) return made("p", { className: "faint", textContent: "This rank has several traces: perfkit view opens one of them." });
-    const text = `perfkit view ${path}${known ? ` --step ${step}${this.data.step_marker}` : ""}`;
-    const copy = made("button", { type: "button", textContent: "Copy" });
+    const code = made("code"), copy = made("button", { type: "button", textContent: "Copy" }), link = this.served(file);
     copy.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(code.textContent);
       copy.textContent = "Copied";
     });
-    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto", ...this.served(file, known ? step : ""));
+    this.follow = span => {
+      code.textContent = `perfkit view ${path}${step && ` --step ${step}`}${span && ` --at ${span}`}${step || span ? this.data.step_marker : ""}`;
+      copy.textContent = "Copy";
+      if (link) link.search = new URLSearchParams({ trace: file, ...(step && { step }), ...(span && { at: span }) });
+    };
+    this.follow("");
+    return made("p", { className: "command" }, code, " ", copy, " opens it in Perfetto", ...(link ? [". ", link] : []));
   }
 
   // In a page of `perfkit serve`: a link that opens the trace.
-  served(file, step) {
+  served(file) {
     const key = location.protocol === "http:" && location.pathname.match(/\/report\/(\w+)$/)?.[1];
-    if (!key || document.querySelectorAll(".explorer").length > 1) return [];
-    const asked = new URLSearchParams({ trace: file, ...(step && { step }) });
-    return [". ", made("a", { href: `../perfetto/${key}?${asked}`, target: "_blank", rel: "noopener", textContent: "Open it" })];
+    if (!key || document.querySelectorAll(".explorer").length > 1) return null;
+    return made("a", { href: `../perfetto/${key}`, target: "_blank", rel: "noopener", textContent: "Open it" });
   }
 
   // ---- from the rows of tables ----
@@ -290,9 +296,11 @@ class Explorer {
     const which = drawn && !own ? `${known ? "; " : ": "}the longest in the timelines of this page is chosen below` : "";
     this.root.querySelector(".chosen").prepend(made("p", { className: "found", textContent: `${instance.name}${where}${which}.` }));
     if (drawn) {
-      const slice = this.timeline.nearest(instance.name, own ? instance.at_ns : null);
+      const slice = this.timeline.nearest(instance.name, own ? instance.at_ns : null, instance.inside);
       if (slice) this.timeline.goTo(slice);
       this.timeline.canvas.focus({ preventScroll: true });
+    } else if (instance.at_ns !== null && instance.ns) {
+      this.follow?.(timeSpan(Math.max(instance.at_ns - 2 * instance.ns, 0), instance.at_ns + 3 * instance.ns));
     }
     this.root.querySelector(".chosen").scrollIntoView({ block: "start" });
   }

@@ -35,3 +35,9 @@ function duration(ns) {
   const [factor, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
   return `${Number((ns / factor).toPrecision(4))} ${unit}`;
 }
+
+// A span (ns) as `perfkit view --at` takes it, to a thousandth of its length.
+function timeSpan(from, to) {
+  const digits = Math.min(Math.max(3 - Math.floor(Math.log10((to - from) / 1e6)), 0), 6);
+  return [from, to].map(ns => `${Number((ns / 1e6).toFixed(digits))}ms`).join("-");
+}

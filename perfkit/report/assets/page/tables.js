@@ -48,7 +48,9 @@ class SortedTable {
     this.next = button("next", () => this.show(this.page + 1));
     this.count = made("span", { role: "status" });
     this.count.setAttribute("role", "status");
-    this.table.parentElement.before(made("div", { className: "rows" }, this.search, " ", this.back, " ", this.next, " ", this.count));
+    // Below the title, which alone stays the table's name.
+    this.table.ariaLabel = this.table.caption.textContent.trim();
+    this.table.caption.append(made("div", { className: "rows" }, this.search, " ", this.back, " ", this.next, " ", this.count));
     this.texts = new Map(this.rows.map(row => [row, row.textContent.toLowerCase()]));
     this.filter();
   }

@@ -6,10 +6,10 @@ const ZOOM = 1.5, CLOSEST = 50;
 const KEYS = "Drag to pan, Ctrl+wheel to zoom, click a slice to choose it. Keys: arrows choose the next slice, + and - zoom, Shift+arrows pan, 0 shows all.";
 
 class Timeline {
-  // `others` are timelines of the same step on other ranks, `linked` tells of a slice that is a collective.
-  constructor(data, others = [], linked = () => []) {
-    this.data = data;
-    this.linked = linked;
+  // `others` are timelines of the same step on other ranks, `linked` tells of a slice that is a collective, `follow` is
+  // called with what is shown, as `perfkit view --at` takes it: empty for the whole step.
+  constructor(data, others = [], linked = () => [], follow = () => {}) {
+    Object.assign(this, { data, linked, follow });
     this.rows = data.rows.map(row => this.unpacked(row, data));
     const below = this.rows.findLastIndex(({ lane }) => lane === "communication") + 1;
     this.rows.splice(below || this.rows.length, 0, ...others.flatMap(([label, other]) => this.rowsOf(label, other)));
@@ -22,7 +22,7 @@ class Timeline {
     this.element = made("div", { className: "timeline" }, this.buttons(), this.canvas, this.about, made("p", { className: "faint", textContent: this.remark() }));
     this.listen();
     new ResizeObserver(() => this.draw()).observe(this.element);
-    dark.addEventListener("change", () => this.draw());
+    this.element.timeline = this;
   }
 
   // Spans are stored as start (since the one before), length and name, flat; in units of their own timeline.
@@ -87,6 +87,7 @@ class Timeline {
     const span = Math.min(Math.max(to - from, Math.min(CLOSEST, this.data.length)), this.data.length);
     this.from = Math.min(Math.max(from, 0), this.data.length - span);
     this.to = this.from + span;
+    this.follow(span < this.data.length ? timeSpan(this.from * this.data.unit_ns, this.to * this.data.unit_ns) : "");
     this.draw();
   }
 
@@ -140,7 +141,8 @@ class Timeline {
       pen.fillStyle = this.colours.line;
       pen.fillRect(x, AXIS_HEIGHT - 4, 1, this.height);
       pen.fillStyle = this.colours.faint;
-      pen.fillText(ns ? duration(ns) : "0", x + 3, 11);
+      const label = ns ? duration(ns) : "0";
+      if (x + 3 + pen.measureText(label).width <= width) pen.fillText(label, x + 3, 11);
     }
   }
 
@@ -272,13 +274,14 @@ class Timeline {
   }
 
   // Of this rank, the slice of a name that begins nearest to an instant (ns), or the longest; of another name only if
-  // none has this one: the kernel of a collective is drawn as the collective.
-  nearest(name, at) {
+  // none has this one: the kernel of a collective is drawn as the collective. `inside`: whatever work begins there.
+  nearest(name, at, inside = false) {
     let best = null;
+    const others = inside ? ["communication", "compute", "copy", "operator"] : ["communication"];
     for (const row of this.rows.filter(one => !one.other)) {
       row.starts.forEach((start, place) => {
         const named = row.names[place] === name;
-        if (!named && (at === null || row.lane !== "communication")) return;
+        if (!named && (at === null || !others.includes(row.lane))) return;
         const worth = at === null ? row.lengths[place] : -Math.abs(start * this.data.unit_ns - at);
         if (!best || named > best.named || (named === best.named && worth > best.worth)) best = { row, place, named, worth };
       });
@@ -304,7 +307,8 @@ class Timeline {
   }
 }
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
+// One listener for the timelines that are in the document: those of earlier choices are let go.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".timeline").forEach(({ timeline }) => timeline.draw()));
 // Colour, and whether text on it is black.
 const CATEGORY_COLOURS = JSON.parse(document.querySelector("#category-colours")?.textContent ?? "{}");
 const LANE_COLOURS = {

@@ -34,8 +34,8 @@ def _row(row: Overlap) -> tuple[Cell, ...]:
         Cell(duration(row.compute_ns)),
         Cell(duration(row.together_ns)),
         Cell(whole_percent(row.hidden)),
-        Cell(_slower(row.communication_beside_ns, row.communication_ns)),
-        Cell(_slower(row.compute_beside_ns, row.compute_ns)),
+        Cell(_slower(row.overlapped_communication_ns, row.communication_ns)),
+        Cell(_slower(row.overlapped_compute_ns, row.compute_ns)),
     )
 
 

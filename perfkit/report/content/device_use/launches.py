@@ -32,7 +32,7 @@ def launches(run: RunReport) -> Table | None:
                 Cell(format_percent(stats.shorter / stats.count)),
                 Cell(duration(stats.delay_ns / stats.count), f"max {duration(stats.max_delay_ns)}"),
                 Cell(f"{stats.ahead / stats.count:.3g}", f"max {stats.max_ahead:,}"),
-                Cell(format_percent(stats.into_empty / stats.count)),
+                Cell(format_percent(stats.on_idle_device / stats.count)),
             )
         ],
         "short: kernels shorter than their call; delay: from the end of the call to the begin of the kernel; queued: "

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.per_run.heavy_stages import heavy_clause
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
@@ -74,11 +75,10 @@ def _part(ns: int | None, wall_ns: int, steps: int) -> Cell:
 
 def _stages(pipeline: Pipeline) -> Table:
     heavy = pipeline.heavy
+    marked = {one.stage for one in heavy.all} if heavy else set[int]()
     left = len(pipeline.stage_times) - _MOST_ROWS
     remarks = [
-        f"stage {heavy.stage} takes {format_percent(heavy.excess)} longer than the median of the others"
-        if heavy
-        else "",
+        f"{heavy_clause(heavy)} than the median of the others" if heavy else "",
         f"{left} more stages" if left > 0 else "",
     ]
     return Table(
@@ -93,7 +93,7 @@ def _stages(pipeline: Pipeline) -> Table:
                 Cell(duration(row.backward_ns)),
                 Cell(
                     duration(row.forward_ns + row.backward_ns),
-                    tone="warning" if heavy and heavy.stage == row.stage else "plain",
+                    tone="warning" if row.stage in marked else "plain",
                 ),
             )
             for row in pipeline.stage_times[:_MOST_ROWS]

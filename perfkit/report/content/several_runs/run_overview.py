@@ -44,7 +44,7 @@ def steps_table(runs: list[RunReport]) -> Table:
     """Return the step time of each run and where it goes."""
     plain = common_kind(runs) == "plain"
     return Table(
-        "Runs (median step, each as long as on its slowest rank; mean exposed shares)",
+        "Runs (median over steps of the slowest rank; mean exposed shares)",
         (
             Column("run", "words"),
             Column("ranks"),

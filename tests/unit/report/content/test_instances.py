@@ -5,9 +5,18 @@ from pathlib import Path
 import perfkit
 from perfkit.report import build_document
 from perfkit.report.content.document import Instance, Table
-from perfkit.report.content.instances import collective_instances, kernel_instances, operator_instances
+from perfkit.report.content.instances import (
+    collective_instances,
+    kernel_instances,
+    operator_instances,
+    work_instances,
+)
+from perfkit.report.content.work import work_tables
+from perfkit.schema.per_rank.work import WorkNode, WorkTree
+from perfkit.schema.per_rank.work_trees import add_trees
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
+from tests.support.traces.work_traces import module_step
 
 MS = 1_000_000
 
@@ -54,6 +63,46 @@ def test_of_equals_it_is_the_first(tmp_path: Path) -> None:
     (run,) = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs
     assert operator_instances(run)["mm", "compute"].step == 0
     assert operator_instances(run)["mm", "compute"].at_ns == 100_000
+
+
+def test_the_longest_kernel_of_a_module_and_of_those_in_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        builder = module_step(TraceBuilder(rank=rank, world_size=2))
+        if rank == 1:
+            builder.kernel("later", 950, 40)
+        builder.write(tmp_path / f"rank{rank}.json")
+    (run,) = perfkit.analyze(tmp_path).runs
+    found = work_instances(run, "module")
+    us = {path: (one.name, one.ns // 1000, one.rank, one.step, (one.at_ns or 0) // 1000) for path, one in found.items()}
+    assert us["Net_0", "Block_0"] == ("Block_0", 80, 0, 1, 450)
+    assert us["Net_0",] == ("Net_0", 120, 0, 1, 310)  # of the other block
+    assert us["(unknown)",] == ("(unknown)", 40, 1, 1, 950)
+    assert all(one.what == "longest kernel or copy in it" and one.is_inside for one in found.values())
+    assert work_instances(run, "operator") == {}
+    tables = {table.title.partition(" (")[0]: table for table in work_tables(run, 10)}
+    rows = {row[0].text.strip(): row[0].instance for row in tables["Device time by module"].rows}
+    assert rows["Net"] == work_instances(run, "class")["Net",]
+
+
+def test_the_largest_self_time_of_a_module_on_the_host(tmp_path: Path) -> None:
+    builder = TraceBuilder(rank=0, world_size=1, backend="gloo")
+    for step in (3, 4):
+        builder.step(step, step * 1000, 990).python_function("nn.Module: Net_0", step * 1000 + 10, 900)
+        builder.op("aten::mm", step * 1000 + 100, 50 * step).op("aten::relu", step * 1000 + 400, 60)
+    (run,) = perfkit.analyze(builder.write(tmp_path / "rank0.json")).runs
+    found = work_instances(run, "module")["Net_0",]
+    own = operator_instances(run)["aten::mm", "compute"]
+    assert (found.ns, found.step, found.at_ns) == (own.ns, own.step, own.at_ns) == (200_000, 4, 100_000)
+    assert found.what == "largest self time in it"
+
+
+def test_traces_of_one_rank_are_added_up_with_their_longest() -> None:
+    trees = [
+        WorkTree(by="module", nodes=[WorkNode(depth=0, name="Net", total_ns=9, max_ns=ns, max_step=step, max_at_ns=7)])
+        for ns, step in ((4, 1), (6, 2), (6, 3))
+    ]
+    (node,) = add_trees(trees).nodes
+    assert (node.total_ns, node.max_ns, node.max_step, node.max_at_ns) == (27, 6, 2, 7)
 
 
 def test_rows_lead_there(tmp_path: Path) -> None:

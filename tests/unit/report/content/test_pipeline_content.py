@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.report.content.parallelism.pipelines import pipelines
 from perfkit.report.exporters.csv_tables import write_pipelines
-from perfkit.schema.per_run.pipeline import HeavyStage
+from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
 from tests.support.reports.report_builders import make_report, make_run
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 
@@ -21,10 +21,14 @@ def test_each_rank_has_its_bubble_and_the_parts_of_it() -> None:
 
 
 def test_a_heavy_stage_is_marked() -> None:
-    heavy = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, move=None)
+    heavy = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=None)
     _, stages = pipelines(make_run(pipelines=[make_pipeline(heavy=heavy)]))
     assert [row[5].tone for row in stages.rows] == ["plain", "plain", "warning", "plain"]
-    assert (stages.remark or "").startswith("stage 2 takes 30.0 % longer")
+    assert (stages.remark or "").startswith("stage 2 takes 30 % longer")
+    both = replace(heavy, also=[StageExcess(stage=0, rank=0, excess=0.2)])
+    _, stages = pipelines(make_run(pipelines=[make_pipeline(heavy=both)]))
+    assert [row[5].tone for row in stages.rows] == ["warning", "plain", "warning", "plain"]
+    assert (stages.remark or "").startswith("stages 0, 2 take 20 % to 30 % longer")
 
 
 def test_an_unsplit_bubble_says_why() -> None:
