@@ -33,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_post_page(output: str, page: Page, **_: Any) -> str:
     """Return a page that loads the search's worker from the site itself."""
     up = "../" * page.url.count("/")
-    # Docstrings announce code by `::` on a line of its own, which Markdown does not know.
+    # Docstrings announce code by `::` on a separate line, which Markdown does not know.
     return output.replace(_FROM_ANOTHER_HOST, f"{up}assets/{_WORKER.name}").replace("<p>::</p>", "")
 
 
