@@ -101,17 +101,13 @@ def file_stem(rank: int, cycle: int, cycles: int) -> str:
 
 def list_files(folder: Path) -> list[TraceFile]:
     """Return the finished files of a run by rank, cycle and kind, without temporary ones."""
-    files = [
-        TraceFile(
-            path=path.name,
-            rank=int(match["rank"]),
-            cycle=int(match["cycle"] or 0),
-            bytes=path.stat().st_size,
-            kind=_KINDS[match["suffix"]],
-        )
-        for path in folder.iterdir()
-        if (match := _FILE.fullmatch(path.name))
-    ]
+    files = []
+    for path in folder.iterdir():
+        if match := _FILE.fullmatch(path.name):
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it since
+                size = path.stat().st_size
+                kind, rank, cycle = _KINDS[match["suffix"]], int(match["rank"]), int(match["cycle"] or 0)
+                files.append(TraceFile(path=path.name, rank=rank, cycle=cycle, bytes=size, kind=kind))
     return sorted(files, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
 
 

@@ -37,10 +37,28 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
     if not any(one.steps for one in done.values()):
         _give_up(slot, {str(rank): problem for rank, problem in sorted(problems.items())})
         return None
-    if not (slot.folder / MANIFEST_NAME).exists():
-        _remove_of_others(slot, plan)
-        write_manifest(slot.folder, _manifest(slot, plan, done, problems))
+    if not (slot.folder / MANIFEST_NAME).exists() and not _write_manifest(slot, plan, done, problems):
+        return None
     return _publish(slot)
+
+
+def _write_manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int, str]) -> bool:
+    """Write the manifest, and remove what is not the capture's; returns False if another process was quicker.
+
+    A rank and the process that asked for the capture may finish it at once: what one does renames the folder, or
+    removes the temporary file of the other.
+
+    Raises:
+        StoreError: The manifest cannot be written.
+    """
+    _remove_of_others(slot, plan)
+    try:
+        write_manifest(slot.folder, _manifest(slot, plan, done, problems))
+    except (StoreError, FileNotFoundError):
+        if not (slot.folder / MANIFEST_NAME).exists() and slot.exists():  # in this order: it is renamed at any time
+            raise
+        return False
+    return True
 
 
 def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int, str]) -> RunManifest:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -20,10 +21,12 @@ from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
 from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
 from perfkit.capture.recording.session import Session
-from perfkit.errors import CaptureBusyError, CaptureError
+from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import CaptureRecord, RunManifest
 from perfkit.schema.monitor.earlier_steps import EarlierSteps
+from perfkit.storage import run_folder
 from perfkit.storage.run_folder import read_manifest
+from perfkit.util.atomic_write import atomic_write
 from tests.support.processes.command import run_command
 
 SHORT = "wait=0,warmup=1,active=1"
@@ -241,6 +244,50 @@ def test_what_another_capture_of_the_number_left_does_not_count(tmp_path: Path) 
     assert complete(Slot(folder, 1, "first")) is None
     assert complete(slot) == slot.target
     assert names(slot.target) == ["run.json"]
+
+
+def recorded_slot(folder: Path) -> Slot:
+    """Return a capture whose only rank is done."""
+    slot = Slot(folder, 1, "first")
+    slot.folder.mkdir(parents=True)
+    slot.write(".request.json", Request(steps=2, identifier="first"))
+    slot.write(".plan.json", Plan(identifier="first", first_step=9, steps=2, ranks=[0]))
+    slot.write(".rank0.done.json", Done(identifier="first", steps=2))
+    return slot
+
+
+@pytest.mark.parametrize("as_far_as", ["manifest", "name"])
+def test_only_one_of_two_processes_finishes_a_capture(
+    as_far_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+    slot = recorded_slot(prof.folder)
+
+    @contextmanager
+    def overtaken(path: Path) -> Iterator[BinaryIO]:
+        with atomic_write(path) as stream:
+            yield stream
+            monkeypatch.undo()
+            if as_far_as == "name":
+                assert complete(slot) == slot.target
+            else:
+                (slot.folder / "run.json").write_bytes(b"{}")
+                [temporary] = slot.folder.glob(".run.json*.tmp")
+                temporary.unlink()
+
+    monkeypatch.setattr(run_folder, "atomic_write", overtaken)
+    assert complete(slot) is None
+    assert not slot.folder.exists() or as_far_as == "manifest"
+
+
+def test_a_manifest_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+    slot = recorded_slot(prof.folder)
+    (prof.folder / "run.json").unlink()
+    with pytest.raises(StoreError, match=r"run\.json"):
+        complete(slot)
 
 
 def test_a_rank_that_learns_of_the_steps_too_late_says_so(tmp_path: Path) -> None:
