@@ -89,10 +89,11 @@ def classify_bottleneck(
     details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
     is_explained = loss == "overhead" and bool(details) and not details.endswith(f" {CAUSE_WORDS['unknown']})")
     idle = _idle_label(loading, is_explained=is_explained)
+    about_idle = _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
+    about_loss = [_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []
     parts = [
         _share_sentence(bounding, shares, idle) + (details if bounding == loss else ""),
-        *([_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []),
-        *_profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks)),
+        *(about_loss + about_idle if loss == "overhead" else about_idle + about_loss),
     ]
     return Verdict(
         bound=_BOUNDS[bounding] if bounding else "none",
@@ -242,8 +243,8 @@ def _idle_label(loading: DataLoading | None, *, is_explained: bool) -> str:
 
 def _loss_sentence(loss: Category, shares: dict[Category, float], idle: str) -> str:
     # How much of idle time is the profiler's is not known: where that decides, idle time is not compared.
-    besides = " besides idle time" if shares["overhead"] > shares[loss] else ""
-    return f"the largest loss{besides} is {(_LABELS | {'overhead': idle})[loss]}, {whole_percent(shares[loss])}"
+    which = "other loss" if shares["overhead"] > shares[loss] else "loss"
+    return f"the largest {which} is {(_LABELS | {'overhead': idle})[loss]}, {whole_percent(shares[loss])}"
 
 
 def _loss_details(
@@ -289,7 +290,7 @@ def _profiler_sentence(
     adds = f"the profiler adds {duration(cost.added_ns)} per step ({whole_percent(profiler)})"
     if loss == "overhead":
         return [f"{adds}, which may be part of it"]
-    return [f"{whole_percent(idle)} is idle, but {adds}"]
+    return [f"{whole_percent(idle)} is idle time, but {adds}"]
 
 
 def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
@@ -315,7 +316,7 @@ def _top_collective(ranks: list[RankReport]) -> str:
     dimension = max(of_dimension, key=lambda name: of_dimension[name])
     if dimension is not None:
         share = whole_percent(of_dimension[dimension] / total)
-        return f"{share} of it communication of {escape_unprintable(dimension)}"
+        return f"{share} of it in dimension {escape_unprintable(dimension)}"
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"

@@ -66,8 +66,10 @@ def test_idle_time_that_may_all_be_the_profilers_is_no_loss() -> None:
     # The profiler adds 18.1 ms, idle time is 15.1.
     verdict = verdict_of(compute=80, communication=4.9, overhead=15.1, profiler=18.1)
     assert verdict.largest_loss == "communication"
-    assert "the largest loss besides idle time is exposed communication, 5 %" in verdict.sentence
-    assert verdict.sentence.endswith("15 % is idle, but the profiler adds 18.1 ms per step (18 %)")
+    assert verdict.sentence == (
+        "80 % compute; 15 % is idle time, but the profiler adds 18.1 ms per step (18 %); "
+        "the largest other loss is exposed communication, 5 % (100 % of it all_reduce)"
+    )
     alone = verdict_of(compute=84.9, overhead=15.1, profiler=18.1)
     assert (alone.bound, alone.largest_loss) == ("compute", None)  # 66.8 of 81.9 ms at least
     # Without any idle time the profiler is not mentioned.
@@ -119,11 +121,11 @@ def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones() -> None:
 @pytest.mark.parametrize(
     ("exposed", "detail"),
     [
-        ([("tp", "all_reduce", 6), ("dp", "all_reduce", 3), ("dp", "broadcast", 1)], "60 % of it communication of tp"),
-        ([("tp", "all_gather", 3), ("dp", "all_reduce", 3), ("dp", "broadcast", 4)], "70 % of it communication of dp"),
+        ([("tp", "all_reduce", 6), ("dp", "all_reduce", 3), ("dp", "broadcast", 1)], "60 % of it in dimension tp"),
+        ([("tp", "all_gather", 3), ("dp", "all_reduce", 3), ("dp", "broadcast", 4)], "70 % of it in dimension dp"),
         ([(None, "all_reduce", 6), ("dp", "all_reduce", 4)], "100 % of it all_reduce"),
         # The rest is in no collective: calls that issue them, or wait for them.
-        ([("a\x1b[31m", "all_reduce", 6)], "60 % of it communication of a"),
+        ([("a\x1b[31m", "all_reduce", 6)], "60 % of it in dimension a"),
     ],
 )
 def test_communication_is_named_by_its_dimension(exposed: list[tuple[str | None, str, int]], detail: str) -> None:
