@@ -176,6 +176,8 @@ def test_allocation() -> None:
     assert "warm-up" in only
     hip = [row("allocation", "hipMalloc", 8), row("allocation", "hipFree", 12)]
     assert "PYTORCH_HIP_ALLOC_CONF" in insight(idle_rank(*hip)).recommendation
+    intel = [row("allocation", "zeMemAllocDevice", 8), row("allocation", "zeMemFree", 12)]
+    assert "expandable" not in insight(idle_rank(*intel)).recommendation  # its allocator has no such option
 
 
 @pytest.mark.parametrize(
