@@ -143,20 +143,20 @@ def test_the_first_row_of_a_type_of_device_counts() -> None:
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gadget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A plug-in accelerator: everything that was computed from the table is computed anew."""
     tables = (accelerators, device_types, device_backends, categories._kinds, categories.communication_operators)
     caches = (*tables, categories.backend_annotations, kind_of, call_patterns)
     row = dataclasses.replace(
         CUDA,
-        title="Toy",
-        device="toy",
-        backend="tccl",
-        category="toy",
-        collective_kernels=((r"tccl", "TCCL"),),
-        runtime=RuntimeCalls(prefixes=("toy",), allocating=("toyGet",)),
+        title="Gadget",
+        device="gadget",
+        backend="gccl",
+        category="gadget",
+        collective_kernels=((r"gccl", "GCCL"),),
+        runtime=RuntimeCalls(prefixes=("gadget",), allocating=("gadgetGet",)),
     )
-    monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("toy", row)]))
+    monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("gadget", row)]))
     for cached in caches:
         cached.cache_clear()
     kernel_rules.clear_caches()
@@ -167,15 +167,15 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("gadget")
 def test_a_plugin_row_is_known_everywhere() -> None:
-    assert device_types()[-1] == "toy"
-    assert kind_of("toy_memcpy") is EventKind.COPY
-    assert communication_operators().match("tccl:all_gather")
-    assert kernel_kind("tcclRing") == "communication"
-    assert of_device("toy").title == "Toy"
-    assert call_patterns().synchronising.match("toyStreamSynchronize")
-    assert call_patterns().allocating.match("toyGetMemory")
+    assert device_types()[-1] == "gadget"
+    assert kind_of("gadget_memcpy") is EventKind.COPY
+    assert communication_operators().match("gccl:all_gather")
+    assert kernel_kind("gcclRing") == "communication"
+    assert of_device("gadget").title == "Gadget"
+    assert call_patterns().synchronising.match("gadgetStreamSynchronize")
+    assert call_patterns().allocating.match("gadgetGetMemory")
 
 
 def test_the_table_imports_no_torch() -> None:
