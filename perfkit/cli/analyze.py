@@ -61,7 +61,7 @@ def analyze(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, also with -o.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the answer.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the summary.")] = False,
     section: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,7 +113,7 @@ def analyze(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail if a trace cannot be analysed, or only in part."),
+        typer.Option("--strict", help="Fail if any trace cannot be analysed completely."),
     ] = False,
     by: Annotated[
         list[str] | None,
