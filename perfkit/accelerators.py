@@ -5,6 +5,7 @@ Importing this module imports neither torch nor a plug-in; plug-ins are loaded w
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -13,6 +14,43 @@ from perfkit.plugins import Registry, instance_of
 
 HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
 """Backends of `torch.distributed` that communicate on the host."""
+
+
+def _check_texts(record: object, *names: str) -> None:
+    """Raise `TypeError` unless the fields of these names are tuples of str."""
+    for name in names:
+        value = getattr(record, name)
+        if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
+            raise TypeError(f"{name} is not a tuple of str: {value!r}")
+
+
+def _check_patterns(patterns: Iterable[str]) -> None:
+    """Raise `ValueError` for what is not a regular expression, or matches every name."""
+    for pattern in patterns:
+        try:
+            matches_all = re.match(pattern, "") is not None
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+        if matches_all:
+            raise ValueError(f"{pattern!r} matches every name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeCalls:
+    """Functions of a vendor's runtime and driver, as a trace names them: starts of names, as regular expressions."""
+
+    prefixes: tuple[str, ...] = ()
+    """Of all functions: `cuda` and `cu`. What follows them in `cudaStreamSynchronize` is the same for all vendors."""
+    synchronising: tuple[str, ...] = ()
+    """Further calls that return when the device, or a copy, is done."""
+    allocating: tuple[str, ...] = ()
+    compiling: tuple[str, ...] = ()
+    """Calls that load or link code."""
+
+    def __post_init__(self) -> None:
+        """Check the patterns, as `Accelerator` does."""
+        _check_texts(self, "prefixes", "synchronising", "allocating", "compiling")
+        _check_patterns((*self.prefixes, *self.synchronising, *self.allocating, *self.compiling))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +78,12 @@ class Accelerator:
     """Names (regular expressions) of copies that the trace lists as kernels."""
     wait_kernels: tuple[str, ...] = ()
     """Names (regular expressions) of waits that the trace lists as kernels: no work."""
+    runtime: RuntimeCalls = RuntimeCalls()
+    """Functions that the host calls: they tell why the device is idle, and what its streams wait for."""
+    allocator_variable: str | None = None
+    """Environment variable that takes `expandable_segments:True`, if torch's allocator of this device has that."""
+    backend_remedy: str | None = None
+    """What to do if the backend does not work."""
     visibility: tuple[str, ...] = ()
     """Environment variables that restrict which devices a process sees."""
     toolkit: str | None = None
@@ -54,25 +98,19 @@ class Accelerator:
             TypeError: a field that lists texts is not a tuple of them.
             ValueError: a pattern is not a regular expression, or matches every name.
         """
-        lists = ("kernel_categories", "launch_categories", "other_categories", "copy_kernels", "wait_kernels")
-        for name in (*lists, "visibility"):
-            value = getattr(self, name)
-            if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
-                raise TypeError(f"{name} is not a tuple of str: {value!r}")
+        _check_texts(self, "kernel_categories", "launch_categories", "other_categories", "copy_kernels", "wait_kernels")
+        _check_texts(self, "visibility")
         kernels = (pattern for pattern, _ in self.collective_kernels)
-        for pattern in (*self.other_categories, *self.copy_kernels, *self.wait_kernels, *kernels):
-            try:
-                matches_all = re.match(pattern, "") is not None
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-            if matches_all:
-                raise ValueError(f"{pattern!r} matches every name")
+        _check_patterns((*self.other_categories, *self.copy_kernels, *self.wait_kernels, *kernels))
 
 
 _NCCL: Final = (
     (r"nccl\w*Kernel", "NCCL, RCCL: ncclAllReduceRingLLKernel_*, ncclKernel_*, ncclDevKernel_*, ncclSymkDevKernel_*"),
     (r"_Z\d+nccl\w*Kernel", "the same with a mangled name"),
 )
+_NCCL_REMEDY: Final = "NCCL_DEBUG=INFO shows why; NCCL_SOCKET_IFNAME chooses the interface"
+_MEMORY: Final = r"(Ext)?(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister)"
+_MEMCPY: Final = r"Memcpy(2D|3D|ToSymbol|FromSymbol)?(_v\d+)?$"
 
 CUDA: Final = Accelerator(
     title="NVIDIA GPU",
@@ -82,6 +120,17 @@ CUDA: Final = Accelerator(
     category="cuda",
     other_categories=("cuda_profiler_range", "gpu_pm_counter"),
     collective_kernels=_NCCL,
+    runtime=RuntimeCalls(
+        prefixes=("cuda", "cu"),
+        synchronising=(rf"cuda{_MEMCPY}", r"cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?$"),
+        allocating=(
+            rf"cuda{_MEMORY}",
+            r"cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address|HostAlloc|HostRegister)",
+        ),
+        compiling=(r"cu(Module|Library)Load", "cudaLibraryLoad", "cuLink", "nvrtcCompile"),
+    ),
+    allocator_variable="PYTORCH_CUDA_ALLOC_CONF",
+    backend_remedy=_NCCL_REMEDY,
     visibility=("CUDA_VISIBLE_DEVICES",),
     toolkit="cuda",
 )
@@ -93,6 +142,14 @@ ROCM: Final = Accelerator(
     category="hip",
     collective_kernels=(*_NCCL, (r"mscclKernel", "MSCCL in RCCL")),
     copy_kernels=(r"__amd_rocclr_(copy|fill)",),  # clr, blitcl.cpp: hipMemcpy and hipMemset as kernels
+    runtime=RuntimeCalls(
+        prefixes=("hip", "hsa_"),
+        synchronising=(rf"hip{_MEMCPY}", "hipMemcpyWithStream", r"hipMemcpy(HtoD|DtoH|DtoD)$"),
+        allocating=(rf"hip{_MEMORY}", r"hipMem(Create|Map|Unmap)", r"hsa_amd_memory_pool_(allocate|free)"),
+        compiling=(r"hip(Module|Library)Load", "hipLink", "hiprtcCompile"),
+    ),
+    allocator_variable="PYTORCH_HIP_ALLOC_CONF",
+    backend_remedy=_NCCL_REMEDY,
     visibility=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     toolkit="hip",
 )
@@ -106,6 +163,13 @@ XPU: Final = Accelerator(
         (r"oneccl_", "oneCCL's SYCL kernels"),
         (r"(allreduce|allgatherv?|reduce_scatter|alltoallv?)_(small|medium|large)_", "oneCCL's device algorithms"),
     ),
+    runtime=RuntimeCalls(
+        prefixes=("xpu", "ze"),
+        synchronising=(r"ze(Fence|Event|CommandQueue)(Host)?Synchronize",),
+        allocating=("zeMemAlloc", "zeMemFree"),
+        compiling=("zeModuleCreate",),
+    ),
+    backend_remedy="load the modules of oneCCL; CCL_LOG_LEVEL=info shows why",
     visibility=("ZE_AFFINITY_MASK",),
     toolkit="xpu",  # since torch 2.6
 )
@@ -119,6 +183,7 @@ MTIA: Final = Accelerator(
     other_categories=("mtia_(insight|counters|workloadd)",),
     copy_kernels=("dma_request",),
     wait_kernels=(r"event_wait",),
+    runtime=RuntimeCalls(prefixes=("mtia",)),
 )
 HPU: Final = Accelerator(
     title="Intel Gaudi",
@@ -128,6 +193,7 @@ HPU: Final = Accelerator(
     category="hpu",
     launch_categories=("hpu_op",),
     collective_kernels=((r"(?i:hccl)", "HCCL"),),
+    runtime=RuntimeCalls(prefixes=("synapse",)),
     visibility=("HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"),
 )
 NPU: Final = Accelerator(
@@ -137,6 +203,7 @@ NPU: Final = Accelerator(
     activity="PrivateUse1",
     category="privateuse1",
     collective_kernels=((r"(?i:hcom_|hccl)", "HCCL: hcom_allReduce_, HcclAllGather"),),
+    runtime=RuntimeCalls(prefixes=("aclrt",), allocating=("aclrtMalloc", "aclrtFree")),
     visibility=("ASCEND_RT_VISIBLE_DEVICES",),
 )
 

@@ -56,7 +56,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """General options of a run, checked on construction."""
 
     preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
-    config: Annotated[str | None, Meta(description="TOML file with options; the command line wins.")] = None
+    config: Annotated[str | None, Meta(description="TOML file with options; the command line takes precedence.")] = None
     steps: Annotated[
         _Count | None,
         Meta(

@@ -32,7 +32,7 @@ HangAfter = Annotated[
 ]
 OnHang = Annotated[
     Literal["report", "end"],
-    Meta(description="What to do then: report and continue, in case it is only a slow step, or end the run."),
+    Meta(description="What to do after --hang-after: report and continue (a step may only be slow), or end the run."),
 ]
 CaptureWhen = Annotated[
     tuple[str, ...],
@@ -71,8 +71,8 @@ MetricsPort = Annotated[
 Otlp = Annotated[
     bool,
     Meta(
-        description="With --monitor: each host sends the newest figures of its ranks to OpenTelemetry's collector, by "
-        "OTLP; where to and how often, OTEL_* variables say (docs/monitor.md; extra otel).",
+        description="With --monitor: each host sends the latest metrics of its ranks to OpenTelemetry's collector, by "
+        "OTLP; the variables OTEL_* set its address and the interval (docs/monitor.md; extra otel).",
     ),
 ]
 

@@ -102,7 +102,15 @@ def perfkit(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     verbose: Annotated[
-        int, typer.Option("-v", "--verbose", count=True, metavar="", help="Log more to stderr; -vv logs everything.")
+        int,
+        typer.Option(
+            "-v",
+            "--verbose",
+            count=True,
+            metavar="",
+            show_default=False,
+            help="Log more to stderr; -vv logs everything.",
+        ),
     ] = 0,
     _version: Annotated[
         bool,

@@ -61,7 +61,7 @@ def analyze(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, also with -o.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the answer.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the summary.")] = False,
     section: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,7 +113,7 @@ def analyze(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail if a trace cannot be analysed, or only in part."),
+        typer.Option("--strict", help="Fail if any trace cannot be analysed completely."),
     ] = False,
     by: Annotated[
         list[str] | None,
@@ -183,10 +183,7 @@ def analyze(
     perfkit analyze traces/ --by compile         runs that differ in one option, compared
     perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    if (full or section) and (json or name or output or (full and section)):
-        raise UsageError(
-            "use either --full or --section, and for the terminal only: -o FILE and -f FORMAT always write everything"
-        )
+    _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
@@ -240,6 +237,14 @@ def _with_timelines(
 
     rules = load_kernel_rules(kernel_rules)
     return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes)
+
+
+def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:
+    """Raise `UsageError` if tables are chosen twice, or for a file."""
+    if (full or section) and (elsewhere or (full and section)):
+        raise UsageError(
+            "use either --full or --section, and for the terminal only: -o FILE and -f FORMAT always write everything"
+        )
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -27,7 +27,7 @@ def ask_child(module: str, function: str, *arguments: str) -> dict[str, Any]:
         raise ProbeError(f"no answer within {_LONGEST_S:.0f} s") from error
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ProbeError(said[-1] if said else f"ended with {done.returncode}")
+        errors = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ProbeError(errors[-1] if errors else f"ended with {done.returncode}")
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer

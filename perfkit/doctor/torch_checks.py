@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from perfkit.accelerators import accelerators
 from perfkit.doctor.children import ProbeError, ask_child
 from perfkit.schema.doctor import Check
 from perfkit.util.extras import install_extra
@@ -78,12 +79,14 @@ def _devices(answer: dict[str, Any], drivers: list[str]) -> Check:
 def _backend(name: str, tried: dict[str, Any]) -> Check:
     if "error" not in tried:
         return Check(name=name, state="ok", found=f"{tried['result']}works in a group of one rank")
-    remedy = {
-        "gloo": "check that this host's name resolves, or set GLOO_SOCKET_IFNAME",
-        "nccl": "NCCL_DEBUG=INFO shows why; NCCL_SOCKET_IFNAME chooses the interface",
-        "xccl": "load the modules of oneCCL; CCL_LOG_LEVEL=info shows why",
-    }.get(name, "check the backend's installation")
-    return Check(name=name, state="problem", found=tried["error"], remedy=remedy)
+    return Check(name=name, state="problem", found=tried["error"], remedy=_backend_remedy(name))
+
+
+def _backend_remedy(name: str) -> str:
+    if name == "gloo":
+        return "check that this host's name resolves, or set GLOO_SOCKET_IFNAME"
+    known = (row.backend_remedy for row in accelerators() if row.backend == name and row.backend_remedy)
+    return next(known, "check the backend's installation")
 
 
 def _profiler(answer: dict[str, Any]) -> Check:

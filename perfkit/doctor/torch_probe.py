@@ -13,13 +13,15 @@ def print_torch() -> None:
     """Print what torch finds, as JSON. The argument is the local rank, whose device is tried."""
     import torch
 
+    from perfkit.accelerators import accelerators
+
     local_rank = int(sys.argv[1])
     kind = _device_type()
     count = torch.get_device_module(kind).device_count() if kind else 0
     device = torch.device(kind, local_rank % count) if kind and count else torch.device("cpu")
     answer = {
         "version": torch.__version__,
-        "toolkit": {name: getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")},
+        "toolkit": {row.toolkit: getattr(torch.version, row.toolkit, None) for row in accelerators() if row.toolkit},
         "device": None if device.type == "cpu" else str(device),
         "devices": [_tried(partial(_name, str(kind), index)) for index in range(count)],
         "backends": {name: _tried(partial(_all_reduce, name, on)) for name, on in _backends(device)},

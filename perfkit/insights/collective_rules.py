@@ -102,31 +102,31 @@ def _is_buffer(row: CollectiveStat) -> bool:
     return row.operator == "broadcast" and row.dimension in (*REPLICATED, None)
 
 
-def told_ns(context: RunContext, dimension: str | None) -> float:
+def reported_ns(context: RunContext, dimension: str | None) -> float:
     """Return the exposed time of a dimension, per step, that the rules of this module already promise to save (ns)."""
-    told = 0.0
+    reported = 0.0
     if _buffers(context) is not None:
         rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
-        told += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
+        reported += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
     tiny = _tiny(context)
     if tiny is not None:  # those of one group may be of several dimensions where that of some is unknown
-        rows_told = _largest_tiny(context)
-        share = _transfer_ns([row for row in rows_told if row.dimension == dimension]) / _transfer_ns(rows_told)
-        told += share * (tiny.potential_saving_ns or 0.0)
-    return told
+        tiny_rows = _largest_tiny(context)
+        share = _transfer_ns([row for row in tiny_rows if row.dimension == dimension]) / _transfer_ns(tiny_rows)
+        reported += share * (tiny.potential_saving_ns or 0.0)
+    return reported
 
 
-def untold(context: RunContext, rows: Iterable[MatchedCollectiveStat]) -> list[MatchedCollectiveStat]:
-    """Return the collectives that no rule of this module speaks of."""
+def unreported(context: RunContext, rows: Iterable[MatchedCollectiveStat]) -> list[MatchedCollectiveStat]:
+    """Return the collectives that no rule of this module reports."""
     tiny = set(map(id, _largest_tiny(context) if _tiny(context) is not None else ()))
     has_buffers = _buffers(context) is not None
 
-    def is_told(row: MatchedCollectiveStat) -> bool:
+    def is_reported(row: MatchedCollectiveStat) -> bool:
         if row.operator == "broadcast" and row.dimension in (*REPLICATED, None):
             return has_buffers
         return id(row) in tiny
 
-    return [row for row in rows if not is_told(row)]
+    return [row for row in rows if not is_reported(row)]
 
 
 TINY: Final = Rule("tiny_collectives", _tiny)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
 from perfkit.phases import PHASE_WORDS, annotation
@@ -57,8 +58,9 @@ class IdlePart(NamedTuple):
 
     def is_program(self) -> bool:
         """Return whether its largest part is known to be no data loading: a function, operator or call of a name."""
-        known = self.idle.has_python_frames or re.match(r"aten::|(cuda|hip|cu)[A-Z]", self.largest.detail) is not None
-        return self.is_named() and known and self.largest.detail not in _PHRASES
+        detail = self.largest.detail
+        is_call = detail.startswith("aten::") or call_patterns().any_call.match(detail) is not None
+        return self.is_named() and (self.idle.has_python_frames or is_call) and detail not in _PHRASES
 
 
 def largest_cause(context: RunContext) -> IdlePart | None:
@@ -153,7 +155,8 @@ def remedy(part: IdlePart, context: RunContext) -> str:
 
 def _synchronise_less(part: IdlePart, _context: RunContext) -> str:
     name = part.largest.detail
-    if part.is_named() and re.match(r"aten::(to|_to_copy|copy_)$|(cuda|hip)Memcpy", name):
+    is_copy = re.match(r"aten::(to|_to_copy|copy_)$", name) or call_patterns().copying.match(name)
+    if part.is_named() and is_copy:
         return "copy from pinned memory with non_blocking=True, and read results back only in some steps"
     return "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
 
@@ -192,7 +195,6 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
         "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
     ),
     (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
-    (r"(cuda|hip)\w*Launch\w*|cuLaunch\w*", "record more warm-up steps: a first launch loads the kernel's code"),
     (r"aten::", "check what this operator works on: tensors on the CPU, or many small ones"),
 )
 """What host work is called, and what to do about it; the first match counts."""
@@ -202,6 +204,8 @@ def _work_less(part: IdlePart, context: RunContext) -> str:
     row = part.largest
     if not part.is_named():
         return f"find what the host does between launches{_stacks(part.idle, context)}"
+    if call_patterns().launching.match(row.detail):
+        return "record more warm-up steps: a first launch loads the kernel's code"
     for pattern, advice in _KNOWN_WORK:
         if re.match(pattern, row.detail):
             return advice
@@ -223,8 +227,11 @@ def _allocate_less(part: IdlePart, _context: RunContext) -> str:
     names = [row.detail for row in part.rows]
     if not any("Free" in name for name in names):
         return "record more warm-up steps: the allocator keeps what it once got from the device"
-    variable = "PYTORCH_HIP_ALLOC_CONF" if names[0].startswith("hip") else "PYTORCH_CUDA_ALLOC_CONF"
-    return f"use less memory, or {variable}=expandable_segments:True: the allocator gives memory back to get other"
+    device = accelerator_of(names[0])
+    reason = "the allocator gives memory back to get other"
+    if device is None or device.allocator_variable is None:
+        return f"use less memory: {reason}"
+    return f"use less memory, or {device.allocator_variable}=expandable_segments:True: {reason}"
 
 
 def _compile_before(_part: IdlePart, _context: RunContext) -> str:

@@ -7,7 +7,7 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 from typing import Final
 
 from perfkit.analysis.per_run.loading_causes import main_cause
-from perfkit.insights.collective_rules import BUFFERS, TINY, told_ns, untold
+from perfkit.insights.collective_rules import BUFFERS, TINY, reported_ns, unreported
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
@@ -129,17 +129,17 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         one is None
         or spans_hosts(one)
         or one.transfer_ns <= _MAJORITY * one.exposed_ns
-        or context.share(one.transfer_ns - (told := told_ns(context, one.name))) < MIN_SHARE
+        or context.share(one.transfer_ns - (reported := reported_ns(context, one.name))) < MIN_SHARE
     ):
         return None
-    rest_ns = one.transfer_ns - told
+    rest_ns = one.transfer_ns - reported
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(
-        (row for row in untold(context, rows) if row.dimension == one.name),
+        (row for row in unreported(context, rows) if row.dimension == one.name),
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
-    if told and most is None:  # nothing else was transferred: the rest is what those took at other times
+    if reported and most is None:  # nothing else was transferred: the rest is what those took at other times
         return None
     what = (
         f", dominated by {escape_unprintable(most.operator)} of {size(most.bytes)}"
@@ -150,10 +150,10 @@ def _transfer(context: RunContext) -> InsightDraft | None:
     if most and most.busbw:
         evidence["busbw"] = most.busbw
     of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
-    share, other = whole_percent(rest_ns / exposed_ns), "other " if told else ""
+    share, other = whole_percent(rest_ns / exposed_ns), "other " if reported else ""
     sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it {other}data transfer{of}{what}"
     advice = reduce_transfer(context, one) or _COMPARE_BANDWIDTH
-    return InsightDraft(sentence, evidence, advice, rest_ns, None if told else free_transfers(one.name))
+    return InsightDraft(sentence, evidence, advice, rest_ns, None if reported else free_transfers(one.name))
 
 
 _COMPARE_BANDWIDTH: Final = (
@@ -199,7 +199,7 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     # The bubble, and tensor parallelism across hosts, have rules of their own.
     if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
-    rest_ns = exposed_ns - sum(told_ns(context, one.name) for one in context.dimensions())
+    rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions())
     if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
         return None
     advice = reduce_transfer(context, most) if most is not None else None

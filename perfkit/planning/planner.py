@@ -199,8 +199,9 @@ def _assumptions(request: Request) -> list[str]:
         f"matrix products, with the operations between them, reach {100 * rates.efficiency:.3g} % of the peak "
         "(--efficiency)",
         _link_assumption(request.device, rates),
-        "gradients are reduced during the backward pass; parameters, and keys and values of a ring, arrive during the "
-        "pass that needs them; all but the first or last message; nothing else overlaps",
+        "all but the first or last message of each pass overlap with it: gradients are reduced during the backward "
+        "pass, and parameters, and the keys and values of ring attention, arrive during the pass that needs them; "
+        "nothing else overlaps",
     ]
     return [*lines, *(f"measured: {source}" for source in rates.sources)]
 

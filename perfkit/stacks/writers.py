@@ -141,4 +141,4 @@ def writer_for(file: str) -> Writer:
     for suffix, writer in WRITERS.items():
         if file.lower().endswith(suffix):
             return writer
-    raise UsageError(f"-o {file}: the file name suffix is not a known format of stacks; use {', '.join(WRITERS)}")
+    raise UsageError(f"-o {file}: unknown file name suffix: use {', '.join(WRITERS)}")

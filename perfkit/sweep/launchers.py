@@ -31,8 +31,8 @@ def _mpiexec(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[s
 
 def _torchrun(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:
     # A free port: two sweeps on one machine would collide on torchrun's default.
-    meeting = ["--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    return [sys.executable, "-m", "torch.distributed.run", *meeting, *own, "-m", "perfkit", *arguments]
+    rendezvous = ["--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    return [sys.executable, "-m", "torch.distributed.run", *rendezvous, *own, "-m", "perfkit", *arguments]
 
 
 def _perfkit(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:

@@ -36,6 +36,9 @@ class _Machine:
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0
         self._containers = 0
+        self._stack: list[_Value] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, _Value] = {}
 
     def run(self) -> _Value:
         try:
@@ -43,13 +46,10 @@ class _Machine:
         except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
             raise PlainPickleError(f"damaged or cut off near byte {self._position}") from error
 
-    def _run(self) -> _Value:  # noqa: C901  one loop: a call per instruction would double its time
-        data, size = self._data, len(self._data)
-        stack: list[_Value] = []
-        marks: list[int] = []
-        memo: dict[int, _Value] = {}
+    def _run(self) -> _Value:
+        """Carry out all instructions; the frequent ones here, because a call for each would double the time."""
+        data, size, stack, memo = self._data, len(self._data), self._stack, self._memo
         position = 0
-        unpack_int, unpack_long, unpack_float = (struct.Struct(kind).unpack_from for kind in ("<i", "<I", ">d"))
         while position < size:
             code = data[position]
             position += 1
@@ -60,7 +60,7 @@ class _Machine:
                 stack.append(memo[data[position]])
                 position += 1
             elif code == 0x6A:  # LONG_BINGET
-                stack.append(memo[unpack_long(data, position)[0]])
+                stack.append(memo[_UINT(data, position)[0]])
                 position += 4
             elif code == 0x4B:  # BININT1
                 stack.append(data[position])
@@ -69,66 +69,79 @@ class _Machine:
                 stack.append(data[position] | data[position + 1] << 8)
                 position += 2
             elif code == 0x4A:  # BININT
-                stack.append(unpack_int(data, position)[0])
+                stack.append(_INT(data, position)[0])
                 position += 4
-            elif code == 0x8A:  # LONG1
-                length = data[position]
-                stack.append(int.from_bytes(self._slice(position + 1, length), "little", signed=True))
-                position += 1 + length
-            elif code in _TEXTS or code in _BYTES:
-                width = _TEXTS.get(code) or _BYTES[code]
-                length = int.from_bytes(self._slice(position, width), "little")
-                content = self._slice(position + width, length)
-                stack.append(content.decode("utf-8", "surrogatepass") if code in _TEXTS else content)
-                position += width + length
-            elif code == 0x28:  # MARK
-                marks.append(len(stack))
-            elif code in _EMPTY:
-                stack.append(self._container(_EMPTY[code]()))
-            elif code == 0x75:  # SETITEMS
-                mark = marks.pop()
-                self._update(stack[mark - 1], stack[mark:], code)
-                del stack[mark:]
-            elif code == 0x65:  # APPENDS
-                mark = marks.pop()
-                self._list(stack[mark - 1]).extend(stack[mark:])
-                del stack[mark:]
-            elif code == 0x73:  # SETITEM
-                self._update(stack[-3], stack[-2:], code)
-                del stack[-2:]
-            elif code == 0x61:  # APPEND
-                self._list(stack[-2]).append(stack.pop())
-            elif code == 0x74:  # TUPLE
-                mark = marks.pop()
-                stack[mark:] = [self._container(tuple(stack[mark:]))]
-            elif code in _TUPLES:
-                length = _TUPLES[code]
-                if len(stack) < length:
-                    raise IndexError
-                stack[-length:] = [self._container(tuple(stack[-length:]))]
-            elif code in _CONSTANTS:
-                stack.append(_CONSTANTS[code])
-            elif code == 0x47:  # BINFLOAT
-                stack.append(unpack_float(data, position)[0])
-                position += 8
-            elif code in (0x71, 0x72):  # BINPUT, LONG_BINPUT
-                width = 1 if code == 0x71 else 4
-                memo[int.from_bytes(self._slice(position, width), "little")] = stack[-1]
-                position += width
-            elif code == 0x80:  # PROTO
-                position += 1
-            elif code == 0x95:  # FRAME: what follows can be read at once, which matters for streams only
-                position += 8
             elif code == 0x2E:  # STOP
-                if len(stack) != 1 or marks:
-                    raise IndexError
-                return stack[0]
+                return self._result()
             else:
-                raise PlainPickleError(
-                    f"byte {position}: something other than containers, texts and numbers (instruction 0x{code:02x}): "
-                    "it is not read, because it could run code"
-                )
+                position = self._carry_out(code, position)
         raise IndexError
+
+    def _carry_out(self, code: int, position: int) -> int:
+        """Carry out any other instruction; `position` is that of its arguments. Return that of the next one."""
+        if code in _COUNTED:
+            return self._counted(code, position)
+        if code in _ON_ITEMS:
+            return self._collect(code, position)
+        if code in _EMPTY:
+            self._stack.append(self._container(_EMPTY[code]()))
+        elif code in _TUPLES:
+            self._tuple(len(self._stack) - _TUPLES[code])
+        elif code in _CONSTANTS:
+            self._stack.append(_CONSTANTS[code])
+        elif code == 0x28:  # MARK
+            self._marks.append(len(self._stack))
+        elif code == 0x47:  # BINFLOAT
+            self._stack.append(_FLOAT(self._data, position)[0])
+            return position + 8
+        elif code in _PUT:
+            self._memo[int.from_bytes(self._slice(position, _PUT[code]), "little")] = self._stack[-1]
+            return position + _PUT[code]
+        elif code in _IGNORED:
+            return position + _IGNORED[code]
+        else:
+            raise PlainPickleError(
+                f"byte {position}: something other than containers, texts and numbers (instruction 0x{code:02x}): "
+                "it is not read, because it could run code"
+            )
+        return position
+
+    def _counted(self, code: int, position: int) -> int:
+        """Put a value on the stack whose length in bytes precedes it."""
+        width = _COUNTED[code]
+        length = int.from_bytes(self._slice(position, width), "little")
+        content = self._slice(position + width, length)
+        if code in _TEXTS:
+            self._stack.append(content.decode("utf-8", "surrogatepass"))
+        else:
+            self._stack.append(int.from_bytes(content, "little", signed=True) if code == _LONG else content)
+        return position + width + length
+
+    def _collect(self, code: int, position: int) -> int:
+        """Put what is on top of the stack into the container below it."""
+        stack = self._stack
+        begin = len(stack) - _ON_ITEMS[code] if _ON_ITEMS[code] else self._marks.pop()
+        if code == 0x74:  # TUPLE
+            self._tuple(begin)
+        elif begin < 1:
+            raise IndexError
+        elif code in (0x61, 0x65):  # APPEND, APPENDS
+            self._list(stack[begin - 1]).extend(stack[begin:])
+            del stack[begin:]
+        else:
+            self._update(stack[begin - 1], stack[begin:], code)
+            del stack[begin:]
+        return position
+
+    def _tuple(self, begin: int) -> None:
+        if begin < 0:
+            raise IndexError
+        self._stack[begin:] = [self._container(tuple(self._stack[begin:]))]
+
+    def _result(self) -> _Value:
+        if len(self._stack) != 1 or self._marks:
+            raise IndexError
+        return self._stack[0]
 
     def _slice(self, begin: int, length: int) -> bytes:
         if begin + length > len(self._data):
@@ -158,6 +171,16 @@ _TEXTS: Final = {0x8C: 1, 0x58: 4, 0x8D: 8}
 """SHORT_BINUNICODE, BINUNICODE, BINUNICODE8: bytes of the length."""
 _BYTES: Final = {0x43: 1, 0x42: 4}
 """SHORT_BINBYTES, BINBYTES."""
+_LONG: Final = 0x8A
+"""LONG1: an integer of any size."""
+_COUNTED: Final = {**_TEXTS, **_BYTES, _LONG: 1}
 _EMPTY: Final[dict[int, type]] = {0x7D: dict, 0x5D: list, 0x29: tuple}
 _TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}
 _CONSTANTS: Final = {0x4E: None, 0x88: True, 0x89: False}
+_ON_ITEMS: Final = {0x61: 1, 0x65: 0, 0x73: 2, 0x75: 0, 0x74: 0}
+"""APPEND, APPENDS, SETITEM, SETITEMS, TUPLE: how many values they take; 0 is all since the last mark."""
+_PUT: Final = {0x71: 1, 0x72: 4}
+"""BINPUT, LONG_BINPUT: bytes of the index."""
+_IGNORED: Final = {0x80: 1, 0x95: 8}
+"""PROTO, FRAME (what follows can be read at once, which matters for streams only): bytes of the argument."""
+_INT, _UINT, _FLOAT = (struct.Struct(kind).unpack_from for kind in ("<i", "<I", ">d"))

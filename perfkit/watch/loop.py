@@ -96,8 +96,8 @@ class Watch:
                 self.close()
 
     def _frame(self, console: Console) -> Group:
-        said = self._trace.message() if self._trace else ""
-        return draw(self._views, console.width, console.height, self.sort, paused=self.paused, keys=True, trace=said)
+        message = self._trace.message() if self._trace else ""
+        return draw(self._views, console.width, console.height, self.sort, paused=self.paused, keys=True, trace=message)
 
     def _wait(self, wait: Wait) -> bool:
         """Wait for a key or the time of the next frame; return whether to go on."""

@@ -34,8 +34,8 @@ class TraceRequest:
         """Return the newest line that the command has printed."""
         self._output.seek(0)
         lines = self._output.read().decode("utf-8", "replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1] if said else f"asking for a trace of {_STEPS} steps"
+        printed = [line.strip() for line in lines if line.strip()]
+        return printed[-1] if printed else f"asking for a trace of {_STEPS} steps"
 
     def stop(self) -> None:
         """Withdraw the request if it has not ended."""

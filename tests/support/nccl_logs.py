@@ -1,4 +1,4 @@
-"""Logs of NCCL, made by hand from the formats in NCCL's source: no NCCL ran. Versions 2.21 and 2.7, and RCCL 2.21."""
+"""NCCL logs, hand-written by the formats in NCCL's source, which did not run. Versions 2.21 and 2.7, and RCCL 2.21."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

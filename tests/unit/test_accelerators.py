@@ -10,9 +10,20 @@ import pytest
 from torch.profiler import ProfilerActivity
 
 from perfkit import accelerators as under_test
-from perfkit.accelerators import ACCELERATORS, CUDA, Accelerator, accelerators, device_backends, device_types, of_device
+from perfkit.accelerators import (
+    ACCELERATORS,
+    CUDA,
+    ROCM,
+    Accelerator,
+    RuntimeCalls,
+    accelerators,
+    device_backends,
+    device_types,
+    of_device,
+)
 from perfkit.analysis.per_rank import kernel_rules
 from perfkit.analysis.per_rank.kernel_rules import kernel_kind
+from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.trace import categories
 from perfkit.trace.categories import communication_operators, kind_of
 from perfkit.trace.events import EventKind
@@ -45,6 +56,47 @@ def test_a_row_is_known_everywhere(row: Accelerator) -> None:
 def test_a_row_that_would_break_every_analysis_is_refused(fields: dict[str, Any], error: str) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         dataclasses.replace(CUDA, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"prefixes": "toy"}, "is not a tuple of str"),
+        ({"allocating": ("",)}, "matches every name"),
+        ({"compiling": ("(",)}, "is not a regular expression"),
+    ],
+)
+def test_so_are_calls_of_its_runtime(fields: dict[str, Any], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        RuntimeCalls(**fields)
+
+
+@pytest.mark.parametrize("prefix", [*(prefix for row in ROWS for prefix in row.runtime.prefixes), "musa", "cnrt"])
+def test_what_calls_do_is_known_for_each_runtime(prefix: str) -> None:
+    does = call_patterns()
+    assert does.synchronising.match(f"{prefix}StreamSynchronize")
+    assert does.stream_wait.match(f"{prefix}StreamWaitEvent")
+    assert does.graph_launch.match(f"{prefix}GraphLaunch")
+    assert not does.synchronising.match(f"{prefix}StreamIsCapturing")
+    assert not does.allocating.match(f"{prefix}LaunchKernel")
+
+
+def test_calls_of_single_runtimes() -> None:
+    does = call_patterns()
+    copies = ("cudaMemcpy", "cudaMemcpy2D_v3020", "cuMemcpyDtoH_v2", "hipMemcpyWithStream", "zeFenceHostSynchronize")
+    assert all(map(does.synchronising.match, copies))
+    assert not any(map(does.synchronising.match, ("cudaMemcpyAsync", "hipMemcpyHtoDAsync", "cudaMalloc")))
+    memory = ("cudaMalloc", "cuMemCreate", "hipExtMallocWithFlags", "hsa_amd_memory_pool_free", "zeMemAllocDevice")
+    assert all(map(does.allocating.match, memory))
+    assert not any(map(does.allocating.match, ("cudaMemcpyAsync", "zeMemcpy", "cudaGraphLaunch")))
+    code = ("cuModuleLoadData", "hipModuleLoad", "nvrtcCompileProgram", "zeModuleCreate")
+    assert all(map(does.compiling.match, code))
+
+
+def test_the_accelerator_of_a_call() -> None:
+    assert accelerator_of("cuMemFree") is CUDA
+    assert accelerator_of("hsa_amd_memory_pool_free") is ROCM
+    assert accelerator_of("musaFree") is None
 
 
 def test_texts_are_no_patterns_and_host_backends_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +143,20 @@ def test_the_first_row_of_a_type_of_device_counts() -> None:
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gadget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A plug-in accelerator: everything that was computed from the table is computed anew."""
     tables = (accelerators, device_types, device_backends, categories._kinds, categories.communication_operators)
-    caches = (*tables, categories.backend_annotations, kind_of)
+    caches = (*tables, categories.backend_annotations, kind_of, call_patterns)
     row = dataclasses.replace(
-        CUDA, title="Toy", device="toy", backend="tccl", category="toy", collective_kernels=((r"tccl", "TCCL"),)
+        CUDA,
+        title="Gadget",
+        device="gadget",
+        backend="gccl",
+        category="gadget",
+        collective_kernels=((r"gccl", "GCCL"),),
+        runtime=RuntimeCalls(prefixes=("gadget",), allocating=("gadgetGet",)),
     )
-    monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("toy", row)]))
+    monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("gadget", row)]))
     for cached in caches:
         cached.cache_clear()
     kernel_rules.clear_caches()
@@ -109,13 +167,15 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("gadget")
 def test_a_plugin_row_is_known_everywhere() -> None:
-    assert device_types()[-1] == "toy"
-    assert kind_of("toy_memcpy") is EventKind.COPY
-    assert communication_operators().match("tccl:all_gather")
-    assert kernel_kind("tcclRing") == "communication"
-    assert of_device("toy").title == "Toy"
+    assert device_types()[-1] == "gadget"
+    assert kind_of("gadget_memcpy") is EventKind.COPY
+    assert communication_operators().match("gccl:all_gather")
+    assert kernel_kind("gcclRing") == "communication"
+    assert of_device("gadget").title == "Gadget"
+    assert call_patterns().synchronising.match("gadgetStreamSynchronize")
+    assert call_patterns().allocating.match("gadgetGetMemory")
 
 
 def test_the_table_imports_no_torch() -> None:

@@ -102,7 +102,7 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
     ),
     KernelRule(r"k?userbuffers_", "communication", "Transformer Engine, userbuffers.cu"),
 )
-"""Kernels of libraries that belong to no single vendor."""
+"""Kernels of libraries that belong to no single vendor, or to one without a row in `perfkit.accelerators`."""
 
 
 @cache

@@ -109,25 +109,22 @@ def summarize_trace(
     events, own = trace.events, trace.header.perfkit
     names, device, steps = find_trace_steps(trace, step_marker, kernel_rules, MOST_STEPS)
     if steps is None:
-        damage = "; ".join(finding.message for finding in damage_findings(trace))
-        message = f"{file}: no host operators, device activity or steps: nothing to analyse"
-        raise TraceError(f"{message} ({damage})" if damage else message)
+        raise _nothing_to_analyse(trace, file)
     activity = find_activity(events, names, device, steps)
     collectives, unrecorded = find_collectives(events, names, device, activity, steps, trace.header)
     findings = trace_findings(trace, names, device, activity, steps, step_marker)
     findings += sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
-    pipeline = find_pipeline_actions(
-        find_pipeline_spans(events, device, activity, collectives, steps), steps, trace.header
-    )
+    spans = find_pipeline_spans(events, device, activity, collectives, steps)
+    pipeline = find_pipeline_actions(spans, steps, trace.header)
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     host, threads = host_time(events, trace.frames, names, device, steps, step_marker)
     idle = explain_idle(device, activity, steps, host, threads)
     most = most_graph_events(trace.header.world_size) if graph_events is None else graph_events
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
     located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
-    owners = ModuleOwners(located)
-    graph = build_rank_graph(Trace(events, names, device, collectives, steps, host, threads, owners), most)
+    known = Trace(events, names, device, collectives, steps, host, threads, ModuleOwners(located))
+    graph = build_rank_graph(known, most)
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
@@ -139,8 +136,7 @@ def summarize_trace(
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
     loading = explain_loading(events, names, steps, own.fetches if own else None)
-    traced_pauses = traced(steps.pauses, steps.bounds)
-    del trace, events, names, device, host, threads, located, owners
+    del trace, events, names, device, host, threads, located, known
     return TraceSummary(
         header=header,
         has_device=has_device,
@@ -156,14 +152,20 @@ def summarize_trace(
         launches=launches,
         work=work,
         calls=collect_calls(collectives, activity, steps),
-        pauses=traced_pauses,
+        pauses=traced(steps.pauses, steps.bounds),
         loading=loading,
         pipeline=pipeline,
         graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts=counts,
-        findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
+        findings=[replace(finding, file=file) for finding in findings],
     )
+
+
+def _nothing_to_analyse(trace: RankTrace, file: str) -> TraceError:
+    damage = "; ".join(finding.message for finding in damage_findings(trace))
+    message = f"{file}: no host operators, device activity or steps: nothing to analyse"
+    return TraceError(f"{message} ({damage})" if damage else message)
 
 
 def _without_lists(header: Header) -> Header:

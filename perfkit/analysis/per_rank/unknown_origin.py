@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.analysis.per_rank.idle.host_names import GRAPH_LAUNCH
+from perfkit.analysis.per_rank.runtime_calls import call_patterns
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events
@@ -52,7 +52,7 @@ def _on_device(events: Events, device: Device, steps: Steps) -> list[Finding]:
     rows, launches = device.row[in_steps], device.launch_row[in_steps]
     if not len(calls) or not len(rows):
         return []
-    is_graph = events.shapes.starting_with(GRAPH_LAUNCH)
+    is_graph = events.shapes.starting_with(call_patterns().graph_launch)
     in_graph = (launches >= 0) & is_graph[events.name[launches]]
     return [*_in_graphs(events, rows, launches, in_graph), *_without_launch(events, rows, launches < 0)]
 

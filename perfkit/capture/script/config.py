@@ -56,7 +56,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     with_stack: WithStack = False
     with_flops: WithFlops = False
     with_modules: WithModules = False
-    report: Annotated[bool, Meta(description="Print the answer of perfkit analyze at the end, on stderr.")] = True
+    report: Annotated[bool, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")] = True
     trace_dir: TraceDir = "traces"
     name: RunName = None
     workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""

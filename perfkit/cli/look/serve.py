@@ -16,7 +16,10 @@ app = App()
 @app.command()
 def serve(
     paths: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders with runs, or with traces.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine (default: any free one).")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, show_default=False, help="Port on this machine [default: any free one]."),
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
     offline: Annotated[
         bool, typer.Option("--offline", help="Also serve the Perfetto UI, without internet (needs the extra `ui`).")

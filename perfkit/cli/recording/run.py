@@ -72,7 +72,7 @@ _REPORT: Final = Parameter(
         typer.Option(
             "--report/--no-report",
             rich_help_panel="Run",
-            help="Print the answer of perfkit analyze at the end [default: --report].",
+            help="Print the summary of perfkit analyze at the end [default: --report].",
         ),
     ],
 )

@@ -59,8 +59,8 @@ def _title(drawn: DrawnPath) -> str:
 
 
 def _note(drawn: DrawnPath) -> str:
-    note = f"{duration(drawn.total_ns)}: what the end of the step waited for."
-    return note if not drawn.cell_ns else f"{note} Each {duration(drawn.cell_ns)} shows what took most of it."
+    note = f"{duration(drawn.total_ns)}: the work that the end of the step waited for."
+    return note if not drawn.cell_ns else f"{note} Each cell of {duration(drawn.cell_ns)} shows what took most of it."
 
 
 def _bars(kind: str, spans: Sequence[PathSpan]) -> Spec:
@@ -87,10 +87,10 @@ def _plain(name: str) -> str:
 def _in_words(drawn: DrawnPath) -> str:
     """Return what the chart shows, for those who do not see it."""
     stretches = [(rank, list(spans)) for rank, spans in groupby(drawn.spans, key=lambda span: span.rank)]
-    told = [_stretch(rank, spans) for rank, spans in stretches[:_MOST_STRETCHES]]
-    left = len(stretches) - len(told)
+    described = [_stretch(rank, spans) for rank, spans in stretches[:_MOST_STRETCHES]]
+    left = len(stretches) - len(described)
     more = f"; and {left} more changes of rank" if left else ""
-    return f"{_title(drawn)}, {duration(drawn.total_ns)}: {'; '.join(told)}{more}"
+    return f"{_title(drawn)}, {duration(drawn.total_ns)}: {'; '.join(described)}{more}"
 
 
 def _stretch(rank: int, spans: Sequence[PathSpan]) -> str:

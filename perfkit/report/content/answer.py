@@ -103,8 +103,8 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
 
 def run_answer(run: RunReport) -> RunAnswer:
     """Return the short answer of one run."""
-    told = {"straggler", *MONITOR_CODES}
-    findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in told]
+    reported = {"straggler", *MONITOR_CODES}
+    findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in reported]
     return RunAnswer(
         title=escape_unprintable(run.run),
         facts="; ".join(part for part in (_step(run), described_workload(run), described_ranks(run)) if part),
@@ -140,9 +140,9 @@ def _step(run: RunReport) -> str:
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
     if profiled is None:
         return ""
-    remarks = [_mean(run, profiled), "the only one, which may not be typical" if _has_one_step(run) else ""]
-    told = "; ".join(filter(None, remarks))
-    return ", ".join([f"profiled step {duration(profiled)}{f' ({told})' if told else ''}", *rates])
+    remarks = [_mean(run, profiled), "a single step, which may not be typical" if _has_one_step(run) else ""]
+    remark = "; ".join(filter(None, remarks))
+    return ", ".join([f"profiled step {duration(profiled)}{f' ({remark})' if remark else ''}", *rates])
 
 
 def _mean(run: RunReport, step_ns: float) -> str:

@@ -65,7 +65,7 @@ def _ranks(path: CriticalPath) -> str:
     if path.linked and len(path.ranks) > 1:
         listed = [f"rank {row.rank} ({format_percent(row.total_ns / path.total_ns)})" for row in path.ranks]
         more = f" and {len(listed) - _MOST_RANKS} more" if len(listed) > _MOST_RANKS else ""
-        remarks.append(f"it runs through {', '.join(listed[:_MOST_RANKS])}{more}")
+        remarks.append(f"the path runs through {', '.join(listed[:_MOST_RANKS])}{more}")
     elif path.linked is False and path.ranks:
         remarks.append(f"nothing in the traces links the ranks: this is rank {path.ranks[0].rank}, which ended last")
     if path.missing_ranks:
@@ -134,7 +134,7 @@ def communication(run: RunReport, top: int) -> Table | None:
         return None
     left = len(path.communication) - top
     return Table(
-        f"Communication on and beside the critical path of {_steps(path)}",
+        f"Communication on and off the critical path of {_steps(path)}",
         (
             Column("operator", "name"),
             Column("dimension", "name"),

@@ -204,10 +204,10 @@ def findings_beyond_verdict(run: RunReport) -> list[Finding]:
 
 def _where(group: list[Finding]) -> str:
     """Return the ranks and files of a group of equal findings, except those that their message names."""
-    said = group[0].message
-    ranks = [f.rank for f in group if f.rank is not None and not re.search(rf"\brank {f.rank}\b", said)]
+    message = group[0].message
+    ranks = [f.rank for f in group if f.rank is not None and not re.search(rf"\brank {f.rank}\b", message)]
     word = "rank" if len(ranks) == 1 else "ranks"
-    files = [escape_unprintable(f.file) for f in group if f.file and f.file not in said]
+    files = [escape_unprintable(f.file) for f in group if f.file and f.file not in message]
     where = [*([f"{word} {ranges(ranks)}"] if ranks else []), *_first_of(files, FILES_A_FINDING)]
     return f" ({', '.join(where)})" if where else ""
 

@@ -161,7 +161,7 @@ def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
             f"{_what(work)} by {first} and inputs (mean per step and rank)",
             (*names, Column("inputs", "name"), *map(Column, numbers)),
             [_kernel_row(work, row, steps, instances.get(row.name)) for row in work.kernels[:top]],
-            f"every {first} by itself; what operators achieve of the device's limits: 'Operators by shape'"
+            f"each {first} alone; for operators compared with the device's limits, see 'Operators by shape'"
             if run.roofline
             else "",
         )

@@ -39,7 +39,7 @@ _DEFINITIONS: Final = (
     (
         "step time without communication",
         "Step minus exposed communication, in which a rank may be waiting for others. Ranks that wait for each other "
-        "take equally long: this is what they differ in.",
+        "take equally long, but differ in this time.",
     ),
     ("active", "Total time of a category."),
     ("overlapped", "The part of the active time during which an earlier category is active: active minus exposed."),
@@ -63,8 +63,8 @@ _DEFINITIONS: Final = (
         "memory",
         "Memory allocated by torch's allocators during the host's steps, including what earlier steps left; on the CPU "
         "only what was allocated since the profiler started. Reserved: held on the device, allocated or not. "
-        "Temporary: released in the pass that allocated it. Other: kept for longer than a step, or nothing tells what "
-        "for.",
+        "Temporary: released in the pass that allocated it. Other: kept for longer than a step, or for an "
+        "unknown purpose.",
     ),
     (
         "% of file",

@@ -33,7 +33,7 @@ def _title(plan: Plan) -> str:
 
 
 def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
-    where = "" if plan.device is None else f" of {plan.device.name}"
+    where = "" if plan.device is None else f" × {plan.device.name}"
     lines = [
         KeyValue("ranks", escape_unprintable(f"{plan.ranks:,}{where}; {plan.precision}")),
         KeyValue("reason", escape_unprintable(plan.reason)),

@@ -9,7 +9,7 @@ from perfkit.util.formatting import MISSING, duration, escape_unprintable, forma
 
 NOTES: Final = (
     "Predicted by replaying the dependencies of the recorded steps. The interval is how the recorded steps vary (95 %, "
-    "bootstrap of the median); whether an assumption holds for your program is for you to judge.",
+    "bootstrap of the median); check whether the assumptions hold for your program.",
 )
 
 
@@ -74,7 +74,9 @@ def _facts(report: WhatIf) -> list[KeyValue]:
     ]
     if one := report.prediction:
         low, high = one.range_ns
-        facts.append(KeyValue("predicted step", f"{duration(one.step_ns)}, steps {duration(low)} to {duration(high)}"))
+        facts.append(
+            KeyValue("predicted step", f"{duration(one.step_ns)}; single steps {duration(low)} to {duration(high)}")
+        )
         facts.append(KeyValue("saving per step", f"{duration(one.saving_ns)}{_interval(one)}"))
         if _is_unlike(one, report):
             facts.append(KeyValue("in the mean over steps", duration(one.mean_saving_ns)))

@@ -113,13 +113,13 @@ class RunFollower:
     def unread(self) -> list[str]:
         """Return what of the logs could not be read, in sentences: the first problem, and damaged records."""
         problems = [log.problem for log in self.logs.values() if log.problem]
-        said = (
+        sentences = (
             [problems[0] + (f" (and {len(problems) - 1} more logs)" if len(problems) > 1 else "")] if problems else []
         )
         count = sum(log.damaged for log in self.logs.values())
         if count:
-            said.append(f"{count:,} damaged record{'s were' if count > 1 else ' was'} left out")
-        return [one.replace(f"{self.folder}/", "") for one in said]
+            sentences.append(f"{count:,} damaged record{'s were' if count > 1 else ' was'} left out")
+        return [one.replace(f"{self.folder}/", "") for one in sentences]
 
     def read(self) -> bool:
         """Read what is new, and return whether any log has grown."""

@@ -125,5 +125,6 @@ def _what(graph: StepGraph, chosen: Mask, part_ns: Floats) -> str:
     ranks = max(1, len(np.unique(graph.nodes.rank[nodes])))
     per_step = len(nodes) / ranks / max(1, len(graph.steps))
     mean = float(part_ns[chosen].sum()) / max(1, len(nodes))
-    each = f"{per_step:.3g} transfers per step and rank of {duration(round(mean))}"
-    return f"{each}, {time_per_step(graph, part_ns, chosen)}"
+    count = f"{per_step:.3g}"
+    each = f"{count} transfer{'' if count == '1' else 's'} per step and rank, {duration(round(mean))} each"
+    return f"{each}; {time_per_step(graph, part_ns, chosen)}"

@@ -1,1 +1,1 @@
-"""Builders for what ranks leave when they do not go on."""
+"""Builders of the files that ranks leave when they hang."""

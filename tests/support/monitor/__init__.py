@@ -1,1 +1,1 @@
-"""Step logs whose truth is known."""
+"""Step logs with known step times."""

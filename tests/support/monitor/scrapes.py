@@ -1,4 +1,4 @@
-"""Asks a run for its figures, as Prometheus does."""
+"""Scrapes the metrics of a run, as Prometheus does."""
 
 import socket
 import urllib.request

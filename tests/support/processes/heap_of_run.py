@@ -1,4 +1,4 @@
-"""`perfkit`, which prints after every so many steps how many bytes malloc has given out: `heap STEP BYTES`, on stderr.
+"""`perfkit`, which prints the bytes allocated by malloc at an interval of steps: `heap STEP BYTES`, on stderr.
 
 Usage: python tests/support/processes/heap_of_run.py EVERY run gpt ...
 

@@ -1,4 +1,4 @@
-"""A script that knows nothing of perfkit: torch's 1F1B on two stages, each with DDP over two replicas, on gloo."""
+"""A script that does not use perfkit: torch's 1F1B on two stages, each with DDP over two replicas, on gloo."""
 
 from typing import Any
 

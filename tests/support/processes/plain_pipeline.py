@@ -1,4 +1,4 @@
-"""A script that knows nothing of perfkit: torch's pipelines with stages that sleep, under torch's own profiler or none.
+"""A script that does not use perfkit: torch's pipelines with stages that sleep, under torch's own profiler or none.
 
 Arguments: number of micro-batches, schedules (`gpipe`, `1f1b`) joined by commas, and a folder for a trace of each rank
 in a sub-folder per schedule; without a folder nothing is recorded.

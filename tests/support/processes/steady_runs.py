@@ -1,4 +1,4 @@
-"""Records a run again if other programs on the machine disturbed it, judged by the run's own clock."""
+"""Repeats a run that other programs on the machine disturbed, as the run's own clock shows."""
 
 import statistics
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Reports made for tests."""
+"""Builders of synthetic reports."""

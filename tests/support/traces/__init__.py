@@ -1,1 +1,1 @@
-"""Traces made for tests, and what reads them independently of perfkit."""
+"""Builders of synthetic traces, and readers that are independent of perfkit."""

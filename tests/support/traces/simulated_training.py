@@ -86,7 +86,7 @@ def simulate(run: Training) -> StepGraph:
     for row in boundaries:
         made.edge(0, row[0], kinds.START)
     for step in range(run.steps):
-        _step(made, run, step, main, queue)
+        _Step(made, run, step, main, queue).simulate()
         for rank in range(ranks):
             boundary = made.node(kinds.POINT, made.end(main[rank]), made.end(main[rank]), rank, -1, step)
             made.edge(main[rank], boundary, kinds.END)
@@ -98,57 +98,94 @@ def simulate(run: Training) -> StepGraph:
     return made.graph(ranks, run.steps, boundaries, sink)
 
 
-def _step(made: _Builder, run: Training, step: int, main: list[int], queue: list[int]) -> None:
-    ranks = range(len(run.load))
+class _Step:
+    """One step of all ranks.
 
-    def work(rank: int, part: int, name: str, ns: int) -> None:
-        begin = made.end(main[rank])
-        node = made.node(
-            kinds.HOST, begin, begin + ns, rank, 2 * rank + MAIN, step, part=part, name=NAMES.index(name)
+    Args:
+        made: Collects nodes and edges.
+        run: The run.
+        number: The step's number.
+        main: Last node of each rank's main thread; advanced.
+        queue: Last node of each rank's communication queue; advanced.
+    """
+
+    def __init__(self, made: _Builder, run: Training, number: int, main: list[int], queue: list[int]) -> None:
+        self._made, self._run, self._number, self._main, self._queue = made, run, number, main, queue
+        self._ranks = range(len(run.load))
+        self._transfers: list[list[int]] = [[] for _ in self._ranks]
+        """Of each rank."""
+
+    def simulate(self) -> None:
+        """Add the step."""
+        for micro_step in range(self._run.micro_steps):
+            for rank in self._ranks:
+                self._work(rank, kinds.DATA_LOADING, "next", self._run.load[rank])
+                self._work(rank, kinds.COMPUTE, "forward", self._run.forward[rank])
+                if micro_step < self._run.micro_steps - 1:
+                    self._backward(rank)
+        if not self._run.overlap:
+            for rank in self._ranks:
+                self._backward(rank)
+        for bucket in range(len(self._run.transfer)):
+            self._all_reduce(bucket)
+        for rank in self._ranks:
+            self._finish(rank)
+
+    def _backward(self, rank: int) -> None:
+        self._work(rank, kinds.COMPUTE, "backward", sum(self._run.backward[rank]))
+
+    def _work(self, rank: int, part: int, name: str, ns: int) -> None:
+        last = self._main[rank]
+        begin, lane = self._made.end(last), 2 * rank + MAIN
+        node = self._made.node(
+            kinds.HOST, begin, begin + ns, rank, lane, self._number, part=part, name=NAMES.index(name)
         )
-        made.edge(main[rank], node, kinds.ORDER if main[rank] else kinds.START)
-        main[rank] = node
+        self._made.edge(last, node, kinds.ORDER if last else kinds.START)
+        self._main[rank] = node
 
-    for micro_step in range(run.micro_steps):
-        for rank in ranks:
-            work(rank, kinds.DATA_LOADING, "next", run.load[rank])
-            work(rank, kinds.COMPUTE, "forward", run.forward[rank])
-            if micro_step < run.micro_steps - 1:
-                work(rank, kinds.COMPUTE, "backward", sum(run.backward[rank]))
-    if not run.overlap:
-        for rank in ranks:
-            work(rank, kinds.COMPUTE, "backward", sum(run.backward[rank]))
-    transfers: list[list[int]] = [[] for _ in ranks]
-    for bucket, transfer_ns in enumerate(run.transfer):
-        joined = []
-        for rank in ranks:
-            if run.overlap:
-                work(rank, kinds.COMPUTE, "backward", run.backward[rank][bucket])
-            begin = made.end(main[rank]) if run.at_once else max(made.end(main[rank]), made.end(queue[rank]))
-            joined.append(made.node(kinds.POINT, begin, begin, rank, 2 * rank + QUEUE, step))
-            made.edge(main[rank], joined[rank], kinds.ISSUE)
-            if not run.at_once:
-                made.edge(queue[rank], joined[rank], kinds.ORDER)
+    def _all_reduce(self, bucket: int) -> None:
+        """Transfer a bucket once all ranks have joined."""
+        made, run = self._made, self._run
+        joined = [self._join(rank, bucket) for rank in self._ranks]
         begin = max(map(made.end, joined))
-        for rank in ranks:
-            given = {"name": NAMES.index("all_reduce"), "bytes": run.bytes[bucket] if run.bytes else -1}
-            queue[rank] = made.node(
-                kinds.COMMUNICATION, begin, begin + transfer_ns, rank, 2 * rank + QUEUE, step, **given
-            )
-            transfers[rank].append(queue[rank])
-            made.edge(joined[rank], queue[rank], kinds.ORDER)
-            for other in ranks:
+        end = begin + run.transfer[bucket]
+        given = {"name": NAMES.index("all_reduce"), "bytes": run.bytes[bucket] if run.bytes else -1}
+        for rank in self._ranks:
+            node = made.node(kinds.COMMUNICATION, begin, end, rank, 2 * rank + QUEUE, self._number, **given)
+            self._queue[rank] = node
+            self._transfers[rank].append(node)
+            made.edge(joined[rank], node, kinds.ORDER)
+            for other in self._ranks:
                 if other != rank:
-                    made.edge(joined[other], queue[rank], kinds.ARRIVAL)
-    for rank in ranks:
-        if run.transfer:
-            awaited = transfers[rank] if run.at_once else [queue[rank]]
-            until = max(made.end(main[rank]), *map(made.end, awaited))
-            wait = made.node(kinds.POINT, until, until, rank, 2 * rank + MAIN, step)
-            for transfer in awaited:
-                made.edge(transfer, wait, kinds.COMPLETION)
-            made.edge(main[rank], wait, kinds.ORDER)
-            main[rank] = wait
-        work(rank, kinds.COMPUTE, "optimizer", run.optimizer)
-        if run.log:
-            work(rank, _HOST_WORK, "log", run.log)
+                    made.edge(joined[other], node, kinds.ARRIVAL)
+
+    def _join(self, rank: int, bucket: int) -> int:
+        """Issue a bucket on one rank; return the node at which it joins."""
+        made, run = self._made, self._run
+        if run.overlap:
+            self._work(rank, kinds.COMPUTE, "backward", run.backward[rank][bucket])
+        main, queue = self._main[rank], self._queue[rank]
+        begin = made.end(main) if run.at_once else max(made.end(main), made.end(queue))
+        node = made.node(kinds.POINT, begin, begin, rank, 2 * rank + QUEUE, self._number)
+        made.edge(main, node, kinds.ISSUE)
+        if not run.at_once:
+            made.edge(queue, node, kinds.ORDER)
+        return node
+
+    def _finish(self, rank: int) -> None:
+        """Wait for the transfers, then optimize and log."""
+        if self._run.transfer:
+            self._await(rank)
+        self._work(rank, kinds.COMPUTE, "optimizer", self._run.optimizer)
+        if self._run.log:
+            self._work(rank, _HOST_WORK, "log", self._run.log)
+
+    def _await(self, rank: int) -> None:
+        made, main = self._made, self._main[rank]
+        awaited = self._transfers[rank] if self._run.at_once else [self._queue[rank]]
+        until = max(made.end(main), *map(made.end, awaited))
+        wait = made.node(kinds.POINT, until, until, rank, 2 * rank + MAIN, self._number)
+        for transfer in awaited:
+            made.edge(transfer, wait, kinds.COMPLETION)
+        made.edge(main, wait, kinds.ORDER)
+        self._main[rank] = wait

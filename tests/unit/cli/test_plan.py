@@ -152,4 +152,6 @@ def test_formulas_need_no_torch() -> None:
         "import sys; from perfkit.cli import main; main(['plan', 'gpt', '-n', '8', '-f', 'json']); "
         "sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["layouts"]

@@ -52,6 +52,8 @@ def test_a_backend_that_fails_has_its_remedy() -> None:
     one = checks(backends={"gloo": {"error": "RuntimeError: Unable to resolve hostname"}})["gloo"]
     assert one.state == "problem"
     assert "GLOO_SOCKET_IFNAME" in str(one.remedy)
+    assert "CCL_LOG_LEVEL" in str(checks(backends={"xccl": {"error": "RuntimeError: no"}})["xccl"].remedy)
+    assert "installation" in str(checks(backends={"ucc": {"error": "RuntimeError: no"}})["ucc"].remedy)
 
 
 def test_an_old_torch_is_a_problem() -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights import collective_rules
-from perfkit.insights.collective_rules import told_ns, untold
+from perfkit.insights.collective_rules import reported_ns, unreported
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext, run_context
 from perfkit.schema.rank import PhaseStat
@@ -114,7 +114,7 @@ def test_which_collectives_are_told_is_found_once_and_not_per_row(monkeypatch: p
         return evaluate(given)
 
     monkeypatch.setattr(collective_rules, "_tiny", counted)
-    assert untold(context, rows) == [large]
+    assert unreported(context, rows) == [large]
     assert len(evaluated) == 1
 
 
@@ -128,5 +128,5 @@ def test_what_is_saved_of_several_dimensions_is_told_once() -> None:
     ]
     context = run_context(replace(run, cross_rank=replace(run.cross_rank, collectives=rows)), None)
     assert context is not None
-    told = [told_ns(context, name) for name in ("dp", None, "cp")]
-    assert told == pytest.approx([6.5 * MS * 2 / 3, 6.5 * MS / 3, 0])
+    reported = [reported_ns(context, name) for name in ("dp", None, "cp")]
+    assert reported == pytest.approx([6.5 * MS * 2 / 3, 6.5 * MS / 3, 0])

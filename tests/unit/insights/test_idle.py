@@ -9,6 +9,8 @@ from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.insights.ranking import find_insights
 from perfkit.schema.common import Finding
 from perfkit.schema.per_rank.idle import (
+    CAUSE_WORDS,
+    CAUSES,
     NO_LAUNCH,
     NOTHING_RECORDED,
     QUEUED_FOR_NOTHING,
@@ -176,6 +178,8 @@ def test_allocation() -> None:
     assert "warm-up" in only
     hip = [row("allocation", "hipMalloc", 8), row("allocation", "hipFree", 12)]
     assert "PYTORCH_HIP_ALLOC_CONF" in insight(idle_rank(*hip)).recommendation
+    intel = [row("allocation", "zeMemAllocDevice", 8), row("allocation", "zeMemFree", 12)]
+    assert "expandable" not in insight(idle_rank(*intel)).recommendation  # its allocator has no such option
 
 
 @pytest.mark.parametrize(
@@ -195,6 +199,13 @@ def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str) -> 
     found = insight(idle_rank(row(cause, detail, 20, context), row("host_work", "other", 2)))
     assert sentence in found.sentence
     assert advice in found.recommendation
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_has_a_remedy(cause: Cause) -> None:
+    found = insight(idle_rank(row(cause, "f", 20)))
+    assert CAUSE_WORDS[cause] in found.sentence
+    assert found.recommendation
 
 
 def test_ranks_are_added_up_and_one_advice_is_given() -> None:

@@ -171,7 +171,7 @@ def test_what_would_be_shown_as_nothing_is_not_in_the_bar() -> None:
 
 
 def test_the_only_step_is_said_to_be_it() -> None:
-    only = "(the only one, which may not be typical)"
+    only = "(a single step, which may not be typical)"
     several = make_foreign_run(ranks=[make_rank(0), make_rank(1)])
     assert only in drawn(make_report(of_parts(compute=75)), 200)
     assert only not in drawn(make_report(several), 200)
@@ -194,7 +194,7 @@ def test_findings_are_told_in_full_where_there_is_room() -> None:
     [
         ([[100, 100], [100, 101]], "profiled step 100 ms"),
         ([[100, 100, 400]], "(median; mean 200 ms)"),
-        ([[100], [200]], "profiled step 200 ms (slowest rank; mean 150 ms; the only one"),
+        ([[100], [200]], "profiled step 200 ms (slowest rank; mean 150 ms; a single step"),
         ([[100, 100, 400], [50, 50, 50]], "(median, each step on its slowest rank; mean 125 ms)"),
     ],
 )

@@ -2,9 +2,11 @@
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from perfkit.pipeline.analyze import analyze
 from perfkit.report.renderers import console, markdown
 from perfkit.schema.report import Report
 from tests.support.reports.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
@@ -39,3 +41,19 @@ def test_markdown(name: str, golden: Callable[[str, str], None]) -> None:
     stream = io.StringIO()
     markdown.write(REPORTS[name], stream, top=10)
     golden(stream.getvalue(), f"report/{name}.md")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cpu-gloo-1of300",
+        "gpu-dlrm-2of128",
+        "gpu-dlrm-8of8",
+        "mi300-resnet-ddp-1of8",
+        "nccl-metadata-1of2",
+        "small",
+    ],
+)
+def test_real_traces(name: str, real_traces: Path, golden: Callable[[str, str], None]) -> None:
+    """What is reported of the traces that ship: a change of any figure or sentence shows as a diff."""
+    golden(drawn(analyze(str(real_traces / name), executor="serial", cache=False), 200, top=5), f"traces/{name}.txt")

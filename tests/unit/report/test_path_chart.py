@@ -51,7 +51,7 @@ def test_many_changes_of_rank_are_counted() -> None:
     found = path_chart(run_with(DrawnPath(step=None, total_ns=40 * MS, cell_ns=MS, spans=spans)))
     assert found is not None
     assert found.in_words.endswith("; and 28 more changes of rank")
-    assert "Each 1.00 ms shows what took most of it." in found.note
+    assert "Each cell of 1.00 ms shows what took most of it." in found.note
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "point"])

@@ -4,10 +4,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.schema.findings import FINDING_CODES
+from perfkit.schema.monitor.columns import COLUMNS
+from perfkit.schema.monitor.earlier_steps import EarlierSteps
+from perfkit.schema.monitor.header import StepLogHeader
+from perfkit.schema.trace_header import PerfkitHeader
 
 INTRODUCTION = """# Findings
 
@@ -20,6 +25,24 @@ codes begin with its package's name and a dot.
 @pytest.mark.parametrize("record", RECORDS)
 def test_schema_is_as_recorded(record: str, golden: Callable[[str, str], None]) -> None:
     golden(json.dumps(schema(record), indent=2), f"schema/{record}.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        ("trace-header", PerfkitHeader),
+        ("earlier-steps", EarlierSteps),
+        ("step-log-header", StepLogHeader),
+    ],
+)
+def test_formats_that_only_perfkit_reads_are_as_recorded(
+    name: str, record: type, golden: Callable[[str, str], None]
+) -> None:
+    golden(json.dumps(msgspec.json.schema(record), indent=2), f"schema/{name}.json")
+
+
+def test_the_columns_of_step_logs_are_as_recorded(golden: Callable[[str, str], None]) -> None:
+    golden("\n".join(f"{column.name} {column.dtype}" for column in COLUMNS), "schema/step_log_columns.txt")
 
 
 def test_finding_codes_are_as_recorded(golden: Callable[[str, str], None]) -> None:

@@ -92,4 +92,5 @@ def test_heads_must_divide_the_features() -> None:
 def test_an_odd_number_of_heads_builds_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make("transformer", d_model=9, heads=3, encoder_layers=1, decoder_layers=1).build()
+        model = make("transformer", d_model=9, heads=3, encoder_layers=1, decoder_layers=1).build()
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())

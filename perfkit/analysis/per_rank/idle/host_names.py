@@ -1,4 +1,4 @@
-"""What names of the host's events mean for idle time, as ordered tables of patterns; the first match wins."""
+"""What names of the host's events mean for idle time, by patterns."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -9,30 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Names
+from perfkit.analysis.per_rank.runtime_calls import call_patterns
 from perfkit.schema.per_rank.idle import Cause
 from perfkit.trace.events import EventKind, Events
-
-_ANY: Final = r"(cuda|cu|hip|hsa_|xpu|ze|musa|mu|cnrt|cn|aclrt|synapse|mtia)"
-
-_SYNCHRONISING_CALL: Final = re.compile(
-    rf"{_ANY}(Stream|Device|Event|Ctx|Thread)_?Synchronize"
-    r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol)?(_v\d+)?$|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?$|hipMemcpyWithStream"
-    r"|hipMemcpy(HtoD|DtoH|DtoD)$|ze(Fence|Event|CommandQueue)(Host)?Synchronize"
-)
-"""Calls that return when the device, or the copy, is done."""
-
-_ALLOCATING_CALL: Final = re.compile(
-    r"(cuda|hip)(Ext)?(Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister)"
-    r"|cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address|HostAlloc|HostRegister)|hipMem(Create|Map|Unmap)"
-    r"|ze(MemAlloc|MemFree)|hsa_amd_memory_pool_(allocate|free)|musaMalloc|musaFree|aclrtMalloc|aclrtFree"
-)
-
-_COMPILING_CALL: Final = re.compile(
-    r"(cu|hip)(Module|Library)Load|(cuda|hip)LibraryLoad|(cu|hip)Link|nvrtcCompile|hiprtcCompile|zeModuleCreate"
-)
-"""Calls that load or link code."""
-
-GRAPH_LAUNCH: Final = re.compile(r"(cuda|cu|hip)GraphLaunch")
 
 _SYNCHRONISING_OPERATOR: Final = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero)$")
 """Operators that copy a value to the host and wait for it. On the CPU they are compute, and never in idle time."""
@@ -50,7 +29,6 @@ _NEUTRAL_TOOL: Final = re.compile(r"Command Buffer Full|Unknown|Unrecognized")
 
 SYNCHRONISING, ALLOCATING, COMPILING, ISSUING = range(4)
 """Kinds of runtime calls."""
-_CALLS: Final = ((_SYNCHRONISING_CALL, SYNCHRONISING), (_ALLOCATING_CALL, ALLOCATING), (_COMPILING_CALL, COMPILING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +53,15 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     calls, tools = _used(events, EventKind.LAUNCH), _used(events, EventKind.TOOL)
     operators, annotations = _used(events, EventKind.OPERATOR), _used(events, EventKind.ANNOTATION)
     call = np.full(len(events.names), ISSUING, np.int8)
-    for pattern, kind in reversed(_CALLS):  # the first that matches counts
+    does = call_patterns()
+    kinds = ((does.compiling, COMPILING), (does.allocating, ALLOCATING), (does.synchronising, SYNCHRONISING))
+    for pattern, kind in kinds:  # the last that matches counts
         call[_matching(events, calls, pattern)] = kind
     timed = (operators | annotations) & events.shapes.containing(_TIMED_BY_COMPILER)[: len(operators)]
     compiling = _matching(events, tools, _COMPILING_TOOL)
     return HostNames(
         call=call,
-        launches_graph=_matching(events, calls, GRAPH_LAUNCH),
+        launches_graph=_matching(events, calls, does.graph_launch),
         synchronising_operator=_matching(events, operators, _SYNCHRONISING_OPERATOR),
         compiling=_matching(events, operators | annotations, _COMPILING) | timed,
         wrapper=_matching(events, operators, _WRAPPER),
@@ -93,9 +73,9 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
 
 def call_cause(call: str) -> Cause | None:
     """Return the cause of idle time in a runtime call that allocates or compiles; None for others."""
-    if _ALLOCATING_CALL.match(call):
+    if call_patterns().allocating.match(call):
         return "allocation"
-    return "compilation" if _COMPILING_CALL.match(call) else None
+    return "compilation" if call_patterns().compiling.match(call) else None
 
 
 def is_wrapper(operator: str) -> bool:

@@ -1,18 +1,15 @@
 """Streams of a device as lanes: what ran on them, and what each kernel waited for besides its launch."""
 
-import re
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Device, rows_by_key
+from perfkit.analysis.per_rank.runtime_calls import call_patterns
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-
-STREAM_WAIT: Final = re.compile(r"(cuda|cu|hip|musa)StreamWaitEvent")
-"""Calls that make a stream wait for work of another one."""
 
 _MOST_STREAMS: Final = 64
 """Streams that others may wait for, those with the most work: programs have a few, damage may have thousands."""
@@ -98,7 +95,7 @@ def stream_waits(events: Events, work: Work) -> Pairs:
 def _follows_wait(events: Events, work: Work, by_launch: Ints) -> NDArray[np.bool_]:
     """Return which activities, in order of launch, were launched after a wait and no other launch of the thread."""
     calls = events.rows(EventKind.LAUNCH)
-    calls = calls[events.shapes.starting_with(STREAM_WAIT)[events.name[calls]]]
+    calls = calls[events.shapes.starting_with(call_patterns().stream_wait)[events.name[calls]]]
     if not len(calls):
         return np.ones(len(by_launch), np.bool_)
     rows = work.launch_row[by_launch]

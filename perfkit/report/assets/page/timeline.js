@@ -67,7 +67,7 @@ class Timeline {
 
   remark() {
     const left = this.data.left_out ? ` ${this.data.left_out.toLocaleString("en")} shorter slices are left out.` : "";
-    const cells = this.data.cell_ns ? ` In the first row, each ${duration(this.data.cell_ns)} shows what took most of it.` : "";
+    const cells = this.data.cell_ns ? ` In the first row, each cell of ${duration(this.data.cell_ns)} shows what took most of it.` : "";
     return `${KEYS}${left}${cells}`;
   }
 

@@ -35,6 +35,6 @@ def launches(run: RunReport) -> Table | None:
                 Cell(format_percent(stats.on_idle_device / stats.count)),
             )
         ],
-        "short: kernels shorter than their call; delay: from the end of the call to the begin of the kernel; queued: "
-        "launched before and not ended; empty: launches at which the device had nothing left to do",
+        "short: kernels shorter than their call; delay: from the end of the call to the start of the kernel; queued: "
+        "launched earlier and not ended yet; empty: launches at which the device had nothing left to do",
     )

@@ -70,7 +70,7 @@ def _by_itself(run: RunReport) -> str:
     if work is None or not any(row.inputs for row in work.kernels):
         return ""
     what = "Device time by kernel" if work.on == "device" else "Operators' time by operator"
-    return f"Each with what it calls, against the device's limits; every part by itself: '{what} and inputs'"
+    return f"Each row includes what the operator calls; for the parts alone, see '{what} and inputs'"
 
 
 def by_module(run: RunReport, top: int) -> Table | None:

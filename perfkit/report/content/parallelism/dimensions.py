@@ -121,11 +121,11 @@ def _remark(summary: DimensionSummary, efficiency: Efficiency | None) -> str:
     parts = ["wait and transfer: of the exposed time"]
     if efficiency and efficiency.t_ns:
         lost = format_percent(_lost(efficiency.t_ns - efficiency.own_ns, efficiency.t_ns))
-        parts.append(f"lost: of the run's time, by dependency and transfer, {lost} in all")
+        parts.append(f"lost: share of the run's time lost to dependency and transfer, {lost} in total")
     if summary.outside_share >= _MIN_OUTSIDE:
         parts.append(f"{_OUTSIDE}: calls that issue collectives or wait for them, in no collective's own time")
     if any(row.dimension is None for row in summary.rows):
-        parts.append(f"{UNKNOWN}: neither members nor name of the group, nor where it was issued, tell the dimension")
+        parts.append(f"{UNKNOWN}: the group's members and name, and where it was issued, do not show the dimension")
     return ". ".join(parts)
 
 

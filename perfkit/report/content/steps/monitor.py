@@ -40,10 +40,10 @@ def whole_run(run: RunReport) -> str:
     """Return what the monitor saw, in a sentence; that nothing happened, if it could have seen it."""
     if run.monitor is None:
         return ""
-    told = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    if told:
-        return "; ".join(map(escape_unprintable, told[:_MOST_TOLD])) + more
+    reported = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
+    more = f"; and {len(reported) - _MOST_TOLD} more" if len(reported) > _MOST_TOLD else ""
+    if reported:
+        return "; ".join(map(escape_unprintable, reported[:_MOST_TOLD])) + more
     unread = [one.message for one in run.findings if one.code in _INCOMPLETE_CODES]
     return "; ".join(filter(None, [_quiet(run.monitor), *map(escape_unprintable, unread)]))
 

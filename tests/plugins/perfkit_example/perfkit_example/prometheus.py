@@ -4,6 +4,7 @@ from statistics import fmean
 from typing import TextIO
 
 from perfkit import Report
+from perfkit.util.formatting import escape_unprintable
 
 
 class Prometheus:
@@ -24,7 +25,7 @@ class Prometheus:
 
 def _escaped(text: str) -> str:
     """Return a name as the value of a label: a run's name may come from anywhere."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return escape_unprintable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 REPORTER = Prometheus()

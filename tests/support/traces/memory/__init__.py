@@ -1,1 +1,1 @@
-"""Made records of memory: allocations of a trace, snapshots of the allocator."""
+"""Synthetic memory records: allocations of a trace, snapshots of the allocator."""

@@ -183,8 +183,10 @@ def test_names_that_are_no_utf_8_are_escaped(tmp_path: Path) -> None:
     assert state_of(tmp_path, 0).main[0].file == "caf\\udce9.py"
 
 
-def test_stopping_in_a_folder_that_is_gone_is_silent(tmp_path: Path) -> None:
+def test_stopping_in_a_folder_that_is_gone_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     StepWatch(tmp_path / "gone", 0, 2, None, lambda _: None).stop(ValueError("a bad batch"))
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "gone").exists()
 
 
 def test_the_default_follows_the_usual_step() -> None:

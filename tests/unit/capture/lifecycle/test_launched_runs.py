@@ -76,6 +76,8 @@ def test_a_folder_that_is_gone_or_damaged_is_no_error(run: Path, tmp_path: Path)
     (run / "run.json").write_text("{")
     close_runs(tmp_path / "notes", [1], None)
     close_runs(tmp_path / "nowhere", [1], None)
+    assert (run / "run.json").read_text() == "{"
+    assert not (tmp_path / "nowhere").exists()
 
 
 def ranks_that(monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path], None], *hows: str) -> None:

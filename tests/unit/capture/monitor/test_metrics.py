@@ -84,6 +84,7 @@ def test_after_the_run_the_port_is_free_though_forked_children_live_on(tmp_path:
             next_one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             next_one.bind(("127.0.0.1", port))
             next_one.listen()
+            assert next_one.getsockname()[1] == port
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -371,6 +371,7 @@ def test_a_request_that_cannot_be_removed_keeps_no_rank_waiting(
         other.folder.mkdir()
         other.write(".request.json", Request(steps=1))
         _wait(prof, lambda: other.ranks_with("at") == {0})
+        assert other.folder.exists()
         monkeypatch.undo()
 
 

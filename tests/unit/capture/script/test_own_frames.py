@@ -65,3 +65,5 @@ def test_errors_that_lead_to_each_other_in_a_circle() -> None:
     first, second = ValueError(), ValueError()
     first.__context__, second.__context__ = second, first
     remove_own_frames(first)
+    assert first.__context__ is second
+    assert second.__context__ is first

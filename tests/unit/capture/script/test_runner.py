@@ -166,12 +166,13 @@ def test_ranks_wait_for_each_other() -> None:
     assert order == [1, 0]
 
 
-def test_no_rank_waits_for_one_that_has_stopped() -> None:
+def test_no_rank_waits_for_one_that_has_stopped(capsys: pytest.CaptureFixture[str]) -> None:
     zero, one = with_barriers()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=one.barrier))
     one.stop_waiting()
     one.barrier()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=zero.barrier))
+    assert capsys.readouterr().err == ""  # nor is its absence reported
 
 
 def test_a_rank_that_does_not_come_is_waited_for_once_and_briefly(capsys: pytest.CaptureFixture[str]) -> None:

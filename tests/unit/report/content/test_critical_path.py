@@ -68,7 +68,7 @@ def test_tables_are_means_per_step() -> None:
     kinds, names, communication = tables(run_of())
     assert kinds.title == "Critical path of steps 3-4 (mean per step)"
     assert cells(kinds) == [["compute", "75.0 ms", "75.0 %"], ["host work", "25.0 ms", "25.0 %"]]
-    assert kinds.remark == "it runs through rank 1 (60.0 %), rank 0 (40.0 %)"
+    assert kinds.remark == "the path runs through rank 1 (60.0 %), rank 0 (40.0 %)"
     assert cells(names)[1] == ["train.py(7): log", "host work", "25.0 ms", "25.0 %"]
     assert "\x1b" not in cells(names)[0][0]
     assert cells(communication) == [

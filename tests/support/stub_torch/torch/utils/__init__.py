@@ -1,1 +1,1 @@
-"""As of torch: what perfkit uses of it."""
+"""Stand-in for `torch.utils`: only what perfkit uses."""

@@ -1,1 +1,1 @@
-"""As of torch: its data loader."""
+"""Stand-in for `torch.utils.data`: only the data loader."""

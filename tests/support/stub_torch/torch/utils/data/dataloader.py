@@ -1,4 +1,4 @@
-"""The iterators whose fetches perfkit times; no test without the real torch makes one."""
+"""The iterators whose fetches perfkit times; tests without the real torch create none."""
 
 
 class _SingleProcessDataLoaderIter: ...
