@@ -216,6 +216,21 @@ ACCELERATORS: Final[Registry[Accelerator]] = Registry(
 """In the order in which `--device auto` tries them."""
 
 
+def backend_on(names: str, device: str | None) -> str:
+    """Return the backend that a process group uses on a type of device: of `cpu:gloo,cuda:nccl`, nccl on `cuda`.
+
+    Args:
+        names: as torch writes them: one name, or one for each type of device, after a colon.
+        device: a type of `torch.device`; None for an accelerator of unknown type.
+
+    Returns:
+        `names` if they do not tell.
+    """
+    by_device = [part.partition(":")[::2] for part in names.split(",")]
+    found = [name for of, name in by_device if name and (of == device if device else of != "cpu")]
+    return found[0] if found else names
+
+
 @cache
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all rows, built-in ones first; a plug-in that cannot be loaded is a warning."""

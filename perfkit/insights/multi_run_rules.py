@@ -44,8 +44,11 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | 
 
 
 def _grew_significantly(before: ScalingPoint, after: ScalingPoint, expected: float) -> bool:
-    """Return whether the intervals show that compute time grew by more than the factor `expected`."""
+    """Return whether the intervals over repeats show that compute time grew by more than the factor `expected`."""
     if before.computation_ns is None or after.computation_ns is None:
+        return False
+    # The spread over the steps of one run does not show how runs differ.
+    if not before.step_time.resampled == after.step_time.resampled == "runs":
         return False
     least, most = after.computation_ns.interval, before.computation_ns.interval
     return least is not None and most is not None and least[0] > expected * most[1]

@@ -113,5 +113,5 @@ def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
         yield (
-            f"fewer than three repeats at {ranges(once)} ranks: ranges there are the spread over steps, no intervals"
+            f"fewer than three repeats at {ranges(once)} ranks: no 95 % intervals there, at most the spread over steps"
         )

@@ -63,7 +63,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_traces": "The run has no readable trace.",
     "missing_traces": "Traces listed in run.json are missing or unreadable.",
     "run_failed": "The run failed.",
-    "run_unfinished": "The run has not finished, or was killed.",
+    "run_unfinished": "The run has not finished, was killed, or left by `os._exit`.",
     "has_captures": "The run also has steps that were recorded on demand, each set in a separate folder.",
     "captured_after_condition": "A condition of --capture-when asked for the trace, in a step before those recorded.",
     "incomplete_capture": "A rank has recorded fewer steps of a capture than planned, or none.",

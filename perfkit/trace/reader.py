@@ -148,7 +148,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     return Header(
         rank=parse_count(identity.get("rank")),
         world_size=parse_count(identity.get("world_size")),
-        backend=parse_text(info.get("backend")),
+        backend=_backend(info),
         host=parse_text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
         device_bytes=devices.bytes,
@@ -202,6 +202,20 @@ def _distributed_info(value: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         info = decode_value(value)
         return info if isinstance(info, dict) else {}
+
+
+def _backend(info: dict[str, Any]) -> str | None:
+    """Return the backend of the default process group, or its backends by type of device.
+
+    A group that was created without naming a backend (by a device mesh, for example) is "undefined" in the trace, which
+    has the backends in its list of groups.
+    """
+    name, config = parse_text(info.get("backend")), info.get("pg_config")
+    if name != "undefined" or not isinstance(config, list):
+        return name
+    rows = [group for group in config[:_MOST_GROUPS] if isinstance(group, dict)]
+    default = next((group for group in rows if group.get("pg_desc") == "default_pg"), {})
+    return parse_text(default.get("backend_config")) or name
 
 
 def _process_groups(config: Any) -> list[ProcessGroup]:

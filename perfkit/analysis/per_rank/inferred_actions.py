@@ -5,6 +5,7 @@ is the forward of one micro-batch. The sequence numbers of its operators tell wh
 which this is not the case for all of them have no actions: a ring of attention, for example, sends within a forward.
 """
 
+import re
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from perfkit.analysis.per_rank.steps import Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, outermost
 
-_MESSAGES: Final = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
+_MESSAGES: Final = re.compile(r"c10d::(send|recv_|recv_any_source_)$")
 _FORWARD, _BACKWARD = 0, 1
 """Indices into `perfkit.analysis.per_rank.pipeline_actions.KINDS`."""
 
@@ -46,7 +47,7 @@ def infer_actions(events: Events, steps: Steps) -> InferredActions | None:
         events: the trace.
         steps: the steps; only those are looked at that can be told apart wholly.
     """
-    messages = _rows_of(events, _is_message(events))
+    messages = _rows_of(events, events.shapes.starting_with(_MESSAGES))
     if not len(messages) or len(np.unique(events.thread[messages])) > 1:
         return None
     evaluated = _rows_of(events, events.shapes.beginning_with(EVALUATES))
@@ -62,13 +63,6 @@ def infer_actions(events: Events, steps: Steps) -> InferredActions | None:
     forwards = _envelopes(events, forward, chunk)
     backward, of = _backwards(events, evaluated, np.where(cause >= 0, chunk[cause], -1), cuts)
     return _complete_steps(events, steps, forwards, backward, of)
-
-
-def _is_message(events: Events) -> NDArray[np.bool_]:
-    """Return which names are those of messages. Most traces have none, and may have a million names."""
-    found = np.zeros(len(events.names), np.bool_)
-    found[[events.names.index(name) for name in _MESSAGES if name in events.names]] = True
-    return found
 
 
 def _rows_of(events: Events, names: NDArray[np.bool_]) -> Ints:

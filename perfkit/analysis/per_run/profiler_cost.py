@@ -38,7 +38,7 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
 def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> str | None:
     """Return which of the two kinds of steps is missing; None if there are both."""
     if not ranks:
-        return "the run has not written its step times: it is still running, or was killed"
+        return "the run has not written its step times: it is still running, was killed, or left by os._exit"
     if not times.recorded_ns:
         return "no step was recorded"
     if not times.plain_ns:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from perfkit.accelerators import backend_on
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
@@ -149,12 +150,14 @@ def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str |
 def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
     summaries = [named.summary for named in traces]
     first = summaries[0]
+    has_device = any(summary.has_device for summary in summaries)
+    backends = first.header.backend
     return RankReport(
         rank=rank,
         traces=[named.file for named in traces],
         host=first.header.host,
-        device="gpu" if any(summary.has_device for summary in summaries) else "cpu",
-        backend=first.header.backend,
+        device="gpu" if has_device else "cpu",
+        backend=None if backends is None else backend_on(backends, None if has_device else "cpu"),
         steps=[step for summary in summaries for step in summary.steps],
         operators=add_operators(row for summary in summaries for row in summary.operators),
         collectives=add_collectives(row for summary in summaries for row in summary.collectives),

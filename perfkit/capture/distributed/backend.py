@@ -2,6 +2,8 @@
 
 import torch.distributed as dist
 
+from perfkit.accelerators import backend_on
+
 
 def backend_of(device_type: str) -> str | None:
     """Return the backend of the default process group for a type of device; None without a process group.
@@ -12,7 +14,4 @@ def backend_of(device_type: str) -> str | None:
     if not (dist.is_available() and dist.is_initialized()):
         return None
     name: str = dist.get_backend()
-    if name != "undefined":
-        return name
-    backends = dict(part.partition(":")[::2] for part in dist.get_backend_config().split(","))
-    return backends.get(device_type, name)
+    return backend_on(dist.get_backend_config() if name == "undefined" else name, device_type)

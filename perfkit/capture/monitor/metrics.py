@@ -4,12 +4,13 @@ This needs the extra `metrics`, unlike most of the monitor.
 """
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -17,6 +18,7 @@ from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.monitor.figures import Figure, HostFigures
 
 HOST: Final = "127.0.0.1"
+_OWN_NAMES: Final = (HOST, "localhost")
 _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "{sample}/s": "_per_second"}
 """How Prometheus' names end, by unit; `_total` of counters is added by its client."""
 
@@ -37,6 +39,7 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(StepMetrics(folder, samples_per_step))
         self._server, self._thread = start_http_server(port, HOST, registry)
+        self._server.set_app(_for_own_names(make_wsgi_app(registry)))
         self._thread.name = f"{OWN_THREAD}metrics"
 
     def close(self) -> None:
@@ -46,6 +49,21 @@ class MetricsServer:
             self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         self._thread.join(timeout=5)
+
+
+def _for_own_names(application: WSGIApplication) -> WSGIApplication:
+    """Let `application` answer only requests for loopback by its name: a web page can point a name of its own at it.
+
+    Any port will do: it may have been forwarded.
+    """
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("HTTP_HOST", "").partition(":")[0] in _OWN_NAMES:
+            return application(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"ask for {HOST} or localhost\n".encode()]
+
+    return answer
 
 
 class StepMetrics(Collector):

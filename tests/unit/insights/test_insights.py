@@ -10,7 +10,7 @@ from perfkit.report.content.several_runs.scaling import scaling as scaling_table
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
-from perfkit.schema.rank import PhaseStat
+from perfkit.schema.rank import PhaseStat, RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport, Verdict
 from tests.support.reports.report_builders import (
@@ -315,8 +315,20 @@ def test_more_computation_on_more_ranks_is_reported_with_its_reason() -> None:
         "the batch per rank is 32 instead of 64"
     )
     assert one.potential_saving_ns == pytest.approx(50 * MS, rel=0.02)
-    # Of one run each, with two recorded steps, nobody knows how much is chance.
-    assert "computation_scaling" not in {one.rule for one in found(*runs[::3])}
+
+
+@pytest.mark.parametrize("steps", [2, 12])
+def test_more_computation_of_one_run_each_may_be_chance(steps: int) -> None:
+    runs = [
+        make_factored(size, ms, IDEAL, batch=64 // size, ranks=[_even_rank(rank, ms, steps) for rank in range(size)])
+        for size, ms in ((1, 100), (2, 200))
+    ]
+    # That the steps of one run are alike tells nothing about another run's.
+    assert "computation_scaling" not in {one.rule for one in found(*runs)}
+
+
+def _even_rank(rank: int, compute_ms: int, steps: int) -> RankReport:
+    return make_rank(rank, [make_step(number, compute=compute_ms * MS) for number in range(steps)])
 
 
 def test_computation_within_run_to_run_variation_is_not_reported() -> None:

@@ -391,6 +391,28 @@ def test_the_backend_of_a_device_without_its_activity_is_a_finding(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("config", "has_kernels", "said"),
+    [
+        ("cpu:gloo", False, "gloo"),
+        ("cpu:gloo,cuda:nccl", True, "nccl"),
+        ("cpu:gloo,cuda:nccl", False, "gloo"),
+        (None, False, "undefined"),
+    ],
+)
+def test_a_group_made_by_a_device_mesh_has_the_backend_of_its_device(
+    config: str | None, has_kernels: bool, said: str, tmp_path: Path
+) -> None:
+    builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 5, 10)
+    if has_kernels:
+        builder.launch(1, 6, 1).kernel("gemm", 10, 20, 1)
+    # As torch writes it where nobody names a backend: `init_device_mesh("cuda", (8,))`.
+    groups = [{"pg_name": "0", "pg_desc": "default_pg", "backend_config": config, "pg_size": 1, "ranks": [0]}]
+    info = {"backend": "undefined", "rank": 0, "world_size": 1, "pg_config": [{"pg_desc": 5}, None, *groups]}
+    run = analyse(tmp_path, rank0=builder.header(distributedInfo=info))
+    assert run.ranks[0].backend == said
+
+
+@pytest.mark.parametrize(
     ("call", "lost"),
     [
         ("cudaLaunchKernel", True),

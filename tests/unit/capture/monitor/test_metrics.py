@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,23 @@ def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
     assert "perfkit_allocated_bytes" not in second  # there is no device
     with pytest.raises(OSError, match="refused"):
         scrape(port)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:{}", 200), ("localhost:9999", 200), ("rebound.example:{}", 403), ("127.0.0.1.example", 403)],
+)
+def test_a_web_page_with_a_name_that_leads_here_is_told_nothing(host: str, status: int, tmp_path: Path) -> None:
+    port = free_port()
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
+        mon.step(5.0)
+        asked = HTTPConnection("127.0.0.1", port, timeout=20)
+        asked.request("GET", "/metrics", headers={"Host": host.format(port), "Origin": "http://rebound.example"})
+        answer = asked.getresponse()
+        text = answer.read().decode()
+        asked.close()
+    assert (answer.status, "perfkit_steps_total" in text) == (status, status == 200)
+    assert answer.getheader("Access-Control-Allow-Origin") is None
 
 
 def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
