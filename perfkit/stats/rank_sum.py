@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.stats.bootstrap import Floats
-from perfkit.trace.intervals import Ints
+
+_Ints = NDArray[np.int64]
 
 
-def chance_of_larger(values: Ints | Floats, others: Ints | Floats) -> float:
+def chance_of_larger(values: _Ints | Floats, others: _Ints | Floats) -> float:
     """Return the probability that values of one distribution rank at least as high among the others as these do.
 
     The Wilcoxon rank-sum test, one-sided, with its sum over columns (van Elteren): values are only compared with those
