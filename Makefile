@@ -91,6 +91,7 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	rm -r traces/.data/bench
 	$(BIN)/python -m tests.benchmarks.bench_monitor
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
+	$(BIN)/python -m tests.benchmarks.bench_pipelines
 
 strategies: $(READY) ## Train with every strategy on 2, 4 and 8 ranks, compare losses, times, memory, and write docs/strategies.md; minutes
 	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write docs/strategies.md

@@ -1,1 +1,1 @@
-"""Statistics: bootstrap intervals, non-negative least squares, a change-point test."""
+"""Statistics: bootstrap intervals, non-negative least squares, a change-point test, rank sums."""

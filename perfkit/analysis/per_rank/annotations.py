@@ -19,6 +19,7 @@ from perfkit.trace.intervals import Ints
 _FSDP: Final = "FSDP::"
 _PIPELINE: Final = re.compile(r"PP:\d+([A-Z_]+?)\d*")
 """torch's annotations of a pipeline: stage, action, micro-batch."""
+_MICRO_BATCH: Final = re.compile(rf"((?:{re.escape(PIPELINE_ACTION)}|PP:)\d+[FBIW])\d+")
 _WITH_PART: Final = re.compile(f"{_FSDP}|PP:")
 """What begins like either. A program may put a counter into its annotations, and have a million of them."""
 
@@ -62,6 +63,18 @@ def tabulate_phases(
         )
         for k, exposed in zip(listed.tolist(), exposed_ns, strict=True)
     ]
+
+
+def micro_batch_names(events: Events) -> dict[int, str]:
+    """Return the annotations of a pipeline's micro-batches by index, each without its micro-batch (`PP:1F`).
+
+    What a stage computes of one micro-batch it computes of all: rows of them differ in nothing else.
+    """
+    if not events.names:
+        return {}
+    found = np.flatnonzero(events.shapes.beginning_with(PIPELINE_ACTION, "PP:")).tolist()
+    matches = ((key, _MICRO_BATCH.fullmatch(events.names[key])) for key in found)
+    return {key: match[1] for key, match in matches if match}
 
 
 def _exposed_ns(

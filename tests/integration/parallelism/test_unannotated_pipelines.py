@@ -1,4 +1,6 @@
-"""Real pipelines of torch whose micro-batches nobody annotates, with stages that sleep for known times.
+"""Real pipelines of torch in scripts that know nothing of perfkit, with stages that sleep for known times.
+
+With one stage per rank nobody annotates micro-batches; with several torch does.
 
 As for pipelines of perfkit's own, a run on a busy machine that missed is tried twice more.
 """
@@ -42,6 +44,18 @@ def test_traces_of_torchs_own_profiler(tmp_path: Path, ranks: int) -> None:
     for schedule in ("gpipe", "1f1b"):
         (run,) = perfkit.analyze(tmp_path / schedule).runs
         check(run, schedule, ranks)
+
+
+def test_schedules_with_several_stages_per_rank(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = execute([*launch, SCRIPT, str(BATCHES), "interleaved,zero-bubble,looped", str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    for schedule, name in (("interleaved", "interleaved"), ("zero-bubble", "zero-bubble"), ("looped", None)):
+        (run,) = perfkit.analyze(tmp_path / schedule).runs
+        (found,) = run.pipelines
+        assert (found.schedule, found.stages, found.micro_batches, found.reason) == (name, 4, BATCHES, None)
+        assert [rank.stages for rank in found.ranks] == [[0, 2], [1, 3]]
+        assert found.heavy is None
 
 
 def test_a_script_that_perfkit_records(tmp_path: Path) -> None:

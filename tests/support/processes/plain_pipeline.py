@@ -1,6 +1,7 @@
 """A script that does not use perfkit: torch's pipelines with stages that sleep, under torch's own profiler or none.
 
-Arguments: number of micro-batches, schedules (`gpipe`, `1f1b`) joined by commas, and a folder for a trace of each rank
+Arguments: number of micro-batches, schedules (`gpipe`, `1f1b`; with two stages per rank `interleaved`, `zero-bubble`
+and `looped`) joined by commas, and a folder for a trace of each rank
 in a sub-folder per schedule; without a folder nothing is recorded.
 """
 
@@ -51,13 +52,20 @@ class Layer(nn.Module):
 def train(name: str, batches: int, folder: Path | None) -> None:
     """Train for some steps."""
     # Here, because tests import this module for its times, and these take seconds to import.
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    from torch.distributed import pipelining
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    layer = Layer()
-    stage = PipelineStage(layer, rank, ranks, torch.device("cpu"))
-    made = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[name](stage, batches, loss_fn=nn.MSELoss())
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+    schedules = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
+    schedules |= {"zero-bubble": "InterleavedZeroBubble", "looped": "LoopedBFS"}
+    make: Any = getattr(pipelining, f"Schedule{schedules[name]}")
+    per_rank = 1 if name in ("gpipe", "1f1b") else 2
+    layers = nn.ModuleList(Layer() for _ in range(per_rank))
+    stages = [
+        pipelining.PipelineStage(layer, rank + turn * ranks, per_rank * ranks, torch.device("cpu"))
+        for turn, layer in enumerate(layers)
+    ]
+    made = make(stages if per_rank > 1 else stages[0], batches, loss_fn=nn.MSELoss())
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
     x = torch.randn(2 * batches, 8)
     given: dict[str, Any] = {"target": x} if rank == ranks - 1 else {}
     with recorded(folder / name / f"rank{rank}.json") if folder else nullcontext() as profiler:

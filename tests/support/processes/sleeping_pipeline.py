@@ -5,6 +5,7 @@ Sleeping takes no core: more ranks than cores do not disturb each other.
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
@@ -139,13 +140,16 @@ def install(folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("[perfkit.workloads]\nsleepy = pk_sleepy:Sleepy\n")
 
 
-def record(folder: Path, *options: str, ranks: int, name: str = "run") -> Path:
-    """Run the workload in a pipeline of `ranks`, under `folder` where it is installed; return the run's folder."""
+def record(folder: Path, *options: str, ranks: int, name: str = "run", before: Sequence[str] = ()) -> Path:
+    """Run the workload in a pipeline of `ranks`, under `folder` where it is installed; return the run's folder.
+
+    `before` starts the processes, such as a scheduling class.
+    """
     traces = folder / "traces"
     schedule = ("--schedule", "wait=0,warmup=2,active=4", "--steps", "6", "--threads", "1")
     where = ("--mesh", f"pp={ranks}", "--trace-dir", str(traces), "--name", name)
     done = subprocess.run(
-        [*PYTHON, "run", "sleepy", "-n", str(ranks), *schedule, *where, *options],
+        [*before, *PYTHON, "run", "sleepy", "-n", str(ranks), *schedule, *where, *options],
         env=environment() | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
         capture_output=True,
         text=True,

@@ -48,8 +48,16 @@ class Span(NamedTuple):
     end: int
 
 
-def simulate(orders: Sequence[Order], time: Callable[[int, str], int], delay: int = 0) -> list[list[Span]]:
-    """Return when each rank computes each action, if its time depends on stage and kind, and transfers take `delay`."""
+def simulate(
+    orders: Sequence[Order],
+    time: Callable[[int, str], int],
+    delay: int = 0,
+    slow: Mapping[tuple[int, str, int], int] | None = None,
+) -> list[list[Span]]:
+    """Return when each rank computes each action, if its time depends on stage and kind, and transfers take `delay`.
+
+    Actions in `slow` take so much longer.
+    """
     last = max(stage for order in orders for stage, _, _ in order)
     end: dict[tuple[int, str, int], int] = {}
     spans: list[list[Span]] = [[] for _ in orders]
@@ -67,8 +75,8 @@ def simulate(orders: Sequence[Order], time: Callable[[int, str], int], delay: in
             moved = needed is not None and needed[0] != stage
             ready = 0 if needed is None else end[needed] + (delay if moved else 0)
             begin = max(ready, done[-1].end if done else 0)
-            end[stage, kind, batch] = begin + time(stage, kind)
-            done.append(Span((stage, kind, batch), begin, begin + time(stage, kind)))
+            end[stage, kind, batch] = begin + time(stage, kind) + (slow or {}).get((stage, kind, batch), 0)
+            done.append(Span((stage, kind, batch), begin, end[stage, kind, batch]))
     return spans
 
 
@@ -79,10 +87,12 @@ def traces(
     delay: int = 0,
     prefix: str = "perfkit.pipeline.",
     header: Mapping[str, object] | None = None,
+    slow: Mapping[tuple[int, str, int], int] | None = None,
 ) -> list[TraceBuilder]:
     """Return a trace of each rank with a step for each of `times`: computation, and receives wherever a rank waits.
 
-    All ranks end a step together. `header` adds to perfkit's part of the header.
+    All ranks end a step together. `header` adds to perfkit's part of the header. In the last step the actions in `slow`
+    take so much longer.
     """
     builders = [
         TraceBuilder(rank, len(orders), backend="gloo", host_name="a").header(
@@ -92,7 +102,7 @@ def traces(
     ]
     start = 0
     for number, time in enumerate(times):
-        by_rank = simulate(orders, time, delay)
+        by_rank = simulate(orders, time, delay, slow if number == len(times) - 1 else None)
         length = max(spans[-1].end for spans in by_rank)
         for builder, spans in zip(builders, by_rank, strict=True):
             builder.step(number, start, length)

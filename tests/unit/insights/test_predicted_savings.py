@@ -46,7 +46,15 @@ def test_without_a_prediction_the_bound_stays() -> None:
 def test_a_prediction_replaces_the_bound() -> None:
     one = the_input(run_with(input=12.3))
     assert (one.potential_saving_ns, one.predicted_for) == (12.3 * MS, "input=0")
-    assert "would save 12.3 ms per step, predicted by replaying the steps with input=0" in shown(run_with(input=12.3))
+    assert "up to 12.3 ms per step, predicted by replaying the steps with input=0" in shown(run_with(input=12.3))
+
+
+def test_what_is_replayed_in_full_is_no_upper_bound() -> None:
+    """To take a delay away is what is recommended; of input or transfers something is left."""
+    one = replace(the_input(run_with(input=12.3)), predicted_for="rank1=healthy")
+    report = Report(perfkit_version="", runs=[run_with()], insights=[one])
+    (item,) = document(report, 10).advice
+    assert item.potential_saving == "would save 12.3 ms per step, predicted by replaying the steps with rank1=healthy"
 
 
 @pytest.mark.parametrize(

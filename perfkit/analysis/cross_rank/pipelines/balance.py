@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.pipelines.replay import FORWARD, Action, Plan, replay
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions
 from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, PipelineStage, StageExcess
-from perfkit.stats.student_t import upper_quantile
+from perfkit.stats.rank_sum import chance_of_larger
 from perfkit.trace.intervals import Ints
 
 _MIN_EXCESS: Final = 0.1
 """Smallest excess over the other stages that is reported."""
-_MIN_SAMPLES: Final = 4
-"""Fewest micro-batches, over all steps, that tell a heavy stage from chance."""
 _ERROR: Final = 0.005
 """Probability of calling one of several equal stages heavy, if their micro-batches vary independently."""
 _MIN_GAIN: Final = 0.01
@@ -66,13 +64,13 @@ def _mean_per_batch(own: RankActions, chosen: NDArray[np.bool_]) -> float:
 def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineStage]) -> HeavyStage | None:
     """Return the stage whose micro-batches take longest, if they take longer than those of the others beyond chance.
 
-    The work of each micro-batch (forward and backward) is compared with the median of the other stages' means in that
-    step, by a one-sided t test; those found are then compared with the stages that are not heavy.
+    The work of each micro-batch (forward and backward) is compared with the medians of the other stages' micro-batches
+    in that step, by a rank-sum test; those found are then compared with the stages that are not heavy.
     """
     actions = [action for own in steps.ranks.values() for action in own.order]
     work_ns = np.concatenate([own.work_ns for own in steps.ranks.values()])
     totals_ns = _totals(actions, work_ns)
-    excess = _heavy_stages(totals_ns)
+    excess = excess_by_place(totals_ns)
     if not excess:
         return None
     place = max(excess, key=lambda one: (excess[one], one))
@@ -104,6 +102,22 @@ def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineS
     return replaced(found, layer_move=LayerMove(to_stage=to_stage, gain_ns=move_gain_ns))
 
 
+def excess_by_place(totals_ns: Ints) -> dict[int, float]:
+    """Return how much longer the micro-batches of each heavy stage take than those of the stages that are not.
+
+    Args:
+        totals_ns: the work of each stage, micro-batch and step; shape (s, m, k).
+
+    Returns:
+        Excess, as a share, of the stages that are heavy beyond chance, by index into the s stages.
+    """
+    found = {place: _excess(totals_ns, place) for place in range(len(totals_ns))}
+    heavy = {place: longer for place, longer in found.items() if longer}
+    light = [place for place in found if place not in heavy]
+    # Among the others are heavy ones, too: more than half of the stages may be heavy.
+    return {place: _excess(totals_ns[[*light, place]], len(light)) or longer for place, longer in heavy.items()}
+
+
 def _column(order: Sequence[Action], name: str) -> Ints:
     return np.array([getattr(action, name) for action in order], np.int64)
 
@@ -117,26 +131,18 @@ def _totals(actions: Sequence[Action], work_ns: Ints) -> Ints:
     return totals_ns
 
 
-def _heavy_stages(totals_ns: Ints) -> dict[int, float]:
-    """Return how much longer the micro-batches of each heavy stage take than those of the stages that are not."""
-    found = {place: _excess(totals_ns, place) for place in range(len(totals_ns))}
-    heavy = {place: longer for place, longer in found.items() if longer >= _MIN_EXCESS}
-    light = [place for place in found if place not in heavy]
-    # Among the others are heavy ones, too: more than half of the stages may be heavy.
-    return {place: _excess(totals_ns[[*light, place]], len(light)) or longer for place, longer in heavy.items()}
-
-
 def _excess(totals_ns: Ints, place: int) -> float:
-    """Return how much longer a stage's micro-batches take than those of the others; 0 if that may be chance."""
+    """Return how much longer a stage's micro-batches take than those of the others; 0 if little, or maybe by chance.
+
+    Medians and ranks alone decide: one slow micro-batch neither makes a stage heavy nor hides that it is.
+    """
     own, others = totals_ns[place], np.delete(totals_ns, place, axis=0)
     usual_ns = float(np.median(np.median(others, axis=(1, 2)))) if len(others) else 0.0
-    if own.size < _MIN_SAMPLES or usual_ns <= 0:
+    longer = float(np.median(own)) / usual_ns - 1 if usual_ns > 0 else 0.0
+    if longer < _MIN_EXCESS:
         return 0.0
-    longer_ns = (own - np.median(others.mean(axis=1), axis=0)).ravel()
-    limit = upper_quantile(_ERROR / len(totals_ns), longer_ns.size - 1)
-    if longer_ns.mean() <= limit * longer_ns.std(ddof=1) / np.sqrt(longer_ns.size):
-        return 0.0
-    return float(np.median(own)) / usual_ns - 1
+    by_chance = chance_of_larger(own, np.median(others, axis=0))
+    return longer if by_chance < _ERROR / len(totals_ns) else 0.0
 
 
 def _move_layer(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.annotations import micro_batch_names
 from perfkit.analysis.per_rank.attribution.autograd import Autograd
 from perfkit.analysis.per_rank.attribution.call_paths import ROOT, PathTable, ThreadSpans
 from perfkit.analysis.per_rank.attribution.call_sites import LABELS, CallSites
@@ -106,13 +107,13 @@ class Located:
         return path
 
     def _operator_paths(self, table: PathTable) -> Ints:
-        """Return the operators and annotations around each item, and its kernel."""
+        """Return the operators and annotations around each item, and its kernel; a stage's micro-batches as one."""
         items, spans = self.items, self._operators
         at = spans.at(items.thread, items.instant)
         is_operator = (items.row >= 0) & (self.events.kind[items.row] == EventKind.OPERATOR)
         own = np.searchsorted(spans.rows, items.row[is_operator])
         at[is_operator] = own
-        path = spans.paths(at, table)
+        path = spans.renamed(self._event_texts()).paths(at, table)
         lost = items.thread < 0
         outside = (at < 0) | lost
         texts = np.where(lost, self._text(UNKNOWN), self._text(OUTSIDE))
@@ -120,6 +121,13 @@ class Located:
         on_device = (items.row >= 0) & ~is_operator
         path[on_device] = table.extend(path[on_device], self.events.name[items.row[on_device]].astype(np.int64))
         return path
+
+    def _event_texts(self) -> Ints:
+        """Return the index into `texts` of each name of an event, the same for all micro-batches of a stage."""
+        texts = np.arange(len(self.events.names))
+        if merged := micro_batch_names(self.events):
+            texts[list(merged)] = self._interned(list(merged.values()))
+        return texts
 
     def _text(self, text: str) -> int:
         return len(self.events.names) + len(self.frames.names) + LABELS.index(text)

@@ -119,6 +119,23 @@ def test_a_heavy_stage_is_named_with_its_size(tmp_path: Path, at: int) -> None:
     assert found.heavy.layer_move.gain_ns == pytest.approx(7 * (390 - 375) * 1e3, abs=10)
 
 
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("heavy_stage", [True, False])
+def test_a_slow_micro_batch_neither_hides_a_heavy_stage_nor_makes_one(
+    tmp_path: Path, at: int, heavy_stage: bool
+) -> None:
+    times = heavy(1, 1.3) if heavy_stage else equal
+    run = run_of(tmp_path, *traces(one_forward_one_backward(2, 4), [times] * 4, slow={(at, "B", 2): 3000}))
+    (found,) = run.pipelines
+    check_sums(found, run)
+    if not heavy_stage:
+        assert found.heavy is None
+        return
+    assert found.heavy is not None
+    assert (found.heavy.stage, found.heavy.also) == (1, [])
+    assert found.heavy.excess == pytest.approx(0.3, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("factors", "said"),
     [

@@ -77,6 +77,20 @@ def test_operators_with_their_kernels(work: Work) -> None:
     assert nodes["(unknown)", "lost_kernel"].total_ns == 5 * US
 
 
+@pytest.mark.parametrize("prefix", ["perfkit.pipeline.", "PP:"])
+def test_micro_batches_of_a_stage_are_one_row(tmp_path: Path, prefix: str) -> None:
+    builder = TraceBuilder().step(1, 0, 1000)
+    for place, name in enumerate(("1F0", "1F1", "1B0", "3F0", "(1F2;3B1)OVERLAP_F_B")):
+        builder.annotation(f"{prefix}{name}", 100 * place, 50).op("aten::mm", 100 * place + 10, 10)
+    nodes = tree(work_of(builder, tmp_path), "operator")
+    assert {path: (node.counted, node.total_ns // US) for path, node in nodes.items() if len(path) == 2} == {
+        (f"{prefix}1F", "aten::mm"): (2, 20),
+        (f"{prefix}1B", "aten::mm"): (1, 10),
+        (f"{prefix}3F", "aten::mm"): (1, 10),
+        (f"{prefix}(1F2;3B1)OVERLAP_F_B", "aten::mm"): (1, 10),
+    }
+
+
 def test_kernels_have_their_operator_inputs_and_launch(work: Work) -> None:
     (row,) = (row for row in work.kernels if row.name == "mm_kernel")
     assert (row.operator, row.inputs, row.count, row.total_ns) == ("aten::mm", "[[4,8]]", 1, 40 * US)
