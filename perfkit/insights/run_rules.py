@@ -22,15 +22,16 @@ from perfkit.insights.idle import (
     saving_ns,
 )
 from perfkit.insights.loader_advice import load_faster
-from perfkit.insights.pause_rules import PAUSES
+from perfkit.insights.pause_rules import pauses_beside
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
-from perfkit.insights.waiting import MIN_SHARE, cause_of_waiting, last_arrivals_of
+from perfkit.insights.waiting import MIN_SHARE, PAUSE_WAIT, cause_of_waiting, last_arrivals_of, waited_for
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import UNNAMED
+from perfkit.schema.report import BESIDES_STEPS
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 from perfkit.whatif.changes import NO_INPUT, free_transfers
 
@@ -218,6 +219,12 @@ def _why_unsplit(context: RunContext) -> str:
     return "most of it has no counterpart on another rank"
 
 
+def _pauses(context: RunContext) -> InsightDraft | None:
+    waiting = _waiting(context)
+    waited = waited_for(context) if waiting is not None and PAUSE_WAIT in waiting.evidence else None
+    return pauses_beside(context, waited.phase if waited else None)
+
+
 def _input(context: RunContext) -> InsightDraft | None:
     exposed_ns = exposed_without_stragglers(context, "data_loading")
     loads = context.run.data_loading
@@ -329,7 +336,7 @@ RULES: Final = (
     INPUT,
     HOST,
     COPIES,
-    PAUSES,
+    Rule(BESIDES_STEPS, _pauses),
     *ROOFLINE_RULES,
 )
 """Evaluated on each run, in this order."""

@@ -18,11 +18,14 @@ from perfkit.insights.run_context import RunContext
 from perfkit.phases import PREFIX
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, LastArrivals, LateLoading, Straggler
+from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.util.formatting import duration, escape_unprintable
 from perfkit.whatif.changes import healthy_ranks
 
 MIN_SHARE: Final = 0.05
 """Smallest share of the step that is reported."""
+PAUSE_WAIT: Final = "pause_wait_ns"
+"""Evidence of advice about waiting for a pause."""
 _MAJORITY: Final = 0.5
 _ACTIVITIES: Final[dict[Category, str]] = {
     "compute": "computing",
@@ -44,8 +47,8 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return _for_stragglers(context, late, wait_ns)
     across, efficiency = context.run.cross_rank, context.run.efficiency
     longest_ns = context.longest_wait_ns(wait_ns)
-    if efficiency and (paused := _for_pauses(context, efficiency.wait_ns, longest_ns)) is not None:
-        return paused
+    if (paused := waited_for(context)) is not None:
+        return _for_pause(context, paused, longest_ns)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
@@ -61,25 +64,33 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     return InsightDraft(who, {}, wait_less(context, most), longest_ns)
 
 
-def _for_pauses(context: RunContext, total_wait_ns: int, longest_ns: float) -> InsightDraft | None:
-    """Return the draft for waiting of which most is for a checkpoint or an evaluation of some ranks; None otherwise.
+def waited_for(context: RunContext) -> RankPauses | None:
+    """Return the checkpoints or evaluations of a rank that most waiting of the others is for; None without any."""
+    most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
+    others = len(context.run.ranks) - 1
+    total_wait_ns = context.run.efficiency.wait_ns if context.run.efficiency else 0
+    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
+        return None
+    return most
+
+
+def _for_pause(context: RunContext, row: RankPauses, longest_ns: float) -> InsightDraft:
+    """Return the draft for waiting for a checkpoint or an evaluation.
 
     Args:
         context: the run.
-        total_wait_ns: waiting summed over ranks and steps.
+        row: the pauses.
         longest_ns: bound on what a step loses by waiting.
     """
-    most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
-    others = len(context.run.ranks) - 1
-    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
-        return None
     what = {
         "checkpoint": "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often",
         "evaluation": "divide the evaluation over all ranks, or evaluate less often",
         "logging": "log less often, or in another thread",
-    }[most.phase]
-    saving_ns = min(most.waited_ns / context.recorded_steps, longest_ns)
-    return InsightDraft(f"{most.phase} on rank {most.rank}", {"pause_wait_ns": float(most.waited_ns)}, what, saving_ns)
+    }[row.phase]
+    waited_ns = float(row.waited_ns or 0)
+    called = f" ({escape_unprintable(row.caller)})" if row.caller else ""
+    sentence = f"{row.phase}{called} on rank {row.rank}"
+    return InsightDraft(sentence, {PAUSE_WAIT: waited_ns}, what, min(waited_ns / context.recorded_steps, longest_ns))
 
 
 def last_arrivals_of(context: RunContext, least: float) -> LastArrivals | None:
