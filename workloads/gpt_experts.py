@@ -5,7 +5,7 @@ scores as weights (Shazeer et al., "Outrageously Large Neural Networks", 2017). 
 token is dropped and the result does not depend on where experts are; no auxiliary loss balances them.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -65,6 +65,19 @@ class Experts(nn.Module):
         return torch.cat(outputs)
 
 
+class Exchanged(NamedTuple):
+    """The rows that this rank sends and receives."""
+
+    rows: list[int]
+    """Sent to each rank."""
+    received_rows: list[int]
+    """Received of each rank."""
+    order: Tensor
+    """Of the received rows, by expert."""
+    counts: Tensor
+    """Received rows of each expert of this rank."""
+
+
 class MixtureOfExperts(nn.Module):
     """A router and its experts: (batch, tokens, width) to the same shape."""
 
@@ -89,27 +102,36 @@ class MixtureOfExperts(nn.Module):
         scores, chosen = self.router(flat).topk(self.top_k)
         order = chosen.flatten().argsort(stable=True)
         token = order // self.top_k
-        counts = chosen.flatten().bincount(minlength=self.count)
+        counts = self.count_tokens(chosen)
         weights = scores.softmax(-1).flatten()[order].unsqueeze(1)
         weighted = self._compute(flat[token], counts) * weights
         mixed = weighted.new_zeros(flat.shape).index_add(0, token, weighted).view_as(x)
         return functional.dropout(mixed, self.dropout, self.training)
 
+    def count_tokens(self, chosen: Tensor) -> Tensor:
+        """Return how many of this rank's tokens go to each of all experts: of the values of `chosen`, not its shape."""
+        return chosen.flatten().bincount(minlength=self.count)
+
     def _compute(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Return the experts' outputs for rows in the order of all experts, of which each has `counts`."""
         if self._group is None:
             return self._compute_own(rows, counts)
-        ranks = dist.get_world_size(self._group)
+        sent = self.arrange(counts, self._group)
+        arrived = _exchange(rows, sent.received_rows, sent.rows, self._group, "dispatch")
+        computed = self._compute_own(arrived[sent.order], sent.counts)
+        returned = torch.empty_like(computed).index_copy(0, sent.order, computed)
+        return _exchange(returned, sent.rows, sent.received_rows, self._group, "combine")
+
+    def arrange(self, counts: Tensor, group: dist.ProcessGroup) -> Exchanged:
+        """Tell the other ranks how many rows they get, and return what is exchanged: of the values of `counts`."""
+        ranks = dist.get_world_size(group)
         received = torch.empty_like(counts)
-        dist.all_to_all_single(received, counts, group=self._group)
-        sent_rows, received_rows = (one.view(ranks, -1).sum(1).tolist() for one in (counts, received))
-        arrived = _exchange(rows, received_rows, sent_rows, self._group, "dispatch")
+        dist.all_to_all_single(received, counts, group=group)
+        rows, received_rows = (one.view(ranks, -1).sum(1).tolist() for one in (counts, received))
         # They arrive by sender and expert, and are computed by expert.
-        expert = torch.arange(self.count, device=rows.device) % (self.count // ranks)
+        expert = torch.arange(self.count, device=counts.device) % (self.count // ranks)
         order = expert.repeat_interleave(received).argsort(stable=True)
-        computed = self._compute_own(arrived[order], received.view(ranks, -1).sum(0))
-        returned = torch.empty_like(computed).index_copy(0, order, computed)
-        return _exchange(returned, sent_rows, received_rows, self._group, "combine")
+        return Exchanged(rows, received_rows, order, received.view(ranks, -1).sum(0))
 
     def _compute_own(self, rows: Tensor, counts: Tensor) -> Tensor:
         self.routed = counts.detach()

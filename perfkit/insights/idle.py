@@ -1,6 +1,7 @@
 """What a run's idle time goes to, and what to do about it."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -92,7 +93,7 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
         share = format_percent(part.idle.short_kernels / part.idle.kernels)
         whole += f" ({share} of the kernels run for less than 5 µs)"
     if not part.is_named():
-        return f"{whole}, in many places"
+        return f"{whole}, in many places{_largest_context(part, context)}"
     row, steps = part.largest, context.rank_steps
     if row.detail in _PHRASES:
         return f"{whole}: {row.detail}"
@@ -102,6 +103,20 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
     often = f", in {row.count / steps:,.3g} pauses" if row.count > steps else ""
     most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
     return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
+
+
+def _largest_context(part: IdlePart, context: RunContext) -> str:
+    """Return in which annotation most of many small parts are; empty if none has a large share of them."""
+    total_ns: dict[str, int] = defaultdict(int)
+    for row in part.rows:
+        if row.context:
+            total_ns[row.context] += row.total_ns
+    largest = max(total_ns, key=lambda name: total_ns[name], default="")
+    if not largest or total_ns[largest] < _NAMED_SHARE * part.total_ns:
+        return ""
+    where = _PHASE_NAMES.get(largest) or escape_unprintable(largest)
+    most = "most of that" if total_ns[largest] >= _MAJORITY * part.total_ns else "the largest part"
+    return f", {most} in {where} ({duration(total_ns[largest] / context.rank_steps)} per step)"
 
 
 def _place(detail: str) -> str:
@@ -185,6 +200,8 @@ _FUNCTION: Final = r".*\.py\(\d+\): |<built-in "
 """A Python function. An annotation covers anything."""
 _PHASE_NAMES: Final = {annotation(phase): words for phase, words in PHASE_WORDS.items()}
 
+_OPERATOR: Final = "aten::"
+
 _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
     (
         r"<built-in (function|method) collect\b",
@@ -195,7 +212,7 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
         "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
     ),
     (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
-    (r"aten::", "check what this operator works on: tensors on the CPU, or many small ones"),
+    (_OPERATOR, "check what this operator works on: tensors on the CPU, or many small ones"),
 )
 """What host work is called, and what to do about it; the first match counts."""
 
@@ -208,12 +225,20 @@ def _work_less(part: IdlePart, context: RunContext) -> str:
         return "record more warm-up steps: a first launch loads the kernel's code"
     for pattern, advice in _KNOWN_WORK:
         if re.match(pattern, row.detail):
-            return advice
+            return _unless_first_call(part, context) + advice
     stacks = _stacks(part.idle, context)
     if re.match(_FUNCTION, row.detail):
         return f"speed up {escape_unprintable(row.detail)}, do it less often, or in another thread or process{stacks}"
     within = _PHASE_NAMES.get(row.detail) or escape_unprintable(row.detail)
     return f"find what the host does between the operators of {within}{stacks}"
+
+
+def _unless_first_call(part: IdlePart, context: RunContext) -> str:
+    """Return what to do first about an operator that may have been called once, and then sets up what it needs."""
+    row = part.largest
+    once = row.count <= len(context.run.ranks) and (row.count < context.rank_steps or context.recorded_steps == 1)
+    first = "record more warm-up steps if it is the operator's first call; else "
+    return first if row.detail.startswith(_OPERATOR) and once else ""
 
 
 def _stacks(idle: IdleTime, context: RunContext) -> str:

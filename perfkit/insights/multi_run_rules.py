@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.insights.rule import InsightDraft
-from perfkit.insights.run_rules import MIN_SHARE, ranks_of
+from perfkit.insights.run_rules import ranks_of
+from perfkit.insights.waiting import MIN_SHARE
 from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import duration, escape_unprintable
 

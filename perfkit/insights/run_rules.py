@@ -22,20 +22,19 @@ from perfkit.insights.idle import (
     saving_ns,
 )
 from perfkit.insights.loader_advice import load_faster
-from perfkit.insights.pause_rules import PAUSES
+from perfkit.insights.pause_rules import pauses_beside
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
-from perfkit.insights.waiting import cause_of_waiting
+from perfkit.insights.waiting import MIN_SHARE, PAUSE_WAIT, cause_of_waiting, last_arrivals_of, waited_for
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import UNNAMED
+from perfkit.schema.report import BESIDES_STEPS
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 from perfkit.whatif.changes import NO_INPUT, free_transfers
 
-MIN_SHARE: Final = 0.05
-"""Smallest share of the step that is reported."""
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
@@ -84,7 +83,7 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     if wait_ns < _MAJORITY * exposed_ns and not is_verdict:
         return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
-    if not slow and context.has("start_skew"):
+    if not slow and context.has("start_skew") and last_arrivals_of(context, MIN_SHARE) is None:
         return None
     if not slow and (most := _longest(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
@@ -220,6 +219,12 @@ def _why_unsplit(context: RunContext) -> str:
     return "most of it has no counterpart on another rank"
 
 
+def _pauses(context: RunContext) -> InsightDraft | None:
+    waiting = _waiting(context)
+    waited = waited_for(context) if waiting is not None and PAUSE_WAIT in waiting.evidence else None
+    return pauses_beside(context, waited.phase if waited else None)
+
+
 def _input(context: RunContext) -> InsightDraft | None:
     exposed_ns = exposed_without_stragglers(context, "data_loading")
     loads = context.run.data_loading
@@ -331,7 +336,7 @@ RULES: Final = (
     INPUT,
     HOST,
     COPIES,
-    PAUSES,
+    Rule(BESIDES_STEPS, _pauses),
     *ROOFLINE_RULES,
 )
 """Evaluated on each run, in this order."""

@@ -8,17 +8,24 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     one_off_causes,
     one_off_clause,
     phase_clause,
+    rank_list,
     take_turns,
 )
 from perfkit.insights.dimension_advice import wait_less
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
+from perfkit.phases import PREFIX
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import Straggler
-from perfkit.util.formatting import duration
+from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, LastArrivals, LateLoading, Straggler
+from perfkit.schema.per_run.pauses import RankPauses
+from perfkit.util.formatting import duration, escape_unprintable
 from perfkit.whatif.changes import healthy_ranks
 
+MIN_SHARE: Final = 0.05
+"""Smallest share of the step that is reported."""
+PAUSE_WAIT: Final = "pause_wait_ns"
+"""Evidence of advice about waiting for a pause."""
 _MAJORITY: Final = 0.5
 _ACTIVITIES: Final[dict[Category, str]] = {
     "compute": "computing",
@@ -40,14 +47,16 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return _for_stragglers(context, late, wait_ns)
     across, efficiency = context.run.cross_rank, context.run.efficiency
     longest_ns = context.longest_wait_ns(wait_ns)
-    if efficiency and (paused := _for_pauses(context, efficiency.wait_ns, longest_ns)) is not None:
-        return paused
+    if (paused := waited_for(context)) is not None:
+        return _for_pause(context, paused, longest_ns)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         saving_ns = min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns)
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
+    if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
+        return _for_last_arrivals(context, last, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
     who = "other ranks, none of which is late beyond chance in all steps"
     if across is None or not across.lateness_known:
@@ -55,25 +64,66 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     return InsightDraft(who, {}, wait_less(context, most), longest_ns)
 
 
-def _for_pauses(context: RunContext, total_wait_ns: int, longest_ns: float) -> InsightDraft | None:
-    """Return the draft for waiting of which most is for a checkpoint or an evaluation of some ranks; None otherwise.
+def waited_for(context: RunContext) -> RankPauses | None:
+    """Return the checkpoints or evaluations of a rank that most waiting of the others is for; None without any."""
+    most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
+    others = len(context.run.ranks) - 1
+    total_wait_ns = context.run.efficiency.wait_ns if context.run.efficiency else 0
+    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
+        return None
+    return most
+
+
+def _for_pause(context: RunContext, row: RankPauses, longest_ns: float) -> InsightDraft:
+    """Return the draft for waiting for a checkpoint or an evaluation.
 
     Args:
         context: the run.
-        total_wait_ns: waiting summed over ranks and steps.
+        row: the pauses.
         longest_ns: bound on what a step loses by waiting.
     """
-    most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
-    others = len(context.run.ranks) - 1
-    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
-        return None
     what = {
         "checkpoint": "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often",
         "evaluation": "divide the evaluation over all ranks, or evaluate less often",
         "logging": "log less often, or in another thread",
-    }[most.phase]
-    saving_ns = min(most.waited_ns / context.recorded_steps, longest_ns)
-    return InsightDraft(f"{most.phase} on rank {most.rank}", {"pause_wait_ns": float(most.waited_ns)}, what, saving_ns)
+    }[row.phase]
+    waited_ns = float(row.waited_ns or 0)
+    called = f" ({escape_unprintable(row.caller)})" if row.caller else ""
+    sentence = f"{row.phase}{called} on rank {row.rank}"
+    return InsightDraft(sentence, {PAUSE_WAIT: waited_ns}, what, min(waited_ns / context.recorded_steps, longest_ns))
+
+
+def last_arrivals_of(context: RunContext, least: float) -> LastArrivals | None:
+    """Return the ranks that join collectives last in a run of few steps; None if none do, or matches are unreliable.
+
+    Args:
+        context: the run.
+        least: smallest share of the step that is waited for them.
+    """
+    last = context.run.cross_rank.last_arrivals if context.run.cross_rank else None
+    if last is None or context.has("suspect_matches"):
+        return None
+    return last if context.share(last.exposed_wait_ns / context.rank_steps) >= least else None
+
+
+def _for_last_arrivals(context: RunContext, last: LastArrivals, longest_ns: float) -> InsightDraft:
+    """Return the draft for ranks of which the few recorded steps do not tell whether they are late beyond chance."""
+    who, steps = rank_list(last.ranks), context.recorded_steps
+    start_ns, wait_ns = last.start_wait_ns / context.rank_steps, last.exposed_wait_ns / context.rank_steps
+    of = f"all {last.late}" if last.late == last.collectives else f"{last.late} of {last.collectives}"
+    doing = f" {_ACTIVITIES[last.category]}" if last.category else ""
+    where = f" in {escape_unprintable(last.annotation.removeprefix(PREFIX))}" if last.annotation else ""
+    sentence = (
+        f"other ranks: {duration(start_ns)} while ranks may have been late because they started recording later, then "
+        f"{duration(wait_ns)} for {who}, last at {of} collectives ({', '.join(last.operators)}) by up to "
+        f"{duration(last.lag_ns)}" + (f", after more time{doing}{where}" if doing or where else "")
+    )
+    advice = f"find what {who} do longer" if last.category is None else _check(context, last.category, None, who)
+    always = "it always is" if len(last.ranks) == 1 else "they always are"
+    recorded = "one does" if steps == 1 else f"{steps} do"
+    advice += f"; record at least {FEWEST_COMPARED_STEPS} steps: {recorded} not tell whether {always} late"
+    evidence = {"start_wait_ns": start_ns, "last_wait_ns": wait_ns, "lag_ns": float(last.lag_ns)}
+    return InsightDraft(sentence, evidence, advice, min(float(last.lag_ns), longest_ns))
 
 
 def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:
@@ -108,7 +158,7 @@ def _who(late: list[Straggler]) -> str:
 def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     first = late[0]
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
-        return _faster(context, first)
+        return load_faster(context, first.loading.cause)
     if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
@@ -124,16 +174,16 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
 
 
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
-    if row.category == "data_loading":
-        return _faster(context, row)
-    if row.every > 1:
+    if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
+    return _check(context, row.category, row.loading, who)
+
+
+def _check(context: RunContext, category: Category, loading: LateLoading | None, who: str) -> str:
+    if category == "data_loading":
+        return load_faster(context, loading.cause if loading else None)
     return {
         "compute": f"check for more work, a slower device or a shared one on {who}",
         "overhead": f"check launches, Python and synchronisation on {who}, and what else runs there",
         "memcpy": f"check how copies are made on {who}: use pinned memory, and cores close to the device",
-    }[row.category]
-
-
-def _faster(context: RunContext, row: Straggler) -> str:
-    return load_faster(context, row.loading.cause if row.loading else None)
+    }[category]

@@ -144,8 +144,8 @@ def _peak_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanC
 
 
 def explained_bytes(peak: MemoryPeak) -> int:
-    """Return the peak without what torch counts although a thread without the profiler has released it."""
-    return peak.allocated_bytes - max(0, peak.unknown_bytes or 0)
+    """Return the peak without what a thread without the profiler has released, or may have released before it."""
+    return peak.allocated_bytes - max(0, peak.unknown_bytes or 0) - peak.unseen_release_bytes
 
 
 def _has_buckets(layout: Layout) -> bool:

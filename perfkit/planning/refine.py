@@ -35,11 +35,6 @@ def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
         LaunchEnvironmentError: The tracing process died.
     """
     check_precision(request.precision)
-    if request.shape.experts:
-        raise UsageError(
-            "--trace does not trace --experts: how many tokens each expert gets depends on their values, which fake "
-            "tensors do not have; leave out --trace for the formulas"
-        )
     layouts = layouts_of(request)
     for _ in range(MOST_TRACED):
         place = _next(plan)
@@ -73,7 +68,7 @@ def _next(plan: Plan) -> int:
 def trace_request(request: Request, layouts: list[Layout], own: OwnModule | None) -> TraceRequest:
     """Return the request to trace some layouts, each in the stage of its pipeline with the most activations."""
     config = None if request.workload is None else request.workload.config
-    names = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout")
+    names = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
     return TraceRequest(
         layouts=layouts,
         precision=request.precision,
@@ -106,6 +101,8 @@ def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: Trace
         added -= values["optimizer_bytes"] - state.optimizer_bytes
         values["optimizer_bytes"] = state.optimizer_bytes
         notes.append("how ZeRO-1 shards the optimizer state is by formula")
+    if request.shape.experts:
+        notes.append("every expert gets as many tokens")
     traced = TracedMemory(
         **values,
         buffers_bytes=rest,

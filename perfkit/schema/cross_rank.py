@@ -119,6 +119,32 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     category_ns: int
 
 
+class LastArrivals(Struct, frozen=True, kw_only=True):
+    """Ranks that join collectives last, in too few steps to say that they do so beyond chance (metrics.md section 5).
+
+    What is before is not counted: as long as a rank is late that was late in the first collective, it may have started
+    recording late.
+    """
+
+    ranks: list[int]
+    collectives: int
+    """Number of n-to-n collectives after the start."""
+    late: int
+    """Number of these that the ranks join last."""
+    operators: list[str]
+    """Operators of these."""
+    exposed_wait_ns: int
+    """How long the ranks wait in these, summed over ranks."""
+    start_wait_ns: int
+    """The same for the collectives at the start."""
+    lag_ns: int
+    """How long the others wait for them, their median; of the collective in which it is longest."""
+    category: Category | None = None
+    """Category in which they take longer by at least half the lag; None if none is."""
+    annotation: str | None = None
+    """The one annotation on the host in which they take longer by about the lag; None if none or several are."""
+
+
 class BandwidthFit(Struct, frozen=True, kw_only=True):
     """Latency and bandwidth of one operator in one group: t = alpha + factor * S / beta (metrics.md section 5)."""
 
@@ -170,6 +196,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     """By how much the mean step could be shorter if none of them were late."""
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
+    last_arrivals: LastArrivals | None = None
+    """Only with fewer steps than stragglers can be found in; None if no ranks are last in most collectives."""
     clocks: list[HostClock] = []
     """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []

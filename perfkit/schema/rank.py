@@ -114,10 +114,11 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Its start, since that of the step's window; None if unknown."""
 
 
-class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):
+class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Peak of the memory allocated on a device in one step of a rank.
 
     The step lasts from its start on the host to the start of the next, and includes what was allocated before it.
+    JSON leaves out defaults.
     """
 
     step: int | None
@@ -130,6 +131,9 @@ class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):
     """Part of `allocated_bytes` that no recorded allocation explains: mostly memory that a thread without the profiler
     released, such as one of gloo's, which torch then counts for ever. None if the addresses of allocations were not
     recorded, and in reports of older versions."""
+    unseen_release_bytes: int = 0
+    """Further part of `allocated_bytes`: allocations whose release is not in the trace, and whose address was allocated
+    again after the peak. When they were released is unknown: perhaps before the peak."""
 
 
 class MemoryCurve(Struct, frozen=True, kw_only=True):

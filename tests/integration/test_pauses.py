@@ -75,6 +75,8 @@ def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path
         assert row.recorded_ns == pytest.approx(row.total_ns, rel=0.02)
         assert row.bytes is not None
         assert row.bytes > 4 * (64 * 64 + 64 * 8)
+        assert row.caller is not None
+        assert row.caller.startswith("train.py:")
     evaluation = found["evaluation", 0]
     assert 300e6 <= evaluation.total_ns < 500e6
     assert evaluation.waited_ns is not None

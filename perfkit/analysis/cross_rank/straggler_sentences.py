@@ -79,8 +79,15 @@ def take_turns(stragglers: Sequence[Straggler]) -> bool:
 
 
 def name_ranks(stragglers: Sequence[Straggler]) -> str:
-    """Return the numbers of at least two ranks: `ranks 1, 3 and 4`."""
-    numbers = [str(rank) for rank in sorted(row.rank for row in stragglers)]
+    """Return the numbers of stragglers in words: `ranks 1, 3 and 4`."""
+    return rank_list([row.rank for row in stragglers])
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return the numbers of at least one rank in words: `rank 1`, `ranks 1, 3 and 4`."""
+    numbers = [str(rank) for rank in sorted(ranks)]
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
     if len(numbers) > _NAMED:
         return f"ranks {', '.join(numbers[:_NAMED])} and {len(numbers) - _NAMED} more"
     return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"

@@ -7,13 +7,20 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
 from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
+from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
+from perfkit.schema.cross_rank import (
+    FEWEST_COMPARED_STEPS,
+    CrossRankSummary,
+    HostClock,
+    MatchedCollectiveStat,
+    RankWait,
+)
 from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
@@ -40,6 +47,7 @@ def summarize_cross_rank(
     comparable = len({rank.device for rank in ranks}) == 1
     times = own_times(ranks) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
+    too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     late = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
     return CrossRankSummary(
         collectives=rows,
@@ -50,6 +58,7 @@ def summarize_cross_rank(
         stragglers=name_load_causes(name_phases(late.ranks, ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=find_one_off_stragglers(level_stages(times, stage_of), late) if times else [],
+        last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
         bandwidth_fits=fits(rows),
     )

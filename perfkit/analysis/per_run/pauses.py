@@ -40,13 +40,14 @@ def summarize_pauses(
     listed: dict[int | None, _Listed] = {
         one.rank: (one.pauses, one.earlier_pauses) for one in records if one.pauses or one.earlier_pauses
     }
+    steps: dict[int | None, int] = {one.rank: len(one.step_wall_ns) for one in records}
     waits = _Waits(traced, calls, clocks)
     ranks = sorted({*traced, *listed}, key=lambda rank: -1 if rank is None else rank)
     return [
         row
         for phase in PAUSE_PHASES
         for rank in ranks
-        if (row := _row(phase, rank, traced.get(rank, ()), listed.get(rank, ((), ())), waits)) is not None
+        if (row := _row(phase, rank, traced.get(rank, ()), listed.get(rank, ((), ())), waits, steps.get(rank)))
     ]
 
 
@@ -56,6 +57,7 @@ def _row(
     traced: Sequence[TracedPause],
     listed: "_Listed",
     waits: "_Waits",
+    steps: int | None,
 ) -> RankPauses | None:
     seen = [one for one in traced if one.phase == phase]
     noted = [one for one in listed[0] if one.phase == phase]
@@ -66,6 +68,7 @@ def _row(
     sizes = [*(one.bytes for one in noted), *(one.bytes for one in earlier)]
     known = [size for size in sizes if size is not None]
     recorded = [one for one in seen if one.step_ns]
+    called = max((one for one in noted if one.caller), key=lambda one: one.end_ns - one.begin_ns, default=None)
     return RankPauses(
         phase=phase,
         rank=rank,
@@ -74,6 +77,8 @@ def _row(
         max_ns=max([*lengths, *(one.max_ns for one in earlier)]),
         bytes=sum(known) if known else None,
         asynchronous=sum(one.asynchronous for one in noted) + sum(one.asynchronous for one in earlier),
+        steps=steps,
+        caller=called.caller if called else None,
         recorded=len(recorded),
         recorded_ns=sum(one.step_ns for one in recorded),
         waited_ns=waits.for_pauses(rank, recorded) if rank is not None else None,

@@ -22,6 +22,8 @@ class OpenPause:
     def __init__(self) -> None:
         self.bytes: int | None = None
         self.asynchronous = False
+        self.caller: str | None = None
+        """As in `RecordedPause`."""
 
     def wrote(self, size: int) -> None:
         """Note that a checkpoint has so many bytes."""
@@ -69,6 +71,7 @@ class PauseLog:
                     end_ns=begin_ns + time.perf_counter_ns() - begin,
                     bytes=ended.bytes,
                     asynchronous=ended.asynchronous,
+                    caller=ended.caller,
                 )
             )
 

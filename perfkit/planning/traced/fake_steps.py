@@ -27,6 +27,7 @@ from perfkit.capture.training.model_division import divide_model
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import checkpoint_activations
 from perfkit.planning.layout import SHARDED, Layout
+from perfkit.planning.traced.even_experts import even_experts
 from perfkit.planning.traced.messages import TracedModel, TracedStep, TraceRequest
 from perfkit.planning.traced.quick_sharding import quick_sharding
 from perfkit.planning.traced.subjects import GptSubject, OwnSubject, Subject
@@ -66,7 +67,7 @@ def _trace(subject: Subject, layout: Layout, precision: str, samples: int, stage
             optimizer = subject.optimizer(wrapped)
             batch = subject.batch(samples, stage)
             step = _step(subject, layout, precision, stage, wrapped, optimizer, batch)
-            with loss_parallel() if layout.loss_parallel else nullcontext():
+            with loss_parallel() if layout.loss_parallel else nullcontext(), even_experts():
                 step(_nothing)
                 return _tracked(wrapped, optimizer, batch, step, sharded=layout.dp in SHARDED)
 

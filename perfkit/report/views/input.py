@@ -11,15 +11,17 @@ from perfkit.schema.benchmark.input import CacheState, InputBenchmark, InputMeas
 from perfkit.util.formatting import duration, escape_unprintable, in_ms, size
 
 _NOTES: Final = (
-    "loads/s, samples: of all ranks together, by the slowest one; ±: the further end of the 95 % interval over the "
-    "passes; median, p99: of single loads, over all ranks.",
-    "of file: bytes that the loaded samples take in the files per second, as a share of reading the first file from "
+    "loads/s, samples: of all ranks together, by the slowest one; {spread}median, p99: of single loads, over all "
+    "ranks.",
+    "file: bytes that the loaded samples take in the files per second, as a share of reading the first file from "
     "its beginning (see Files).",
 )
+_SPREAD: Final = "±: the further end of the 95 % interval over the passes; "
 
 
 def document(record: InputBenchmark, top: int) -> Document:
     """Return the content of `record`."""
+    spread = _SPREAD if any(row.interval_ns for row in record.measurements) else ""
     gates = record.comparison.gates if record.comparison else []
     section = Section(
         title=_title(record),
@@ -38,7 +40,7 @@ def document(record: InputBenchmark, top: int) -> Document:
         ],
         findings=[FindingLine(one.severity, escape_unprintable(one.message)) for one in record.findings],
     )
-    return Document("perfkit input", [], [section], list(_NOTES))
+    return Document("perfkit input", [], [section], [note.format(spread=spread) for note in _NOTES])
 
 
 def page_charts(record: InputBenchmark) -> PageCharts:

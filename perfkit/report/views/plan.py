@@ -13,7 +13,14 @@ def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
     places = _shown(plan, top)
     terms = [_terms(plan, place) for place in plan.explained]
-    tables = [*_checks(plan), _memory(plan, places), *_times(plan, places), *_traffic(plan), *terms]
+    tables = [
+        *_checks(plan),
+        _memory(plan, places),
+        *_traced(plan, places),
+        *_times(plan, places),
+        *_traffic(plan),
+        *terms,
+    ]
     best = None if plan.best is None else plan.layouts[plan.best]
     headline, tone = _headline(plan, best)
     section = Section(_title(plan), headline, tone, [], _facts(plan, best), tables, [])
@@ -118,15 +125,13 @@ def _difference(check: PlanCheck) -> str:
 
 def _memory(plan: Plan, places: Sequence[int]) -> Table:
     shown = [plan.layouts[place] for place in places]
-    traced = any(one.traced for one in shown)
     counted = any(one.memory.activations_bytes is not None for one in shown)
-    names = ["P", "G", "O", *(["A", "B"] if counted else ["P+G+O"]), "needed", *(["traced"] if traced else [])]
+    names = ["P", "G", "O", *(["A", "B"] if counted else ["P+G+O"]), "needed"]
     columns = (Column("layout", "name"), *map(Column, names), Column("fits"))
     rows = [
         (
             Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
             *map(Cell, _bytes(plan.layouts[place], counted=counted)),
-            *([Cell(_traced(plan.layouts[place]))] if traced else []),
             _fit(plan.layouts[place]),
         )
         for place in places
@@ -141,7 +146,6 @@ def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
         lines.append("fits: + bytes over the device's memory")
     refused = {one.refused for one in shown if one.refused is not None and one.fits is not False}
     lines += [f"*: not supported by `perfkit run`: {escape_unprintable(reason)}" for reason in sorted(refused)]
-    lines += sorted({f"traced: {one.traced.note}" for one in shown if one.traced is not None and one.traced.note})
     left = len(plan.layouts) - len(shown)
     return "; ".join([*lines, *([f"{left:,} more layouts: use --top N"] if left else [])])
 
@@ -163,13 +167,22 @@ def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:
     return [size(value) for value in (*values, *rest, need.needed_bytes)]
 
 
-def _traced(one: PlannedLayout) -> str:
-    if one.traced is None:
-        return MISSING
-    if one.traced.formula_peak_bytes is None:
-        return size(one.traced.peak_bytes)
-    ratio = one.traced.peak_bytes / one.traced.formula_peak_bytes - 1
-    return f"{size(one.traced.peak_bytes)} ({100 * ratio:+.1f} %)"
+def _traced(plan: Plan, places: Sequence[int]) -> list[Table]:
+    """Return the traced peaks beside those of the formulas; nothing where formulas know none."""
+    found = [(place, one) for place in places if (one := plan.layouts[place].traced) and one.formula_peak_bytes]
+    if not found:
+        return []
+    rows = [
+        (
+            Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
+            Cell(size(one.formula_peak_bytes)),
+            Cell(size(one.peak_bytes)),
+            Cell(f"{100 * (one.peak_bytes / (one.formula_peak_bytes or 1) - 1):+.1f} %"),
+        )
+        for place, one in found
+    ]
+    columns = (Column("layout", "name"), Column("by formulas"), Column("traced"), Column("difference"))
+    return [Table("Traced peaks", columns, rows, "; ".join(sorted({one.note for _, one in found if one.note})))]
 
 
 def _fit(one: PlannedLayout) -> Cell:

@@ -9,6 +9,9 @@ PAUSE_PHASES: Final[tuple[PausePhase, ...]] = get_args(PausePhase)
 _Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 _Natural = Annotated[int, Meta(ge=0, le=2**61)]
 
+MOST_CALLER: Final = 300
+"""Longest text of a caller."""
+
 
 class RecordedPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One pause of a rank, by the clock of its host."""
@@ -23,6 +26,8 @@ class RecordedPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of a checkpoint that this rank wrote; None if unknown."""
     asynchronous: bool = False
     """Whether writing goes on after `end_ns`, beside the steps."""
+    caller: Annotated[str, Meta(max_length=MOST_CALLER)] | None = None
+    """Line and function of the program that it was called from, as in `train.py:88 save`; None if unknown."""
 
 
 class EarlierPauses(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +55,10 @@ class RankPauses(Struct, frozen=True, kw_only=True):
     """Bytes of all of them that are known; None if none is."""
     asynchronous: int = 0
     """How many of them wrote on beside the steps."""
+    caller: str | None = None
+    """As in `RecordedPause`, of the longest one that is listed with it; None if unknown."""
+    steps: int | None = None
+    """Number of steps that the rank completed in the whole run; None if unknown."""
     recorded: int = 0
     """How many of them are within recorded steps."""
     recorded_ns: int = 0

@@ -62,6 +62,22 @@ def test_a_blocking_copy() -> None:
     assert "pinned memory" in found.recommendation
 
 
+def test_many_small_parts_are_those_of_an_annotation_if_it_has_a_large_share() -> None:
+    places = ["DistributedDataParallel.forward"] * 6 + ["other"] * 2 + [None] * 2
+    rows = [row("launch_bound", f"aten::op{n}", 3, context=place) for n, place in enumerate(places)]
+    found = insight(idle_rank(*rows, kernels=1_000))
+    assert ", in many places, most of that in DistributedDataParallel.forward (18.0 ms per step)" in found.sentence
+    rows = [row("launch_bound", f"aten::op{n}", 3, context=f"part {n}") for n in range(10)]
+    assert insight(idle_rank(*rows, kernels=1_000)).sentence.endswith("in many places")
+
+
+@pytest.mark.parametrize(("count", "is_first"), [(1, True), (STEPS, False), (10 * STEPS, False)])
+def test_an_operator_that_pauses_once_may_be_its_first_call(count: int, is_first: bool) -> None:
+    found = insight(idle_rank(row("host_work", "aten::ones", 20, count=count)))
+    assert found.recommendation.startswith("record more warm-up steps if") is is_first
+    assert found.recommendation.endswith("tensors on the CPU, or many small ones")
+
+
 def test_launch_bound() -> None:
     rows = [row("launch_bound", f"aten::op{number}", 3, count=400) for number in range(10)]
     found = insight(idle_rank(*rows, kernels=1_000, short_kernels=900))

@@ -10,6 +10,7 @@ from perfkit.report.content.several_runs.scaling import scaling as scaling_table
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.rank import PhaseStat, RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport, Verdict
@@ -192,6 +193,23 @@ def test_waiting_for_a_single_delay_says_so() -> None:
     one = the("waiting", found(waiting_run(128, 32, cross_rank=make_across(one_off_stragglers=[once]))))
     assert one.sentence.endswith("waiting for other ranks, most of it for rank 0 in step 7 (compute +120 ms)")
     assert one.recommendation.startswith("find what runs in step 7 on rank 0 only")
+
+
+@pytest.mark.parametrize(("waited_ms", "is_waiting"), [(100, True), (20, False)])
+def test_a_checkpoint_is_told_once_as_waiting_for_it_or_besides_the_steps(waited_ms: int, is_waiting: bool) -> None:
+    row = RankPauses(
+        phase="checkpoint",
+        rank=1,
+        count=4,
+        total_ns=400 * MS,
+        max_ns=100 * MS,
+        caller="train.py:14 save",
+        steps=16,
+        waited_ns=waited_ms * MS,
+    )
+    by_rule = {one.rule: one.sentence for one in found(waiting_run(128, 32, slow=False, pauses=[row]))}
+    assert by_rule["waiting"].endswith("waiting for checkpoint (train.py:14 save) on rank 1") is is_waiting
+    assert ("pauses" in by_rule) is not is_waiting
 
 
 def test_start_up_skew_is_not_called_waiting() -> None:

@@ -62,11 +62,22 @@ def test_what_is_done_already_is_not_advised() -> None:
         pauses(recorded=1),  # how often there is one is not known
         pauses(recorded=0, recorded_ns=0),
         pauses(recorded_ns=25 * MS),  # 4 % of 600 ms
-        pauses(waited_ns=150 * MS),  # what the others wait is advised about
     ],
 )
 def test_silence_about_pauses(row: RankPauses) -> None:
     assert not insights(run(row))
+
+
+def test_the_whole_run_tells_how_often_there_is_one_where_few_steps_are_recorded() -> None:
+    whole = pauses(recorded=1, recorded_ns=100 * MS, count=19, total_ns=1900 * MS, steps=40, caller="train.py:14 save")
+    (found,) = insights(run(whole))
+    assert found.sentence == "19 checkpoints (train.py:14 save) in 40 steps take 100 ms each, besides the steps"
+    assert found.potential_saving_ns == pytest.approx(1900 * MS / 40)
+    assert not insights(run(replace(whole, total_ns=19 * 10 * MS)))  # 4.5 % of 40 steps and the pauses
+
+
+def test_pauses_that_no_other_advice_is_about_are_told_though_others_wait_for_them() -> None:
+    assert insights(run(pauses(waited_ns=150 * MS)))
 
 
 def test_what_a_pause_takes_is_no_part_of_what_others_save() -> None:

@@ -49,6 +49,12 @@ class Ledger(NamedTuple):
         began = (self.blocks.begin != NOT_RECORDED) & (self.blocks.begin < records)
         return np.flatnonzero(began & (self.blocks.end >= records))
 
+    def unseen_releases(self, records: int) -> int:
+        """Return the bytes of such blocks whose end is another allocation at their address: when is not recorded."""
+        live = self.live(records)
+        ended = live[self.blocks.end[live] < len(self.timeline.change_bytes)]
+        return int(self.blocks.bytes[ended[self.timeline.change_bytes[self.blocks.end[ended]] > 0]].sum())
+
 
 def _sum_before(record: Ints, size: Ints, records: Ints, always: Ints | None = None) -> Ints:
     """Return, for each of `records`, the sum of the sizes whose record comes before it, or that count `always`."""

@@ -91,7 +91,10 @@ def _ledger(trace: RankTrace, device: tuple[int, int], host: HostActivity) -> Le
 
 def _with_unknown(ledger: Ledger, peaks: list[tuple[MemoryPeak, int]]) -> list[MemoryPeak]:
     unknown = ledger.levels(np.array([at for _, at in peaks]))["unknown"]
-    return [replace(peak, unknown_bytes=size) for (peak, _), size in zip(peaks, unknown, strict=True)]
+    return [
+        replace(peak, unknown_bytes=size, unseen_release_bytes=ledger.unseen_releases(at))
+        for (peak, at), size in zip(peaks, unknown, strict=True)
+    ]
 
 
 def _with_categories(

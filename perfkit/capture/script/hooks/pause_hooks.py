@@ -8,6 +8,7 @@ switching back, is not told apart.
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, Protocol
@@ -15,8 +16,11 @@ from typing import Any, Final, Protocol
 import torch
 from torch import nn
 
+from perfkit.capture.hangs.rank_state import frames_of
 from perfkit.capture.recording.pause_log import OpenPause, written_bytes
 from perfkit.capture.script.hooks.import_hook import run_after_import
+from perfkit.diagnosis.places import program_frame
+from perfkit.schema.per_run.pauses import MOST_CALLER
 
 _DISTRIBUTED: Final = "torch.distributed.checkpoint"
 
@@ -36,6 +40,7 @@ def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
         if not _is_on_disk(f):
             return save(obj, f, *args, **kwargs)
         with pause() as noted:
+            _note_caller(noted)
             before = _position(f) if noted else None
             result = save(obj, f, *args, **kwargs)
             if noted and (after := _position(f)) is not None:
@@ -43,6 +48,12 @@ def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
             return result
 
     return hooked
+
+
+def _note_caller(noted: OpenPause | None) -> None:
+    """Note the line of the program that a hook was called from."""
+    if noted is not None and (frame := program_frame(frames_of(sys._getframe(2)))) is not None:
+        noted.caller = f"{os.path.basename(frame.file)}:{frame.line} {frame.function}"[:MOST_CALLER]
 
 
 def _is_on_disk(target: Any) -> bool:
@@ -77,6 +88,7 @@ def _around_distributed_save(save: Callable[..., Any], pause: Pause, asynchronou
     @functools.wraps(save)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         with pause() as noted:
+            _note_caller(noted)
             result = save(*args, **kwargs)
             if noted and asynchronous:
                 noted.asynchronous = True

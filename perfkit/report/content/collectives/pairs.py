@@ -18,8 +18,8 @@ def pair_tables(record: CollectiveBenchmark, top: int) -> list[Table]:
     if test is None:
         return []
     remark = (
-        f"{test.rounds} rounds of disjoint pairs, {test.passes} times; a time varies by "
-        f"{whole_percent(test.latency_noise)} (latency) and {whole_percent(test.bandwidth_noise)} (bandwidth) "
+        f"{test.rounds} round{'' if test.rounds == 1 else 's'} of disjoint pairs, {test.passes} times; a time varies "
+        f"by {whole_percent(test.latency_noise)} (latency) and {whole_percent(test.bandwidth_noise)} (bandwidth) "
         "between them"
     )
     if record.world_size > _MOST_IN_MATRIX:

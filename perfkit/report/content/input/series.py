@@ -35,7 +35,7 @@ def loads(record: InputBenchmark) -> Iterator[Table]:
         Column("samples"),
         Column("median"),
         Column("p99"),
-        Column("of file"),
+        Column("file"),
     )
     for cache, title in _TITLES.items():
         rows = [_load_row(record, row) for row in record.measurements if row.cache == cache]
@@ -131,7 +131,7 @@ def _name(series: InputSeries) -> str:
 
 def _load_row(record: InputBenchmark, row: InputMeasurement) -> tuple[Cell, ...]:
     ends = row.interval_ns or ()
-    spread = f"± {whole_percent(max(abs(end / row.load_ns - 1) for end in ends))}" if ends else ""
+    spread = f"±{whole_percent(max(abs(end / row.load_ns - 1) for end in ends))}" if ends else ""
     return (
         Cell(describe(record.series[row.series])),
         Cell(f"{row.loads_per_s:,.0f}" if row.loads_per_s >= _WHOLE else f"{row.loads_per_s:.1f}", spread),

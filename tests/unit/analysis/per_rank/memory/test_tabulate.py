@@ -52,6 +52,19 @@ def test_a_known_curve_on_a_device(tmp_path: Path) -> None:
     ]
 
 
+def test_an_address_that_is_allocated_again_after_the_peak_may_have_been_released_before_it(tmp_path: Path) -> None:
+    builder = two_steps()
+    for at, total, change, address in (
+        (10, 1_000, 1_000, 64),
+        (20, 1_700, 700, 4_096),
+        (30, 1_000, -700, 4_096),
+        (150, 2_000, 1_000, 64),
+    ):
+        builder.memory(at, total, change, address=address)
+    (use,) = memory_of(builder, tmp_path)
+    assert [(peak.unknown_bytes, peak.unseen_release_bytes) for peak in use.steps] == [(0, 1_000), (1_000, 0)]
+
+
 def test_what_a_thread_without_the_profiler_released_is_told_apart(tmp_path: Path) -> None:
     """An address that is allocated twice without a release between was released by a thread that is not recorded."""
     builder = two_steps()
@@ -69,6 +82,8 @@ def test_what_a_thread_without_the_profiler_released_is_told_apart(tmp_path: Pat
     assert use.peak == use.steps[1]
     assert use.at_peak
     assert use.at_peak.unknown == 1_000
+    # Address 64 has a release in the second step, after the peaks of both.
+    assert [peak.unseen_release_bytes for peak in use.steps] == [0, 0]
     (complete,) = memory_of(two_steps().memory(10, 900, 900, address=64), tmp_path)
     assert [peak.unknown_bytes for peak in complete.steps] == [0, 0]
 
@@ -102,7 +117,9 @@ def test_a_device_without_known_levels_is_skipped(tmp_path: Path) -> None:
 def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
     builder = TraceBuilder().op("aten::mm", 10, 90).memory(5, 10, 10).memory(50, 30, 20).memory(200, 99, 69)
     (use,) = memory_of(builder, tmp_path)
-    assert use.steps == [MemoryPeak(step=None, allocated_bytes=30, reserved_bytes=None, at_ns=40_000, unknown_bytes=10)]
+    (peak,) = use.steps
+    assert (peak.step, peak.allocated_bytes, peak.reserved_bytes, peak.at_ns) == (None, 30, None, 40_000)
+    assert (peak.unknown_bytes, peak.unseen_release_bytes) == (10, 20)  # all of them have one address
 
 
 @pytest.mark.parametrize("behind", [False, True])
@@ -142,4 +159,4 @@ def test_the_summary_of_a_rank_stays_small(tmp_path: Path) -> None:
         builder.memory(f"{number / 2:.3f}", 10**12 + number * 7919 % 10**9, 1, kind=kind, reserved=10**12)
     uses = memory_of(builder, tmp_path)
     assert [len(use.steps) for use in uses] == [100, 100]
-    assert len(msgspec.msgpack.encode(uses)) < 26_000
+    assert len(msgspec.msgpack.encode(uses)) < 29_000
