@@ -104,6 +104,26 @@ def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -
 
 
 @pytest.mark.slow
+def test_a_hang_in_the_first_step_is_diagnosed(tmp_path: Path) -> None:
+    jobs = {how: begin(how, tmp_path, "--on-hang", "end", "--hang-after", "2s") for how in ("first", "first update")}
+    errors = {how: job.communicate(timeout=LIMIT_S)[1] for how, job in jobs.items()}
+    for how, job in jobs.items():
+        folder = folder_of(tmp_path, how)
+        found = msgspec.json.decode((folder / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
+        assert (how, found.faults[0].kind, found.faults[0].ranks) == (how, "not_issued", [3]), errors[how]
+        assert f"rank 3 has not issued it: it is in {place_of('load_batch')}" in errors[how].splitlines()[-1]
+        assert (job.returncode, read_manifest(folder).state) == (1, "failed")
+        assert not list(folder.glob(".*"))
+    match = re.search(r"the first step has not ended after ([\d.]+) s: ranks 0-2 wait", errors["first"])
+    assert match is not None
+    assert 20 <= float(match[1]) < 30
+    # Here the others are a step further, and their own limit counts: the run begins on rank 3 because it has there.
+    match = re.search(r"no step has ended for ([\d.]+) s: ranks 0-2 wait", errors["first update"])
+    assert match is not None
+    assert float(match[1]) < 2 + 10
+
+
+@pytest.mark.slow
 def test_a_slow_step_is_reported_and_goes_on_and_a_healthy_run_is_left_alone(tmp_path: Path) -> None:
     jobs = {how: begin(how, tmp_path) for how in ("slow", "healthy")}
     ends = {how: job.communicate(timeout=LIMIT_S) for how, job in jobs.items()}
