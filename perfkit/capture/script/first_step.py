@@ -1,8 +1,8 @@
 """Watches the first step of a script's rank: if it does not end, the run begins while it is in progress.
 
 Otherwise a script's run begins when its first step has ended, because before nobody knows whether it trains at all. So
-only what is given with `--hang-after` is watched, and only where there are several ranks: one that waits for another is
-what a diagnosis shows.
+that step is watched only with `--hang-after`, and only where the process has made a group of several ranks: what a
+diagnosis shows is that one waits for another.
 """
 
 import threading
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import torch.distributed as dist
 
 from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.hangs.step_watch import FIRST_STEP_TIMES
@@ -90,8 +92,8 @@ class RunBeginning:
 class FirstStepWatch:
     """Begins the run early, and the watch of its steps with it.
 
-    That is when the first step has not ended for ten times `--hang-after`, or another rank has begun the run: it may
-    be the one that waits.
+    That is when the first step has not ended for ten times `--hang-after` since the process group was made, or another
+    rank has begun the run: it may be the one that waits.
 
     Args:
         limit_s: The value of `--hang-after`.
@@ -111,7 +113,9 @@ class FirstStepWatch:
         self._lock = threading.RLock()  # a signal handler may stop it within
 
     def start(self) -> None:
-        """Begin the watch: the script begins."""
+        """Begin the watch: the script begins. Not in a process with a group by now: a loader worker inherits it."""
+        if dist.is_available() and dist.is_initialized():
+            return
         threading.Thread(target=self._watch, name=f"{OWN_THREAD}first-step", daemon=True).start()
 
     def stop(self) -> None:
@@ -120,17 +124,19 @@ class FirstStepWatch:
             self._stopped.set()
 
     def _watch(self) -> None:
-        begin_s = looked = time.monotonic()
-        pause = _POLL_S
+        begin_s, looked, pause = None, time.monotonic(), _POLL_S
         while not self._stopped.wait(pause):
             now = time.monotonic()
-            if self._is_busy() or now - looked > 3 * pause + 1:  # this process did not run meanwhile
+            if begin_s is not None and (self._is_busy() or now - looked > 3 * pause + 1):  # it did not run meanwhile
                 begin_s += now - looked
             looked = now
             try:
                 found = self._exchange()
+                if found.store is None or found.exchange is None:  # no process group, or one of a single rank
+                    continue
                 pause = max(_POLL_S, found.info.world_size / _RANKS_PER_S)
-                if found.exchange is not None and (now - begin_s >= self._limit_s or found.exchange.is_published()):
+                begin_s = now if begin_s is None else begin_s
+                if now - begin_s >= self._limit_s or found.exchange.is_published():
                     self._begin(begin_s)
                     return
             except Exception:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program

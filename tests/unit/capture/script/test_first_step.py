@@ -90,11 +90,22 @@ def test_a_run_that_another_rank_has_begun_begins_here_too(
     assert hangs.started.wait(LIMIT_S)
 
 
-@pytest.mark.parametrize("why", ["a single rank", "busy", "stopped"])
+@pytest.mark.parametrize("why", ["a single rank", "no group", "a group of the parent's", "busy", "stopped"])
 def test_nothing_begins(
-    why: str, run: RunBeginning, several: RankExchange, hangs: Hangs, watch: Callable[..., FirstStepWatch]
+    why: str,
+    run: RunBeginning,
+    several: RankExchange,
+    hangs: Hangs,
+    watch: Callable[..., FirstStepWatch],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = RankExchange(RankInfo(), None, None) if why == "a single rank" else several
+    found = several
+    if why == "a single rank":
+        found = RankExchange(RankInfo(), None, several.store)
+    elif why == "no group":
+        found = several._replace(store=None)
+    elif why == "a group of the parent's":  # a loader worker
+        monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     started = watch(run, found, busy=why == "busy", limit_s=3600 if why == "stopped" else 0.001)
     if why == "stopped":
         started.stop()
