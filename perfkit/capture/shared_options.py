@@ -26,7 +26,8 @@ HangAfter = Annotated[
     str | None,
     Meta(
         description="If no step ends for this long, for example 90s, every rank writes its stacks and collectives, and "
-        "perfkit reports which ranks wait for which; the first step (not timed in a script) may take ten times as long "
+        "perfkit reports which ranks wait for which; the first step (of a script only watched with this option) may "
+        "take ten times as long "
         f"[default: {HANG_AFTER_DEFAULT}]."
     ),
 ]

@@ -26,6 +26,7 @@ from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import DEFAULT_TOP, SUBJECTS, builtin_suffixes, format_names
 from perfkit.schema.report import Report
+from perfkit.util.number_ranges import Ranges
 
 app = App()
 
@@ -162,6 +163,13 @@ def analyze(
             help="Leave the timelines of a few steps, for which two traces are read again, out of pages.",
         ),
     ] = False,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N-N",
+            help="Steps whose timelines pages have, such as 3,7-9; default: the longest and one of median length.",
+        ),
+    ] = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -179,13 +187,18 @@ def analyze(
     perfkit analyze traces/my-run --full         one run, with all tables
     perfkit analyze traces/my-run --section idle --section memory   only these
     perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
+    perfkit analyze traces/my-run -o page.html --steps 3,7-9   a page with the timelines of these steps
     perfkit analyze traces/ --json | jq .        as JSON (see `perfkit schema`)
     perfkit analyze traces/ --by compile         runs that differ in one option, compared
     perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)
-    sizes = _sizes(forecast)
+    sizes, page_steps = _sizes(forecast), None if steps is None else Ranges("--steps", steps)
+    if page_steps is not None and (no_timelines or not (html or targets.has_page)):
+        raise UsageError(
+            "--steps: chooses the timelines of a page: use it with --html or -o FILE.html, without --no-timelines"
+        )
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
@@ -213,12 +226,13 @@ def analyze(
             collectives=collectives,
             memory_snapshot=memory_snapshot,
             comm_log=comm_log or [],
+            page_steps=page_steps,
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
     drawn = report
     if (html or targets.has_page) and not no_timelines:
-        drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes)
+        drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes, page_steps)
     if section:
         write_sections(report, section, top)
     else:
@@ -230,13 +244,13 @@ def analyze(
 
 
 def _with_timelines(
-    report: Report, step_marker: str | None, kernel_rules: Path | None, max_bytes: int | None
+    report: Report, step_marker: str | None, kernel_rules: Path | None, max_bytes: int | None, steps: Ranges | None
 ) -> Report:
     from perfkit.storage.kernel_rules_file import load_kernel_rules
     from perfkit.timeline.step_timelines import with_step_timelines
 
     rules = load_kernel_rules(kernel_rules)
-    return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes)
+    return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes, steps=steps)
 
 
 def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:

@@ -1,6 +1,6 @@
 """Analyse the traces under paths into a report: the only place where file I/O meets analysis."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from os import PathLike
@@ -77,6 +77,7 @@ def analyze(
     collectives: str | Path | None = None,
     memory_snapshot: str | Path | None = None,
     comm_log: str | Path | Iterable[str | Path] = (),
+    page_steps: Container[int] | None = None,
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -105,6 +106,8 @@ def analyze(
         comm_log: logs of NCCL or RCCL (`NCCL_DEBUG=INFO`), or oneCCL (`CCL_LOG_LEVEL=info`), of the run, of which there
             may be only one, or folders of them; those in a run's own folder (`nccl*.log`, `*.nccl.log`) are read
             without this.
+        page_steps: numbers of the steps whose timelines a page is to have: collectives are linked across ranks in them.
+            None for the longest step and one of median length.
 
     Returns:
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
@@ -130,7 +133,7 @@ def analyze(
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
-    by_location = [_runs(location, outcome_iterator, rank, step_marker, devices) for location in locations]
+    by_location = [_runs(location, outcome_iterator, rank, step_marker, devices, page_steps) for location in locations]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
     multi_run = scaling(relevant, by, forecast)
@@ -216,6 +219,7 @@ def _runs(
     rank: int | None,
     step_marker: str | None,
     devices: Sequence[DevicePeaks],
+    page_steps: Container[int] | None,
 ) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
@@ -239,6 +243,7 @@ def _runs(
                 rank,
                 lost,
                 devices,
+                page_steps,
             ),
             step_marker,
         )

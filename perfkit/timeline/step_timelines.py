@@ -1,4 +1,4 @@
-"""Read the timelines of a few steps of a run, for its page: the longest step and a typical one, on two ranks."""
+"""Read the timelines of a few steps of a run, for its page: on two ranks, of the longest step and a typical one."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.drawn_steps import chosen_steps, on_reference_clock
-from perfkit.errors import TraceError
+from perfkit.errors import TraceError, UsageError
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_run.step_timeline import StepTimeline
@@ -16,9 +16,12 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.timeline.step_rows import Links, find_read_steps, step_timeline
 from perfkit.trace.reader import read_trace
+from perfkit.util.number_ranges import Ranges
 
 MOST_RUNS: Final = 4
 """Of more runs than this there are no timelines: each has a hundred kilobytes or more."""
+MOST_STEPS: Final = 10
+"""So many steps of a run can be chosen."""
 
 
 def with_step_timelines(
@@ -27,6 +30,7 @@ def with_step_timelines(
     step_marker: str | None = None,
     kernel_rules: Sequence[KernelRule] = (),
     max_bytes: int | None = None,
+    steps: Ranges | None = None,
 ) -> Report:
     """Return a report with the timelines of some steps of each run, read from its traces.
 
@@ -37,7 +41,14 @@ def with_step_timelines(
         step_marker: as in `analyze`, as are the next two.
         kernel_rules: rules for the names of device kernels.
         max_bytes: limit for the decompressed text of a trace.
+        steps: numbers of the steps; None for those of `chosen_steps`. The report's own collectives are linked in them
+            if `perfkit.pipeline.analyze` was given the same.
+
+    Raises:
+        UsageError: a run has not all of these steps, or too many of them, or there are too many runs for any.
     """
+    if steps is not None:
+        _check_steps(report, steps)
     if len(report.runs) > MOST_RUNS:
         return report
     runs = [
@@ -45,13 +56,26 @@ def with_step_timelines(
             run,
             step_timelines=[
                 drawn
-                for rank, steps in chosen_steps(run)
-                for drawn in _timelines(run, rank, steps, step_marker, kernel_rules, max_bytes)
+                for rank, wanted in chosen_steps(run, steps)
+                for drawn in _timelines(run, rank, wanted, step_marker, kernel_rules, max_bytes)
             ],
         )
         for run in report.runs
     ]
     return replace(report, runs=runs)
+
+
+def _check_steps(report: Report, steps: Ranges) -> None:
+    if len(report.runs) > MOST_RUNS:
+        raise UsageError(f"--steps: a page of {len(report.runs)} runs has no timelines: give at most {MOST_RUNS} runs")
+    for run in report.runs:
+        existing = {step.step for rank in run.ranks for step in rank.steps if step.step is not None}
+        steps.check(existing, f"step of {run.run}")
+        count = sum(step in steps for step in existing)
+        if count > MOST_STEPS:
+            raise UsageError(
+                f"--steps: {count} steps of {run.run}, and a page has the timelines of at most {MOST_STEPS}"
+            )
 
 
 def _timelines(

@@ -21,6 +21,11 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
 
 
+def figures(value: float) -> str:
+    """Return a number with at most three significant digits, or as an integer if it has more: `0.25`, `1,070`."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+
+
 def _scaled(value: float, scales: Sequence[tuple[int, str]]) -> tuple[str, str]:
     """Return (digits, unit), with the first unit in which the rounded `value` is below a thousand."""
     for scale, unit in scales[:-1]:

@@ -24,8 +24,8 @@ class Ranges:
             raise UsageError(f"{self._option} {part or '(nothing)'}: give numbers and ranges such as 0,7 or 12-14")
         return int(match[1]), int(match[2] or match[1])
 
-    def __contains__(self, number: int) -> bool:
-        return any(first <= number <= last for first, last in self._ranges)
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and any(first <= number <= last for first, last in self._ranges)
 
     def check(self, existing: set[int], what: str) -> None:
         """Raise UsageError unless every bound of a range exists; `what` names the numbered thing."""

@@ -1,6 +1,6 @@
 """Which steps of which ranks a page draws as timelines, and the collectives in them on all ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -22,16 +22,24 @@ MOST_RANKS: Final = 8
 """Ranks of a collective."""
 
 
-def chosen_steps(run: RunReport) -> Iterator[tuple[RankReport, list[StepBreakdown]]]:
+def chosen_steps(
+    run: RunReport, numbers: Container[int] | None = None
+) -> Iterator[tuple[RankReport, list[StepBreakdown]]]:
     """Yield the straggler, or the rank that takes longest without communication, and a typical rank, with their steps.
 
-    The steps are the longest of the run and one of median length, each as long as on its slowest rank.
+    Args:
+        run: the run's report.
+        numbers: numbers of the steps; None for the longest of the run and one of median length, each as long as on its
+            slowest rank.
     """
     wall_ns = traced_step_ns(run.ranks)
     if not wall_ns:
         return
-    middle = median(wall_ns.values())
-    wanted = {max(wall_ns, key=wall_ns.__getitem__), min(wall_ns, key=lambda step: abs(wall_ns[step] - middle))}
+    if numbers is None:
+        middle = median(wall_ns.values())
+        wanted = {max(wall_ns, key=wall_ns.__getitem__), min(wall_ns, key=lambda step: abs(wall_ns[step] - middle))}
+    else:
+        wanted = {step for step in wall_ns if step is not None and step in numbers}
     for rank in _chosen_ranks(run):
         yield rank, [step for step in rank.steps if step.step in wanted]
 
@@ -48,7 +56,7 @@ def _chosen_ranks(run: RunReport) -> list[RankReport]:
 
 
 def linked_collectives(
-    run: RunReport, matched: MatchedCollectives, clocks: Sequence[HostClock]
+    run: RunReport, matched: MatchedCollectives, clocks: Sequence[HostClock], numbers: Container[int] | None = None
 ) -> list[LinkedCollective]:
     """Return the matched collectives of the steps that a page draws, step by step in order of time.
 
@@ -56,9 +64,11 @@ def linked_collectives(
         run: the run's report.
         matched: the collectives of all of its ranks.
         clocks: the clocks of their hosts.
+        numbers: numbers of the steps, as for `chosen_steps`.
     """
-    drawn = {rank.rank for rank, _ in chosen_steps(run) if rank.rank is not None}
-    steps = dict.fromkeys(step.step for _, steps in chosen_steps(run) for step in steps)
+    chosen = list(chosen_steps(run, numbers))
+    drawn = {rank.rank for rank, _ in chosen if rank.rank is not None}
+    steps = dict.fromkeys(step.step for _, steps in chosen for step in steps)
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
     found = []
     for step in steps:

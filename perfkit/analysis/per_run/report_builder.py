@@ -1,6 +1,6 @@
 """Build the report of a run from the summaries of its traces."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -50,6 +50,7 @@ def build_run(
     rank: int | None,
     lost: list[Finding],
     device_table: Sequence[DevicePeaks] = (),
+    page_steps: Container[int] | None = None,
 ) -> BuiltRun:
     """Build the report of one run, and the graph of its steps.
 
@@ -61,6 +62,7 @@ def build_run(
         rank: rank of traces without one.
         lost: findings about traces that could not be read.
         device_table: peaks of devices, for the roofline.
+        page_steps: the steps whose timelines a page has; None for those of `chosen_steps`.
     """
     grouped, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
     ranks, findings = grouped.reports, grouped.findings
@@ -108,7 +110,7 @@ def build_run(
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
-    report = replace(report, linked_collectives=linked_collectives(report, matched, clocks))
+    report = replace(report, linked_collectives=linked_collectives(report, matched, clocks, page_steps))
     return BuiltRun(report, run_graph.graph)
 
 

@@ -108,9 +108,9 @@ class StepWatch:
         self.steps = 0
         """Steps that have ended since the watch began."""
 
-    def start(self) -> None:
-        """Begin the watch: the first step begins."""
-        self._begin_s = time.monotonic()
+    def start(self, begin_s: float | None = None) -> None:
+        """Begin the watch: the first step begins, or has begun at a time of `time.monotonic`."""
+        self._begin_s = time.monotonic() if begin_s is None else begin_s
         self._try_to_begin()
 
     def step_ended(self) -> None:

@@ -25,6 +25,7 @@ from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import Schedule
+from perfkit.errors import StoreError
 from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME
 
@@ -71,7 +72,7 @@ class CaptureAgent:
         self._ring = StepRing()
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close this within it
         self._slot: Slot | None = None
         """The capture that is asked for or in progress, until this rank is done with it."""
         self._plan: Plan | None = None
@@ -164,11 +165,16 @@ class CaptureAgent:
         Args:
             failed: Whether the run has failed: the device may wait for a rank that is gone.
         """
-        if self._stopped.is_set():
-            return
-        self._stopped.set()
+        with self._lock:  # a request that the other thread has seen by then is answered, a later one is not
+            if self._stopped.is_set():
+                return
+            self._stopped.set()
+            slot = self._slot
         try:
             self._end_capture(failed)
+        except Exception as error:  # noqa: BLE001  the same as below
+            self._fail(error, slot)
+        try:
             if self._rank == 0 or (failed and has_died(self._mailbox.run_folder)):
                 self._close_mailbox(failed)
             self._mailbox.remove_if_over()
@@ -217,15 +223,15 @@ class CaptureAgent:
 
     def _follow_plan(self, steps: int) -> None:
         """Record the step that begins, if it belongs to the plan; end a capture that is over."""
+        with self._lock:
+            slot, plan = self._slot, self._plan
         try:
-            with self._lock:
-                slot, plan = self._slot, self._plan
             if self._capture is not None:
                 self._step(self._capture)
             elif slot is not None and plan is not None and steps >= plan.first_step - 1:
                 self._begin(slot, plan, steps)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
-            self._fail(error)
+            self._fail(error, slot)
         finally:
             self.writing = False
 
@@ -261,10 +267,9 @@ class CaptureAgent:
             capture.finish()
             self._leave(capture.slot, capture.leave())
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, slot: Slot | None) -> None:
         """Give a capture up; if it was not withdrawn meanwhile, report why."""
         capture = self._capture
-        slot = self._slot if capture is None else capture.slot
         if capture is not None:
             with contextlib.suppress(Exception):
                 capture.discard()
@@ -283,7 +288,12 @@ class CaptureAgent:
         if request is None or request.identifier != slot.identifier:  # withdrawn
             return
         done = done or Done(identifier=request.identifier, problem=problem)
-        slot.write(f".rank{self._rank}.done.json", done)
+        try:
+            slot.write(f".rank{self._rank}.done.json", done)
+        except StoreError:
+            if slot.exists():
+                raise
+            return  # withdrawn, or finished without this rank
         finished = complete(slot)
         if finished is not None and plan is not None and request.condition is not None:
             last = plan.first_step + plan.steps - 1
@@ -338,12 +348,15 @@ class CaptureAgent:
             return
         slot = slot.of(request)
         with self._lock:
+            if self._stopped.is_set():
+                return
             self._slot = slot
         try:
             slot.write(f".rank{self._rank}.at.json", self._answer())
         except Exception:
             self._forget()
-            raise
+            if slot.exists():  # otherwise it was withdrawn meanwhile
+                raise
 
     def _answer(self) -> Answer:
         steps = self._steps

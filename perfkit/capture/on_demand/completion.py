@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from perfkit.capture.on_demand.mailbox import Done, Mailbox, Plan, Slot
+from perfkit.capture.on_demand.mailbox import Done, Mailbox, Request, Slot
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import CaptureRecord, RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files, read_manifest, write_manifest
@@ -24,8 +24,8 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
     Raises:
         StoreError: The manifest cannot be written.
     """
-    plan = slot.plan()
-    if plan is None or not slot.exists():
+    plan, request = slot.plan(), slot.request()
+    if plan is None or request is None or request.identifier != plan.identifier:
         return None
     if absent is None and not slot.ranks_with("done") >= set(plan.ranks):
         return None
@@ -35,14 +35,22 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
         return None
     problems = {rank: one.problem for rank, one in done.items() if one.problem is not None} | missing
     if not any(one.steps for one in done.values()):
-        _give_up(slot, {str(rank): problem for rank, problem in sorted(problems.items())})
+        _give_up(slot, request, {str(rank): problem for rank, problem in sorted(problems.items())})
         return None
-    if not (slot.folder / MANIFEST_NAME).exists() and not _write_manifest(slot, plan, done, problems):
+    record = CaptureRecord(
+        condition=request.condition,
+        reason=request.reason,
+        first_step=plan.first_step,
+        steps=plan.steps,
+        ranks=plan.ranks,
+        problems=dict(sorted(problems.items())),
+    )
+    if not (slot.folder / MANIFEST_NAME).exists() and not _write_manifest(slot, record, done):
         return None
     return _publish(slot)
 
 
-def _write_manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int, str]) -> bool:
+def _write_manifest(slot: Slot, record: CaptureRecord, done: dict[int, Done]) -> bool:
     """Write the manifest, and remove what is not the capture's; returns False if another process was quicker.
 
     A rank and the process that asked for the capture may finish it at once: what one does renames the folder, or
@@ -51,9 +59,9 @@ def _write_manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dic
     Raises:
         StoreError: The manifest cannot be written.
     """
-    _remove_of_others(slot, plan)
     try:
-        write_manifest(slot.folder, _manifest(slot, plan, done, problems))
+        _remove_of_others(slot, record.ranks)
+        write_manifest(slot.folder, _manifest(slot, record, done))
     except (StoreError, FileNotFoundError):
         if not (slot.folder / MANIFEST_NAME).exists() and slot.exists():  # in this order: it is renamed at any time
             raise
@@ -61,10 +69,9 @@ def _write_manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dic
     return True
 
 
-def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int, str]) -> RunManifest:
+def _manifest(slot: Slot, record: CaptureRecord, done: dict[int, Done]) -> RunManifest:
     """Return the manifest: that of the run, with what was measured in the captured steps."""
     run = read_manifest(slot.run_folder)
-    request = slot.request()
     records = [one.record for _, one in sorted(done.items()) if one.record is not None]
     kinds = max((one.kinds for one in done.values()), key=len)
     common = min((len(record.step_wall_ns) for record in records), default=0)
@@ -88,30 +95,22 @@ def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int,
         ranks=records,
         unknown=unknown,
         files=list_files(slot.folder),
-        capture=CaptureRecord(
-            condition=None if request is None else request.condition,
-            reason=None if request is None else request.reason,
-            first_step=plan.first_step,
-            steps=plan.steps,
-            ranks=plan.ranks,
-            problems=dict(sorted(problems.items())),
-        ),
+        capture=record,
     )
 
 
-def _remove_of_others(slot: Slot, plan: Plan) -> None:
+def _remove_of_others(slot: Slot, ranks: list[int]) -> None:
     """Remove what other ranks have left: they were writing a trace while the capture that had the number ended."""
     for path in slot.folder.glob("rank*"):
         rank = re.match(r"rank(\d{1,9})\.", path.name)
-        if rank is not None and int(rank[1]) not in plan.ranks:
+        if rank is not None and int(rank[1]) not in ranks:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
 
-def _give_up(slot: Slot, reasons: dict[str, str]) -> None:
+def _give_up(slot: Slot, request: Request, reasons: dict[str, str]) -> None:
     """Report why nothing was recorded to the process that requested it."""
-    request = slot.request()
-    if request is not None and request.condition is None:
+    if request.condition is None:
         with contextlib.suppress(StoreError):  # withdrawn meanwhile
             slot.write_reasons(reasons)
     else:
@@ -121,12 +120,16 @@ def _give_up(slot: Slot, reasons: dict[str, str]) -> None:
 
 def _publish(slot: Slot) -> Path | None:
     """Give the capture its name; returns None if another process was quicker."""
-    for path in slot.folder.glob(".*"):
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     try:
+        for path in slot.folder.glob(".*"):
+            _remove(path)
         slot.folder.rename(slot.target)
     except OSError:
         return None
     Mailbox(slot.run_folder).remove_if_over()
     return slot.target
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

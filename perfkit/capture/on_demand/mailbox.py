@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RankRecord, StepKind
-from perfkit.util.atomic_write import atomic_write
+from perfkit.util.atomic_write import TEMPORARY_SUFFIX, atomic_write
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 
@@ -193,15 +193,18 @@ class Slot:
             stream.write(msgspec.json.encode(reasons))
 
     def remove(self) -> None:
-        """Withdraw the capture; ranks notice that its folder is gone."""
+        """Withdraw the capture; ranks notice that its folder is gone.
+
+        It is renamed first, as it is to finish it: of two processes that do one and the other, only one succeeds, and
+        no capture is finished with half of its files.
+        """
         request = self.request()
         if self.identifier is not None and request is not None and request.identifier != self.identifier:
             return  # it has been withdrawn, and its number is another's
-        for _ in range(3):  # a rank may be writing into it
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if not self.folder.is_dir():
-                return
-            time.sleep(0.05)
+        withdrawn = self.folder.with_name(f".{self.folder.name}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+        with contextlib.suppress(OSError):  # it is finished, or withdrawn
+            self.folder.rename(withdrawn)
+            _remove_folder(withdrawn)
 
     def _by_rank(self, what: str, kind: type[T], ranks: set[int]) -> dict[int, T]:
         read = {rank: self.read(f".rank{rank}.{what}.json", kind) for rank in sorted(ranks & self.ranks_with(what))}
@@ -244,6 +247,8 @@ class Mailbox:
     def remove_if_over(self) -> None:
         """Remove the folder, if the run takes no more requests and none is in progress."""
         with contextlib.suppress(OSError):
+            for withdrawn in self.folder.glob(f".capture-*{TEMPORARY_SUFFIX}"):
+                _remove_folder(withdrawn)
             self.folder.rmdir()  # it contains the mark, or a capture, otherwise
 
     def has_changed(self) -> bool:
@@ -267,6 +272,15 @@ class Mailbox:
 def finished_captures(run_folder: Path) -> list[Path]:
     """Return the folders of a run's finished captures, in order."""
     return [run_folder / f"capture-{number}" for number in sorted(_numbers(run_folder))]
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove what was withdrawn, into which a rank may be writing."""
+    for _ in range(3):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_dir():
+            return
+        time.sleep(0.05)
 
 
 def _numbers(folder: Path) -> set[int]:

@@ -58,9 +58,12 @@ def ask(folder: Path, request: Request) -> Slot:
         slot.remove()
         raise CaptureBusyError(f"{folder}: {slot.target.name} has just been recorded")
     try:
-        slot.write(".request.json", request)
+        _write_message(slot, ".request.json", request)
+        # Again: a run that ends takes its mark away, and then removes the requests that are there by then.
+        if mailbox.mark() is None:
+            raise CaptureError(f"{folder}: the run has just ended")
     except BaseException:
-        slot.remove()
+        withdraw(slot)
         raise
     return slot.of(request)
 
@@ -83,7 +86,7 @@ def agree(slot: Slot, ranks: Iterable[int], wait: Callable[[float], object] = ti
     try:
         answers = _gather(slot, set(ranks), wait)
         plan, in_s = make_plan(slot, answers)
-        slot.write(".plan.json", plan)
+        _write_message(slot, ".plan.json", plan)
     except BaseException:
         withdraw(slot)
         raise
@@ -118,6 +121,21 @@ def make_plan(slot: Slot, answers: dict[int, Answer]) -> tuple[Plan, float | Non
     in_s = None if fastest_s is None else (first - step) * fastest_s
     plan = Plan(identifier=request.identifier, first_step=first, steps=request.steps, ranks=sorted(answers))
     return plan, in_s
+
+
+def _write_message(slot: Slot, name: str, message: Request | Plan) -> None:
+    """Write what the ranks are to do.
+
+    Raises:
+        CaptureError: The capture was withdrawn meanwhile.
+        StoreError: It cannot be written.
+    """
+    try:
+        slot.write(name, message)
+    except StoreError as error:
+        if slot.folder.is_dir():
+            raise
+        raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended") from error
 
 
 def _first_step(request: Request, earliest: int) -> int:

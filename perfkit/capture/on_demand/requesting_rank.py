@@ -1,6 +1,8 @@
 """Asks for captures when a condition holds, on any rank: the first one asks, and all record the same steps."""
 
+import contextlib
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import Final
@@ -105,4 +107,9 @@ class RequestingRank:
 
 def folder_bytes(folder: Path) -> int:
     """Return the size of the files of a capture, in bytes."""
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    size = 0
+    with contextlib.suppress(OSError):  # somebody removes it at this moment
+        for entry in os.scandir(folder):
+            if entry.is_file(follow_symlinks=False):
+                size += entry.stat(follow_symlinks=False).st_size
+    return size

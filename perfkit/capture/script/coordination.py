@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
@@ -45,6 +45,9 @@ class FolderExchange(Protocol):
     def publish(self, text: str) -> None:
         """Make `text` available to the others."""
 
+    def is_published(self) -> bool:
+        """Return whether the first rank has published anything."""
+
     def read(self, timeout: timedelta) -> str:
         """Return what the first rank has published.
 
@@ -70,12 +73,17 @@ class StoreFolderExchange:
         """Make `text` available to the others."""
         self._store.set("folder", text)
 
+    def is_published(self) -> bool:
+        """Return whether the first rank has published anything."""
+        return bool(self._store.check(["folder"]))
+
     def read(self, timeout: timedelta) -> str:
-        """Return what the first rank has published."""
-        try:
-            self._store.wait(["folder"], timeout)
-        except dist.DistStoreError as error:
-            raise _no_folder(timeout) from error
+        """Return what the first rank has published; other threads can use the store meanwhile."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not self.is_published():
+            if time.monotonic() > deadline:
+                raise _no_folder(timeout)
+            time.sleep(_POLL_S)
         return bytes(self._store.get("folder")).decode()
 
     def clear(self) -> None:
@@ -102,6 +110,10 @@ class FileFolderExchange:
         """Make `text` available to the others."""
         with atomic_write(self._note) as stream:
             stream.write(text.encode())
+
+    def is_published(self) -> bool:
+        """Return whether the first rank has published anything."""
+        return self._note.exists()
 
     def read(self, timeout: timedelta) -> str:
         """Return what the first rank has published."""
@@ -254,26 +266,45 @@ class ScriptRankGroup:
         return True
 
 
-def open_script_group(trace_dir: Path, label: str, barriers: int, timeout: timedelta) -> ScriptRankGroup:
+class RankExchange(NamedTuple):
+    """The ranks of a script, and how they find each other."""
+
+    info: RankInfo
+    exchange: FolderExchange | None
+    """None for a single rank."""
+    store: Store | None
+    """The process group's; None if there is no process group."""
+
+
+def open_script_group(found: RankExchange, barriers: int, timeout: timedelta) -> ScriptRankGroup:
+    """Take part in a group of ranks.
+
+    Args:
+        found: The ranks.
+        barriers: Number of barriers to come, at most.
+        timeout: Limit of each wait.
+    """
+    return ScriptRankGroup(found.info, found.exchange, found.store, barriers, timeout)
+
+
+def find_ranks(trace_dir: Path, label: str) -> RankExchange:
     """Find the ranks: those of the script's process group if it has one by now, else those of the launcher.
 
     Args:
         trace_dir: A folder that they share.
         label: Distinguishes several scripts of one launch.
-        barriers: Number of barriers to come, at most.
-        timeout: Limit of each wait.
     """
     launcher = find_launcher(launcher_environment())
     if dist.is_available() and dist.is_initialized():
         info = _process_group_rank(launcher)
         store = _group_store() if info.world_size > 1 else None
         exchange = None if store is None else StoreFolderExchange(store)
-        return ScriptRankGroup(info, exchange, store, barriers, timeout)
+        return RankExchange(info, exchange, store)
     info = launcher_rank()
     folder = None if launcher is None or info.world_size == 1 else _exchange_folder(trace_dir, label, launcher, info)
     if folder is None:  # a single rank, or no way to agree: a run of its own
-        return ScriptRankGroup(RankInfo(launcher=info.launcher), None, None, barriers, timeout)
-    return ScriptRankGroup(info, FileFolderExchange(folder), None, barriers, timeout)
+        return RankExchange(RankInfo(launcher=info.launcher), None, None)
+    return RankExchange(info, FileFolderExchange(folder), None)
 
 
 def _process_group_rank(launcher: Launcher | None) -> RankInfo:

@@ -54,6 +54,7 @@ class ScriptHangWatch:
             is_busy=is_busy,
             absent=self._absent,
         )
+        self.start = self._watch.start
         self.step_ended = self._watch.step_ended
 
     def stop(self, error: BaseException | None) -> None:

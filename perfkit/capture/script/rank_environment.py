@@ -151,7 +151,7 @@ def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
             continue
-        file.unlink()
+        file.unlink(missing_ok=True)  # rank 0 waits no longer, and removes all
         with contextlib.suppress(OSError):  # other ranks' files are still there
             folder.rmdir()
         return endpoint

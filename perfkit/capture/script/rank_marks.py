@@ -77,6 +77,11 @@ def joined_processes(folder: Path) -> dict[int, tuple[str, int]]:
     return processes
 
 
+def remove_mark(folder: Path, rank: int) -> None:
+    """Remove the mark of a rank: it takes no part any more."""
+    _path(folder, rank).unlink(missing_ok=True)
+
+
 def remove_marks(folder: Path) -> None:
     """Remove the marks of all ranks."""
     for rank in joined_ranks(folder):

@@ -35,7 +35,8 @@ from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import step_kind
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
+from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
+from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
@@ -102,6 +103,11 @@ class ScriptRecorder:
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
         self._recording: ScriptRecording | None = None
+        self._run = RunBeginning(self._begin_run)
+        self._first_step: FirstStepWatch | None = None
+        """None if the first step is not watched."""
+        if config.hang_after_s is not None:
+            self._first_step = FirstStepWatch(config.hang_after_s, self._run, self._find_ranks, self._is_busy)
 
     @property
     def has_begun(self) -> bool:
@@ -123,6 +129,8 @@ class ScriptRecorder:
             on_step(self._on_marker)
             if self._counts_forward:
                 self._forward.calls.install()
+            if self._first_step is not None:
+                self._first_step.start()
         except Exception as error:  # noqa: BLE001  this runs inside the script's `import torch`
             self._on_error(error)
 
@@ -131,11 +139,14 @@ class ScriptRecorder:
         if os.getpid() != self._pid:
             return
         self._monitor.close()
+        self._stop_first_step()
         recording = self._recording
         if recording is None:
             self._over = True
             stop_watching_loaders()
             self._report_nothing_recorded(error)
+            with self._errors_contained():
+                self._run.leave(error)
             return
         recording.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
@@ -152,6 +163,11 @@ class ScriptRecorder:
 
     def _is_busy(self) -> bool:
         return self._busy or self._pauses.in_progress
+
+    def _stop_first_step(self) -> None:
+        """Watch the first step no longer: it has ended, or will not be recorded."""
+        if self._first_step is not None:
+            self._first_step.stop()
 
     def _pause_keeper(self) -> PauseKeeper | None:
         if self._recording is None:
@@ -250,6 +266,7 @@ class ScriptRecorder:
         if self._over:
             return
         self._over = self._outcome.explained = True
+        self._stop_first_step()
         self._outcome.report_error(error)
         self._give_up(error)
 
@@ -261,6 +278,7 @@ class ScriptRecorder:
         self._outcome.explained = True
         if self._recording is None:
             self._over = True
+            self._stop_first_step()
             stop_watching_loaders()
         else:
             with self._errors_contained():
@@ -271,31 +289,39 @@ class ScriptRecorder:
 
     def _start(self) -> ScriptRecording:
         cold_ns = time.perf_counter_ns() - self._begin_ns
-        timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
-        ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
+        self._stop_first_step()
+        ranks, folder, hangs = self._run.get()
         device = self._device or device_in_use()
         topology = script_topology(ranks.info, device)
-        session = self._make_session(ranks, device, topology)
-        folder = session.folder
+        session = self._make_session(ranks, device, folder)
         self._monitor.open(session, folder, ranks.world_size, device)
         self._monitor.publish(self._config, folder, topology.local_rank)
         paused_ns = self._monitor.paused_ns
         captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
-        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
-        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
         session.start()
         session.after_step = lambda: self._follow(captures)
         captures.start()
         return self._recording
 
-    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, topology: Topology) -> Session:
-        """Return the session of the run whose folder the ranks agree on."""
+    def _find_ranks(self) -> RankExchange:
+        return find_ranks(self._trace_dir, self._config.workload)
+
+    def _begin_run(self) -> BegunRun:
+        """Begin the run in a folder that the ranks agree on."""
+        timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
+        ranks = open_script_group(self._find_ranks(), 2 * self._schedule.repeat, timeout)
+        topology = script_topology(ranks.info, self._device or device_in_use())
         description = self._describe_run()
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
+        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
+        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
+        return BegunRun(ranks, folder, hangs)
+
+    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Session:
         options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
         return Session(
             ranks,
@@ -303,8 +329,8 @@ class ScriptRecorder:
             folder,
             self._schedule,
             options=ProfilerOptions(**options),
-            workload=description.workload,
-            source=description.source,
+            workload=self._config.workload,
+            source=self._config.source,
         )
 
     def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:

@@ -20,12 +20,14 @@ def roofline_chart(run: RunReport) -> Chart | None:
     roof = run.roofline
     if roof is None or roof.peaks is None or roof.peaks.bytes_per_s is None:
         return None
-    rows = [row for row in roof.rows if row.shapes and row.flops and row.bytes and row.total_ns][:_MOST_POINTS]
+    known = [row for row in roof.rows if row.shapes and row.flops and row.bytes and row.total_ns]
+    rows = known[:_MOST_POINTS]  # the longest come first
     if not rows:
         return None
+    left = f" The {len(rows)} of {len(known)} that take longest." if len(rows) < len(known) else ""
     note = (
         f"{escape_unprintable(roof.peaks.name)}. Lines: bandwidth of the memory, and peaks of matrix products; area of "
-        "the points: time."
+        f"the points: time.{left}"
     )
     layout = {
         "xaxis": axis("operations per byte", type="log"),

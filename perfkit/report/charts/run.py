@@ -1,5 +1,6 @@
 """The charts of a run. Every chart answers a question, and a table of the report has the same numbers."""
 
+from collections import Counter
 from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -22,6 +23,7 @@ from perfkit.report.charts.whole_run import whole_run_chart
 from perfkit.report.content import aggregates
 from perfkit.report.content.memory_use import highest_use
 from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
+from perfkit.schema.aggregate import mean_own_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_CELLS: Final = 20_000
-"""In the heat map; beyond that, only the ranks with the longest steps are shown."""
+"""In the heat map; beyond that, only the ranks that take longest without communication are shown."""
 _MOST_BARS: Final = 256
 _MOST_LINES: Final = 5
 _NEAR_THE_LIMIT: Final = 0.25
@@ -76,12 +78,15 @@ def run_charts(run: RunReport) -> list[Chart]:
 
 
 def _longest(ranks: list[RankReport], most: int) -> tuple[list[RankReport], str]:
-    """Return the `most` ranks with the longest mean step, in order, and a note if others are left out."""
+    """Return the `most` ranks that take longest without communication, in order, and a note if others are left out.
+
+    The whole step tells little: ranks that wait for each other take equally long.
+    """
     if len(ranks) <= most:
         return ranks, ""
-    chosen = sorted(ranks, key=lambda rank: -fmean(step.wall_ns for step in rank.steps))[:most]
-    kept = {id(rank) for rank in chosen}
-    return [rank for rank in ranks if id(rank) in kept], f"The {most} of {len(ranks)} ranks with the longest steps."
+    kept = {id(rank) for rank in sorted(ranks, key=mean_own_step_ns, reverse=True)[:most]}
+    note = f"The {most} of {len(ranks)} ranks that take longest without communication."
+    return [rank for rank in ranks if id(rank) in kept], note
 
 
 def _by_rank(ranks: list[RankReport]) -> Chart | None:
@@ -169,10 +174,11 @@ def _bandwidth(run: RunReport) -> Chart | None:
     groups: dict[tuple[str, str | None, int | None], list[MatchedCollectiveStat]] = {}
     for row in sorted(rows, key=lambda row: row.bytes or 0):
         groups.setdefault((row.operator, row.group, row.group_size), []).append(row)
+    counts = Counter((operator, size) for operator, _, size in groups)
     fits = {(fit.operator, fit.group, fit.group_size): fit for fit in run.cross_rank.bandwidth_fits}
     series = [
         (
-            f"{escape_unprintable(group[0].operator)} \u00d7{group[0].group_size}",
+            _series_name(*key, unique=counts[key[0], key[2]] == 1),
             [row.bytes or 0 for row in group],
             [row.busbw or 0 for row in group],
             _fitted(fits.get(key), group),
@@ -181,6 +187,12 @@ def _bandwidth(run: RunReport) -> Chart | None:
     ]
     note = "Lines: fitted latency and bandwidth." if any(fit.alpha_ns is not None for fit in fits.values()) else ""
     return bandwidths("Bandwidth of collectives by size", series, note=note)
+
+
+def _series_name(operator: str, group: str | None, size: int | None, *, unique: bool) -> str:
+    """Return an operator with the size of its group, and with the group's name where others have the same."""
+    name = "" if unique or group is None else f", {group}"
+    return escape_unprintable(f"{operator} \u00d7{size}{name}")
 
 
 def _fitted(fit: BandwidthFit | None, rows: list[MatchedCollectiveStat]) -> list[float] | None:

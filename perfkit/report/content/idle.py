@@ -5,7 +5,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.aggregate import merge_idle
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause, IdleTime
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent
 
 _SMALLEST_SHARE = 0.005
 """Share of the step from which idle time is worth two tables."""
@@ -58,7 +58,7 @@ def per_step(count: int, steps: int) -> str:
     """Return how often something happens per step, or in how many steps if not in each."""
     if count < steps:
         return f"{count} in {steps}"
-    return f"{count / steps:.3g}" if count < 1000 * steps else f"{count / steps:,.0f}"
+    return figures(count / steps)
 
 
 def _kernels(idle: IdleTime) -> str:

@@ -24,6 +24,7 @@ from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explor
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
+from perfkit.util.formatting import size as size_text
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -85,6 +86,8 @@ _SCRIPTS: Final = tuple(
 """In the order in which they run."""
 
 
+_SIZE: Final = "\0size\0"
+"""Stands for the page's own size, and in nothing from a trace."""
 ROWS: Final = 50
 """Least limit of ranked tables: the page shows ten rows at a time, and finds the others by their text."""
 
@@ -98,11 +101,12 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    parts = page.get_template("page/report.html.j2").generate(
+    runs = _run_pages(record, doc.sections, charts.sections)
+    text = page.get_template("page/report.html.j2").render(
         version=getattr(record, "perfkit_version", __version__),  # a plan is of now
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
-        runs=_run_pages(record, doc.sections, charts.sections),
+        runs=runs,
         comparison=doc.comparison,
         findings=doc.findings,
         advice=doc.advice,
@@ -116,9 +120,10 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         scripts=[_asset(name) for name in _SCRIPTS],
         as_json=_as_json,
         at=place_of,
+        size=_SIZE,
+        of_timelines=_of_timelines(runs),
     )
-    for part in parts:
-        stream.write(part)
+    stream.write(text.replace(_SIZE, size_text(len(text.encode("utf-8", "replace")))))
 
 
 class RunPage(NamedTuple):
@@ -138,6 +143,16 @@ def _run_pages(record: Any, sections: Sequence[Section], charts: Sequence[Sequen
         RunPage(section, drawn, run_answer(run) if run else None, explorer(run) if run and whole else None)
         for run, section, drawn in zip(runs, sections, charts, strict=True)
     ]
+
+
+def _of_timelines(runs: Sequence[RunPage]) -> str:
+    """Return which part of the page are its timelines; empty without."""
+    found = [drawn for run in runs if run.explorer for drawn in run.explorer.timelines]
+    if not found:
+        return ""
+    size = sum(len(_as_json(one)) for one in found)
+    one = "1 timeline" if len(found) == 1 else f"{len(found)} timelines"
+    return f", of which {one} of a rank's step take {size_text(size)} (perfkit analyze --steps or --no-timelines)"
 
 
 def _asset(name: str) -> Markup:

@@ -28,8 +28,16 @@ def latest_run(folder: Path) -> Path:
     """Return `folder`, or if it is a folder of runs, the run in it whose logs were written to last."""
     if (folder / MANIFEST_NAME).exists() or find_step_logs(folder):
         return folder
-    runs = {log.parent for log in folder.glob("*/rank*.steps")}
-    return max(runs, key=lambda run: max(log.stat().st_mtime_ns for log in run.glob("rank*.steps")), default=folder)
+    logs = [(written, log) for log in folder.glob("*/rank*.steps") if (written := _written_s(log)) is not None]
+    return max(logs)[1].parent if logs else folder
+
+
+def _written_s(path: Path) -> float | None:
+    """Return when a file was last written to; None if it has been removed."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 class RankLog:
@@ -160,6 +168,6 @@ class RunFollower:
 
     def _age_s(self) -> float:
         """Return how long ago a log was last written, by the clock of the file system; not below 0."""
-        times = [self.folder.joinpath(f"rank{rank}.steps") for rank in self.logs]
-        newest = max((path.stat().st_mtime for path in times if path.exists()), default=time.time())
+        times = [_written_s(self.folder / f"rank{rank}.steps") for rank in self.logs]
+        newest = max((time_s for time_s in times if time_s is not None), default=time.time())
         return max(0.0, time.time() - newest)

@@ -109,11 +109,17 @@ def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) 
     assert kinds.count("warmup") == 1 + 2 * 4  # the schedule's own, and four steps of each capture
 
 
-def test_a_rank_that_becomes_late_is_captured_and_one_that_does_not_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "launcher", [pytest.param(None, id="-n"), pytest.param(MPIEXEC, id="mpiexec", marks=needs_mpiexec)]
+)
+def test_a_rank_that_becomes_late_is_captured_and_one_that_does_not_is_left_alone(
+    launcher: list[str] | None, tmp_path: Path
+) -> None:
     def begin(name: str, *arguments: str) -> subprocess.Popen[str]:
+        how = [*PYTHON, "run", UNTIL_TOLD, "-n", "2"] if launcher is None else [*launcher, *PYTHON, "run", UNTIL_TOLD]
         rules = ["--capture-when", "rank late > 20 %", "--monitor", "--trace-dir", str(tmp_path), "--name", name]
         told = ["--until", str(tmp_path / "stop"), "--sleep", "0.05", *arguments]
-        return start([*PYTHON, "run", UNTIL_TOLD, "-n", "2", *rules, "--no-report", "--", *told])
+        return start([*how, *rules, "--no-report", "--", *told])
 
     jobs = [begin("late", "--late-from", "60"), begin("healthy")]
     deadline = time.monotonic() + LIMIT_S

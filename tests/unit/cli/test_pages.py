@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
+from perfkit.util.formatting import size
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -63,3 +64,30 @@ def test_only_a_page_has_timelines(folder: Path) -> None:
     assert '"lane":"category"' in Path("with.html").read_text()
     assert '"lane":"category"' not in Path("without.html").read_text()
     assert json.loads(Path("beside.json").read_text())["runs"][0]["step_timelines"] == []
+
+
+def test_a_page_tells_its_size(folder: Path) -> None:
+    sample = str(SAMPLES / "sample-memory")
+    for name, options in (("chosen", ["--steps", "4"]), ("without", ["--no-timelines"])):
+        assert main(["analyze", sample, "-o", f"{name}.html", *options]) == 0
+    text = Path("chosen.html").read_text()
+    assert f"this page {size(len(text.encode()))}, of which 2 timelines of a rank&#39;s step take " in text
+    text = Path("without.html").read_text()
+    assert f"this page {size(len(text.encode()))}</footer>" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--steps", "4"], "--steps: chooses the timelines of a page: use it with --html or -o FILE.html"),
+        (["--html", "--steps", "4", "--no-timelines"], "--steps: chooses the timelines of a page"),
+        (["--html", "--steps", "4,x"], "--steps x: give numbers and ranges such as 0,7 or 12-14"),
+        (["--html", "--steps", "5"], "--steps 5: no such step of sample-memory; existing: 2 to 4"),
+    ],
+)
+def test_steps_that_no_page_can_have(
+    options: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", str(SAMPLES / "sample-memory"), *options]) == 2
+    assert capsys.readouterr().err.startswith(f"perfkit: error: {message}")
+    assert pages(folder) == []

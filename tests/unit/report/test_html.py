@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.comparison.changes import changes
 from perfkit.report.charts.run import MOST_CELLS, chart, run_charts
@@ -18,6 +19,7 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import (
     MS,
+    make_across,
     make_foreign_run,
     make_operator,
     make_rank,
@@ -184,4 +186,18 @@ def test_a_large_run_makes_a_page_that_opens() -> None:
     whole = heat.spec["data"][0]
     assert len(whole["y"]) * len(whole["x"]) <= MOST_CELLS
     assert whole["y"][-1] == "500"
-    assert heat.note == "The 200 of 500 ranks with the longest steps."
+    assert heat.note == "The 200 of 500 ranks that take longest without communication."
+
+
+def test_collectives_of_two_groups_are_told_apart() -> None:
+    across = make_across()
+    other = [replace(row, group="mesh_tp") for row in across.collectives]
+    both = chart(make_run(cross_rank=replace(across, collectives=[*across.collectives, *other])), "bandwidth")
+    one = chart(make_run(cross_rank=across), "bandwidth")
+    assert both
+    assert one
+    assert {spec["name"] for spec in both.spec["data"]} == {
+        "all_reduce \u00d72, default",
+        "all_reduce \u00d72, mesh_tp",
+    }
+    assert {spec["name"] for spec in one.spec["data"]} == {"all_reduce \u00d72"}

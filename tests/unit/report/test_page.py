@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.cli import main
 from perfkit.report.charts.specs import COLOURS
@@ -15,7 +16,15 @@ from perfkit.schema.run import RunReport
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history
-from tests.support.reports.report_builders import MS, make_operator, make_rank, make_report, make_run, make_step
+from tests.support.reports.report_builders import (
+    MS,
+    make_across,
+    make_operator,
+    make_rank,
+    make_report,
+    make_run,
+    make_step,
+)
 from tests.support.reports.scaling_builders import make_scaling_report
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.content.test_memory_content import GB, make_use, with_memory
@@ -419,4 +428,29 @@ def test_a_thousand_ranks_are_cells_of_their_hosts(browser: Any, tmp_path: Path)
     page.keyboard.press("Enter")
     assert page.locator(".chosen h4").text_content().startswith("Rank 700, ")
     assert "compute 100.7 ms (+40.19 ms)" in page.locator(".chosen").inner_text()
+    title = page.locator("figcaption", has_text="Mean profiled step per rank").inner_text()
+    assert "The 256 of 1024 ranks that take longest without communication." in title
     assert visit.trouble == []
+
+
+def test_labels_beside_a_chart_are_shown_whole(browser: Any, tmp_path: Path) -> None:
+    across = make_across()
+    rows = [replace(row, busbw=row.busbw and row.busbw * 60) for row in across.collectives]
+    visit = Visit(browser, make_page(tmp_path / "report.html", make_run(cross_rank=replace(across, collectives=rows))))
+    visit.draw_all()
+    labels = visit.page.locator("text.tick.y")
+    assert "100 MB/s" in labels.all_text_contents()
+    assert min(labels.evaluate_all("all => all.map(one => one.getBBox().x)")) >= 0
+
+
+def test_dark_marks_stand_out_from_a_dark_page(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main(["analyze", str(ROOT / "traces" / "sample-memory"), "--no-timelines", "-o", str(path)]) == 0
+    for scheme, fill in (("dark", "rgb(125, 135, 146)"), ("light", "rgb(68, 68, 68)")):
+        visit = Visit(browser, path, color_scheme=scheme)
+        visit.draw_all()
+        fills = visit.page.locator('.chart [fill="#444444"]').evaluate_all(
+            "all => all.map(one => getComputedStyle(one).fill)"
+        )
+        assert set(fills) == {fill}
+        assert len(fills) == 2  # the mark, and the legend's

@@ -7,6 +7,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.per_run.drawn_steps import chosen_steps
+from perfkit.errors import UsageError
 from perfkit.report.content.run_tables import LONG
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
@@ -14,8 +15,9 @@ from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.timeline import step_rows
+from perfkit.timeline import step_rows, step_timelines
 from perfkit.timeline.step_timelines import MOST_RUNS, with_step_timelines
+from perfkit.util.number_ranges import Ranges
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run, make_step
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -164,3 +166,31 @@ def test_names_are_cut(tmp_path: Path) -> None:
     (timeline,) = timelines(perfkit.analyze(builder.write(tmp_path / "rank0.json")))
     assert "x" * 200 in timeline.names
     assert name not in timeline.names
+
+
+def test_steps_can_be_chosen() -> None:
+    page_steps = Ranges("--steps", "2,4")
+    report = perfkit.analyze(ROOT / "traces" / "sample-memory", page_steps=page_steps)
+    (run,) = with_step_timelines(report, steps=page_steps).runs
+    assert [(one.rank, one.step) for one in run.step_timelines] == [(1, 2), (1, 4), (0, 2), (0, 4)]
+    assert {one.step for one in run.linked_collectives} == {2, 4}
+    linked = {place for one in run.step_timelines for row in one.rows for place in row.link}
+    assert linked - {-1} == set(range(len(run.linked_collectives)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "runs", "message"),
+    [
+        ("5,8", 1, r"--steps 8: no such step of example; existing: 5 to 7"),
+        ("4-6", 1, r"--steps 4: no such step of example; existing: 5 to 7"),
+        ("5-7", 1, r"--steps: 3 steps of example, and a page has the timelines of at most 2"),
+        ("5", MOST_RUNS + 1, r"--steps: a page of 5 runs has no timelines: give at most 4 runs"),
+    ],
+)
+def test_steps_that_a_page_cannot_have_are_refused(
+    steps: str, runs: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_timelines, "MOST_STEPS", 2)
+    report = make_report(*[with_late_rank(None)] * runs)
+    with pytest.raises(UsageError, match=message.replace("example", report.runs[0].run)):
+        with_step_timelines(report, steps=Ranges("--steps", steps))

@@ -42,6 +42,14 @@ def test_size_is_decimal(count: float | None, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.25, "0.25"), (1.667, "1.67"), (12, "12"), (-3.14159, "-3.14"), (999.6, "1,000"), (1069.7, "1,070")],
+)
+def test_figures_have_no_exponent(value: float, shown: str) -> None:
+    assert units.figures(value) == shown
+
+
+@pytest.mark.parametrize(
     ("value", "unit", "shown"),
     [
         (None, "samples", "–"),

@@ -217,6 +217,7 @@ function drawChart(plot, spec, layer) {
   const inner = rows ? Math.min(Math.max(rows * ROW, 60), 420) : HEIGHT - 60;
   const frame = { left, right: plot.clientWidth - 12, top, bottom: top + inner };
   const canvas = svg("svg", { width: plot.clientWidth, height: frame.bottom + 24 + lines * 13, "aria-hidden": "true" }), marks = [];
+  frame.left = Math.max(left, ...scales(spec, shown, frame).y.ticks.map(([, label]) => 14 + label.length * 6.5));
   const scale = scales(spec, shown, frame);
   if (scale.x.end) frame.right = scale.x.end;
   drawAxes(canvas, spec, scale, frame);

@@ -5,7 +5,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.idle import per_step
 from perfkit.schema.per_rank.launches import add_launches
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import duration, format_percent
+from perfkit.util.formatting import duration, figures, format_percent
 
 
 def launches(run: RunReport) -> Table | None:
@@ -31,7 +31,7 @@ def launches(run: RunReport) -> Table | None:
                 Cell(duration(stats.kernel_ns / stats.count)),
                 Cell(format_percent(stats.shorter / stats.count)),
                 Cell(duration(stats.delay_ns / stats.count), f"max {duration(stats.max_delay_ns)}"),
-                Cell(f"{stats.ahead / stats.count:.3g}", f"max {stats.max_ahead:,}"),
+                Cell(figures(stats.ahead / stats.count), f"max {stats.max_ahead:,}"),
                 Cell(format_percent(stats.on_idle_device / stats.count)),
             )
         ],

@@ -8,7 +8,7 @@ from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS, NotM
 from perfkit.schema.per_rank.work_trees import merge_work
 from perfkit.schema.roofline.achieved import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent, rate
 
 _SMALLEST_SHARE = 0.005
 """Share of the time that an operator without a model needs to be named."""
@@ -125,7 +125,7 @@ def _figures(rows: Sequence[RooflineRow], roof: Roofline) -> tuple[Cell, ...]:
         Cell(format_percent(total_ns / roof.total_ns)),
         Cell(_rate(flops, total_ns, "FLOP")),
         Cell(_rate(moved, total_ns, "B")),
-        Cell(f"{flops / moved:.3g}" if flops and moved else MISSING),
+        Cell(figures(flops / moved) if flops and moved else MISSING),
         *bound,
     )
 

@@ -8,7 +8,7 @@ from perfkit.schema.cross_rank import MatchedCollectiveStat
 from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.rank import CollectiveStat
 from perfkit.schema.run import Efficiency, RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent, size
 
 UNKNOWN: Final = "unknown"
 _DATA_PARALLEL: Final = "dp"
@@ -103,7 +103,7 @@ def _groups_row(row: DimensionStat, rank_steps: int, hosts: bool) -> tuple[Cell,
         Cell(MISSING if row.group_size is None else str(row.group_size)),
         Cell(MISSING if row.groups is None else str(row.groups)),
         *([Cell(_HOSTS[row.across_hosts])] if hosts else []),
-        Cell(f"{row.calls / rank_steps:.3g}"),
+        Cell(figures(row.calls / rank_steps)),
         Cell(size(None if row.bytes is None else row.bytes / rank_steps)),
         Cell(MISSING if row.busbw is None else f"{size(row.busbw)}/s"),
     )

@@ -3,7 +3,7 @@
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, format_percent, size
+from perfkit.util.formatting import MISSING, duration, figures, format_percent, size
 
 
 def divided_work(run: RunReport) -> Table | None:
@@ -26,8 +26,8 @@ def divided_work(run: RunReport) -> Table | None:
         [
             (
                 Cell(row.dimension),
-                Cell(f"{row.collectives:.3g}"),
-                Cell(f"{row.collectives / row.layers:.3g}" if row.layers else MISSING),
+                Cell(figures(row.collectives)),
+                Cell(figures(row.collectives / row.layers) if row.layers else MISSING),
                 Cell(duration(row.total_ns)),
                 Cell(duration(row.total_ns / row.tokens) if row.tokens else MISSING, _bytes_per_token(row)),
                 Cell(duration(row.exposed_ns), _share(row)),

@@ -9,7 +9,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.aggregate import add_gathers, add_issued, add_sharding
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent, size
 
 _OUTSIDE: Final = "other"
 """A collective that no pass issued, or for which the trace does not tell."""
@@ -74,7 +74,7 @@ def _figures(row: IssuedCollectives, steps: int) -> tuple[Cell, ...]:
     known = row.count - row.unsized
     at_least = "≥ " if row.unsized and known else ""
     return (
-        Cell(f"{row.count / steps:.3g}"),
+        Cell(figures(row.count / steps)),
         Cell(f"{at_least}{size(round(row.bytes / steps))}" if known else MISSING),
         Cell(duration(row.total_ns / steps)),
         Cell(duration(row.exposed_ns / steps)),
@@ -140,7 +140,7 @@ def gathers(run: RunReport) -> Table | None:
         [
             (
                 Cell(row.phase or _OUTSIDE),
-                Cell(f"{row.count / steps:.3g}"),
+                Cell(figures(row.count / steps)),
                 Cell(size(round(row.bytes / steps)) if row.bytes else MISSING),
                 Cell(duration(row.total_ns / steps)),
                 Cell(format_percent(_hidden_ns(row) / row.total_ns if row.total_ns else None)),

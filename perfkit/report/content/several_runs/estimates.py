@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell
 from perfkit.schema.scaling import Estimate, StepTimeEstimate
-from perfkit.util.formatting import MISSING, rate, size
+from perfkit.util.formatting import MISSING, figures, rate, size
 
 _MANY: Final = 99_999.5
 
@@ -29,7 +29,7 @@ def interval_note(interval: tuple[float, float] | None, show: Callable[[float], 
 
 def two_decimals(value: float) -> str:
     """Return a factor with two decimals, from 100 on with three digits."""
-    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+    return figures(value) if abs(value) >= 100 else f"{value:.2f}"
 
 
 def whole_rate(per_second: float) -> str:

@@ -26,7 +26,7 @@ from perfkit.schema.scaling import (
     ScalingPoint,
     ScalingSeries,
 )
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent
 
 _LOW: Final = 0.8
 """An efficiency below it is highlighted (metrics.md section 6)."""
@@ -140,7 +140,7 @@ def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
         estimated(point.step_time.step_ns, duration),
         estimated(point.step_time.samples_per_s, whole_rate),
         estimated(point.speedup, two_decimals),
-        Cell(f"{point.world_size / least:.3g}", tone="faint"),
+        Cell(figures(point.world_size / least), tone="faint"),
         estimated(point.efficiency, format_percent, low=_LOW),
     )
 

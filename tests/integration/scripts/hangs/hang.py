@@ -77,7 +77,11 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step, batch in enumerate(DataLoader(Samples(), batch_size=BATCH, num_workers=int(HOW == "loader"))):
     optimizer.zero_grad()
+    if HOW == "first" and RANK == ODD:
+        load_batch()
     model(batch).sum().backward()
+    if HOW == "first update" and RANK == ODD:
+        load_batch()
     optimizer.step()
     sync_metrics(step)
     if HOW == "slow" and step == BAD_STEP:

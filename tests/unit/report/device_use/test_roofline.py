@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.report import build_document, reporter
+from perfkit.report.charts import roofline
 from perfkit.report.charts.run import chart
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator
 from perfkit.schema.report import Report
@@ -145,3 +146,13 @@ def test_files_and_frames() -> None:
     assert list(frame["kind"]) == ["gemm", "copy", "gemm"]
     assert frame["flops_per_s"][0] == pytest.approx(1.95e12)
     assert frame["bound_ns"].dtype == "Int64"
+
+
+def test_points_that_are_left_out_of_the_chart_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [roofline_row("gemm", 30 - place, operator=f"aten::mm{place}") for place in range(4)]
+    whole = chart(roofline_run(*rows), "roofline")
+    monkeypatch.setattr(roofline, "_MOST_POINTS", 3)
+    cut = chart(roofline_run(*rows), "roofline")
+    assert whole
+    assert cut
+    assert cut.note == f"{whole.note} The 3 of 4 that take longest."

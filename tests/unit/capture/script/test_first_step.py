@@ -1,0 +1,158 @@
+"""The run of a script that begins while the first step is in progress, and the watch that begins it."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.script import first_step
+from perfkit.capture.script.coordination import RankExchange, StoreFolderExchange, open_script_group
+from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
+from perfkit.capture.script.rank_marks import joined_ranks, mark_joined
+from perfkit.errors import StoreError
+from perfkit.storage.run_folder import read_manifest
+from tests.support.reports.histories import make_run_folder
+
+LIMIT_S = 30
+
+
+class Hangs:
+    """Stands for the watch of the steps."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.stopped_with: list[BaseException | None] = []
+
+    def start(self, begin_s: float) -> None:
+        assert begin_s > 0
+        self.started.set()
+
+    def stop(self, error: BaseException | None) -> None:
+        self.stopped_with.append(error)
+
+
+@pytest.fixture
+def hangs() -> Hangs:
+    return Hangs()
+
+
+@pytest.fixture
+def several() -> RankExchange:
+    store = HashStore()
+    return RankExchange(RankInfo(rank=1, world_size=2), StoreFolderExchange(store), store)
+
+
+@pytest.fixture
+def run(tmp_path: Path, hangs: Any, several: RankExchange) -> RunBeginning:
+    folder = make_run_folder(tmp_path / "run", 0, state="running")
+
+    def begin() -> BegunRun:
+        mark_joined(folder, 1)
+        return BegunRun(open_script_group(several, 0, timedelta(seconds=1)), folder, hangs)
+
+    return RunBeginning(begin)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FirstStepWatch]:
+    """Start a watch that looks often, with a limit of 0.01 s."""
+    monkeypatch.setattr(first_step, "_POLL_S", 0.002)
+
+    def start(run: RunBeginning, found: RankExchange, *, busy: bool = False, limit_s: float = 0.001) -> FirstStepWatch:
+        started = FirstStepWatch(limit_s, run, lambda: found, lambda: busy)
+        started.start()
+        return started
+
+    return start
+
+
+def test_a_first_step_that_does_not_end_begins_the_run(
+    run: RunBeginning, several: RankExchange, hangs: Hangs, watch: Callable[..., FirstStepWatch]
+) -> None:
+    watch(run, several)
+    assert hangs.started.wait(LIMIT_S)
+    assert run.get() is run.begun
+
+
+def test_a_run_that_another_rank_has_begun_begins_here_too(
+    run: RunBeginning, several: RankExchange, hangs: Hangs, watch: Callable[..., FirstStepWatch]
+) -> None:
+    watch(run, several, limit_s=3600)
+    assert not hangs.started.wait(0.05)
+    assert several.exchange is not None
+    several.exchange.publish("a folder")
+    assert hangs.started.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("why", ["a single rank", "no group", "a group of the parent's", "busy", "stopped"])
+def test_nothing_begins(
+    why: str,
+    run: RunBeginning,
+    several: RankExchange,
+    hangs: Hangs,
+    watch: Callable[..., FirstStepWatch],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = several
+    if why == "a single rank":
+        found = RankExchange(RankInfo(), None, several.store)
+    elif why == "no group":
+        found = several._replace(store=None)
+    elif why == "a group of the parent's":  # a loader worker
+        monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    started = watch(run, found, busy=why == "busy", limit_s=3600 if why == "stopped" else 0.001)
+    if why == "stopped":
+        started.stop()
+        assert several.exchange is not None
+        several.exchange.publish("a folder")
+    assert not hangs.started.wait(0.1)
+    assert run.begun is None
+    started.stop()
+
+
+def test_a_run_that_cannot_begin_fails_the_same_way_again() -> None:
+    calls = []
+
+    def fail() -> BegunRun:
+        calls.append(1)
+        raise StoreError("full")
+
+    run = RunBeginning(fail)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="full"):
+            run.get()
+    assert calls == [1]
+    run.leave(None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(None, "no step has ended"), (ValueError("a bad batch"), "a bad batch"), (TerminatedError("ended"), "ended")],
+)
+def test_a_run_in_which_no_step_has_ended_has_failed(
+    error: BaseException | None, message: str, run: RunBeginning, hangs: Hangs
+) -> None:
+    folder = run.get().folder
+    run.leave(error)
+    manifest = read_manifest(folder)
+    assert manifest.failure is not None
+    assert (manifest.state, manifest.failure.rank, message in manifest.failure.message) == ("failed", 1, True)
+    assert (hangs.stopped_with, list(folder.glob(".*"))) == ([error], [])
+
+
+def test_a_rank_that_never_steps_does_not_keep_the_others_run(run: RunBeginning) -> None:
+    folder = run.get().folder
+    mark_joined(folder, 0)
+    run.leave(None)
+    assert (read_manifest(folder).state, joined_ranks(folder)) == ("running", {0})
+
+
+def test_a_run_that_has_not_begun_is_not_ended(run: RunBeginning, hangs: Hangs) -> None:
+    run.leave(None)
+    assert hangs.stopped_with == []
