@@ -119,7 +119,9 @@ def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Fin
             code="run_failed", severity="error", message=f"the run failed ({what}); its traces may be incomplete"
         )
     if manifest.state == "running":
-        message = "the run has not finished, was killed, or left by os._exit; only completed profiling cycles are included"
+        message = (
+            "the run has not finished, was killed, or left by os._exit; only completed profiling cycles are included"
+        )
         yield Finding(code="run_unfinished", severity="warning", message=message)
     yield from oversubscription(manifest.ranks)
     yield from compile_findings(manifest.compiled, manifest.step_kinds)

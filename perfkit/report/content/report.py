@@ -87,7 +87,9 @@ def _item(insight: Insight, alone: bool, *, overlaps: bool) -> InsightItem:
     # What one rank is idle for, another waits for: together, savings cannot be more than the step.
     besides = ", in part the same as above" if overlaps else ""
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
-    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, _saving(insight) + besides)
+    # A plug-in, or a report that is read back, may have put anything into its sentences.
+    sentence, recommendation = map(escape_unprintable, (insight.sentence, insight.recommendation))
+    return InsightItem(f"{where}{sentence}", recommendation, _saving(insight) + besides)
 
 
 def _saving(insight: Insight) -> str:

@@ -161,7 +161,7 @@ def _injections(injections: list[Injection]) -> list[KeyValue]:
 def _state(run: RunReport) -> list[KeyValue]:
     if run.state in (None, "completed"):
         return []
-    return [KeyValue("state", f"{run.state}: the run did not finish", "error")]
+    return [KeyValue("state", f"{escape_unprintable(run.state)}: the run did not finish", "error")]
 
 
 def _warnings(run: RunReport) -> list[KeyValue]:

@@ -24,6 +24,7 @@ from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explor
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.formatting import size as size_text
 
 _DEFINITIONS: Final = (
@@ -103,7 +104,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
     )
     runs = _run_pages(record, doc.sections, charts.sections)
     text = page.get_template("page/report.html.j2").render(
-        version=getattr(record, "perfkit_version", __version__),  # a plan is of now
+        version=escape_unprintable(getattr(record, "perfkit_version", __version__)),  # a plan is of now
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
         runs=runs,

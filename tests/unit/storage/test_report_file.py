@@ -1,14 +1,18 @@
 """A report that was written is read back, and anything else is one line."""
 
+import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import perfkit
 from perfkit.errors import StoreError
-from perfkit.schema.report import REPORT_VERSION
+from perfkit.report import reporter
+from perfkit.schema.report import REPORT_VERSION, Report
 from tests.support.reports.scaling_builders import make_scaling_report
 
 
@@ -44,3 +48,43 @@ def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(StoreError, match="not a regular file"):
         perfkit.load_report(tmp_path / "pipe.json")
+
+
+@pytest.mark.parametrize("name", ["summary", "rich", "markdown", "html"])
+def test_in_a_report_from_elsewhere_no_string_is_more_than_text(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_bytes(msgspec.json.encode(_with_escapes(msgspec.to_builtins(make_scaling_report()))))
+    shown = io.StringIO()
+    reporter(Report, name).write(perfkit.load_report(file), shown, top=20)
+    assert "x1b" in shown.getvalue()
+    assert {c for c in shown.getvalue() if not c.isprintable()} <= {"\n", "\u2003"}
+
+
+def _with_escapes(report: Any) -> Any:
+    """Return a report whose strings end with a terminal's escape, where the schema allows any string."""
+    for holders in _strings(report).values():
+        kept = [holder[key] for holder, key in holders]
+        for holder, key in holders:
+            holder[key] += "\x1b[31m\u202e"
+        try:
+            msgspec.convert(report, Report)
+        except msgspec.ValidationError:  # one of a few words
+            for (holder, key), text in zip(holders, kept, strict=True):
+                holder[key] = text
+    return report
+
+
+def _strings(node: Any) -> dict[object, list[tuple[Any, Any]]]:
+    found: dict[object, list[tuple[Any, Any]]] = {}
+    for holder in _holders(node):
+        for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(value, str):
+                found.setdefault(key if isinstance(key, str) else "", []).append((holder, key))
+    return found
+
+
+def _holders(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict | list):
+        yield node
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from _holders(part)

@@ -229,7 +229,9 @@ def _laws(fits: Sequence[Fit], name: str) -> Table | None:
     residuals = [
         f"{LAWS[fit.model]}: rms residual {format_percent(fit.residual)}" for fit in fits if fit.residual is not None
     ]
-    remark = _sentences([*residuals, *peaks, *(fit.reason for fit in fits if fit.reason and fit.parameters)])
+    remark = _sentences(
+        [*residuals, *peaks, *(escape_unprintable(fit.reason) for fit in fits if fit.reason and fit.parameters)]
+    )
     return Table(f"Scaling laws: {escape_unprintable(name)}", columns, rows, remark) if rows else None
 
 
@@ -239,7 +241,14 @@ _SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": format_pe
 def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
     law = Cell(LAWS[fit.model])
     if not fit.parameters:
-        return [(law, Cell(f"no fit: {fit.reason}", tone="faint"), Cell(MISSING), Cell(MISSING))]
+        return [
+            (
+                law,
+                Cell(f"no fit: {escape_unprintable(fit.reason or MISSING)}", tone="faint"),
+                Cell(MISSING),
+                Cell(MISSING),
+            )
+        ]
     return [
         (
             law,
@@ -276,7 +285,7 @@ def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
         estimated(forecast.samples_per_s, whole_rate),
         estimated(forecast.efficiency, format_percent, low=_LOW),
         *((Cell(duration(forecast.all_reduce_ns)),) if modelled else ()),
-        Cell(f"no forecast: {forecast.reason}" if forecast.reason else "", tone="faint"),
+        Cell(f"no forecast: {escape_unprintable(forecast.reason)}" if forecast.reason else "", tone="faint"),
     )
 
 

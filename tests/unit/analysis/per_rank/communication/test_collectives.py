@@ -90,6 +90,25 @@ def test_a_mismatched_record_gives_a_finding_instead_of_sizes(tmp_path: Path) ->
     assert "collective_sizes_unmatched" in {finding.code for finding in found.findings}
 
 
+def test_unknown_sizes_are_said_of_those_operators_only_that_have_none(tmp_path: Path) -> None:
+    recorded = [
+        {"ns": BASE_NS + 5000, "op": "all_reduce", "bytes": 100, "dtype": "Float", "group": "0", "group_size": 2},
+        {"ns": BASE_NS + 6000, "op": "broadcast", "bytes": 8, "dtype": "Long", "group": "0", "group_size": 2},
+    ]
+    builder = (
+        TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1).header(perfkit={"collectives": recorded})
+    )
+    builder.gloo("all_reduce", 10, 5).gloo("send", 20, 5).gloo("broadcast", 30, 5).gloo("broadcast", 40, 5)
+    found = summary(builder, tmp_path)
+    assert {row.operator: row.bytes for row in found.collectives} == {
+        "all_reduce": 100,
+        "send": None,
+        "broadcast": None,
+    }
+    (message,) = [one.message for one in found.findings if one.code == "collective_sizes_unmatched"]
+    assert message.startswith("the message sizes of 3 of 4 collectives (broadcast, send) are unknown")
+
+
 def test_shapes_beside_a_gloo_span_give_its_size(tmp_path: Path) -> None:
     builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
     args = {"Input Dims": [[5, 10]], "Input type": ["float"]}
