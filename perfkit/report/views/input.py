@@ -11,10 +11,10 @@ from perfkit.schema.benchmark.input import CacheState, InputBenchmark, InputMeas
 from perfkit.util.formatting import duration, escape_unprintable, in_ms, size
 
 _NOTES: Final = (
-    "loads/s, samples: of all ranks together, by the slowest one; ±: the further end of the 95 % interval over the "
-    "passes; median, p99: of single loads, over all ranks.",
-    "of file: bytes that the loaded samples take in the files per second, as a share of reading the first file from "
-    "its beginning (see Files).",
+    "loads/s, samples: of all ranks together, by the slowest one; ±: distance to the further end of the 95 % "
+    "interval over the passes; median, p99: of single loads, over all ranks.",
+    "of file: rate at which bytes of the files are loaded, as a share of the rate of reading the first file from its "
+    "beginning (see Files).",
 )
 
 
