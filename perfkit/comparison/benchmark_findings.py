@@ -11,7 +11,9 @@ from perfkit.util.formatting import escape_unprintable
 def find_few_repeats(repeats: int) -> Iterator[Finding]:
     """Yield a finding if so many repeats do not show how much times vary."""
     if repeats < FEWEST_RUNS:
-        message = f"{repeats} repeats do not show how much times vary: use --repeats {FEWEST_RUNS} or more"
+        message = (
+            f"fewer than {FEWEST_RUNS} repeats do not show how much times vary: use --repeats {FEWEST_RUNS} or more"
+        )
         yield Finding(code="too_few_repeats", severity="info", message=message)
 
 

@@ -56,7 +56,7 @@ def diagnose(
     Args:
         path: Where it was found.
         states: One per rank, in any order.
-        absent: What is known of ranks that left nothing, in words after 'rank 3': `was killed`.
+        absent: What is known of ranks that left no file, in words after 'rank 3': `was killed`.
         unread: Files that could not be read, and why.
     """
     absent = absent or {}
@@ -84,7 +84,7 @@ def diagnose(
         faults=faults,
         ranks=[_place(state, groups) for state in sorted(states, key=lambda state: state.rank)]
         + [RankPlace(rank=rank, steps=None, state=text, frame=None) for rank, text in sorted(absent.items())],
-        unread=[*unread, *([f"{_ranks(missing)} left nothing"] if missing else [])],
+        unread=[*unread, *([f"{_ranks(missing)} left no file"] if missing else [])],
     )
 
 
@@ -278,7 +278,7 @@ def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collecti
     """Return what is known of a rank that others wait for: only a record shows that it has not issued something."""
     place = places.get(rank)
     if rank not in recorded:
-        return place or ("has left no record of its collectives" if rank in places else "left nothing")
+        return place or ("has left no record of its collectives" if rank in places else "left no file")
     return "has not issued it" + (f": it {place}" if place else "")
 
 

@@ -12,10 +12,10 @@ from perfkit.util.formatting import escape_unprintable, size
 
 _FEWEST_IN_MAP, _MOST_IN_MAP = 3, 512
 _NOTES = (
-    "size: as in nccl-tests, in total over ranks where their parts are put together (all_gather, reduce_scatter, "
-    "all_to_all, gather, scatter); 1 GB = 1,000,000,000 bytes.",
+    "size: as in nccl-tests, the total over ranks where each has a part (all_gather, reduce_scatter, all_to_all, "
+    "gather, scatter); 1 GB = 1,000,000,000 bytes.",
     "time: of one collective, until the slowest rank has its result: median over repeats; "
-    "±: the end of its 95 % interval that is further away.",
+    "±: distance to the further end of its 95 % interval.",
     "busbw: algbw times the factor of nccl-tests, comparable with the speed of the links.",
 )
 

@@ -13,10 +13,10 @@ from perfkit.util.formatting import duration, escape_unprintable, in_ms, size
 _NOTES: Final = (
     "loads/s, samples: of all ranks together, by the slowest one; {spread}median, p99: of single loads, over all "
     "ranks.",
-    "file: bytes that the loaded samples take in the files per second, as a share of reading the first file from "
-    "its beginning (see Files).",
+    "file: rate at which bytes of the files are loaded, as a share of the rate of reading the first file from its "
+    "beginning (see Files).",
 )
-_SPREAD: Final = "±: the further end of the 95 % interval over the passes; "
+_SPREAD: Final = "±: distance to the further end of the 95 % interval over the passes; "
 
 
 def document(record: InputBenchmark, top: int) -> Document:

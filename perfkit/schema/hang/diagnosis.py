@@ -57,4 +57,4 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """The cause first, as far as it can be told."""
     ranks: list[RankPlace]
     unread: list[str]
-    """Files that could not be read, and why; ranks that left nothing."""
+    """Files that could not be read, and why; ranks that left no file."""

@@ -80,15 +80,15 @@ def test_a_ring_buffer_that_has_lost_the_oldest_entries_is_no_fault() -> None:
 
 def test_a_rank_that_left_nothing_is_not_said_to_have_left_a_collective_out() -> None:
     found = three_and(None)
-    assert found.headline.endswith("; rank 3 left nothing")
-    assert found.unread == ["rank 3 left nothing"]
+    assert found.headline.endswith("; rank 3 left no file")
+    assert found.unread == ["rank 3 left no file"]
 
 
 def test_a_dump_that_is_missing_leaves_it_open_whether_all_agree() -> None:
     left = [replace(state(rank, call(1, done=True)), world_size=None) for rank in range(3)]
     members = replace(left[0].groups[0], ranks=[0, 1, 2, 3])
     found = diagnose("job", [replace(one, groups=[members]) for one in left])
-    assert (found.verdict, found.world_size, found.unread) == ("unknown", 4, ["rank 3 left nothing"])
+    assert (found.verdict, found.world_size, found.unread) == ("unknown", 4, ["rank 3 left no file"])
     only_two = replace(members, ranks=[1, 2])  # of a larger job: who else there is, nobody knows
     assert diagnose("job", [replace(one, groups=[only_two]) for one in left[1:]]).verdict == "agree"
 

@@ -54,7 +54,7 @@ def cost(record: InputBenchmark) -> Table:
         known = [size for size in memory if size is not None]
         cells = (_cpu(cold), _cpu(warm), Cell(size(max(known)) if len(known) == len(memory) else MISSING))
         rows.append((Cell(describe(series)), *cells))
-    remark = "CPU: per load, mean of the ranks; memory: of the rank with the most; both with its workers"
+    remark = "CPU: per load, mean of the ranks; memory: of the rank with the most; both include its workers"
     return Table("Processor time and memory", columns, rows, remark)
 
 

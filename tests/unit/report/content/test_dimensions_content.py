@@ -58,7 +58,7 @@ def test_anything_else_is_shown_with_figures_per_step_and_rank(names: list[str |
     assert [cell.text for cell in times.rows[-1]][::2] == ["(outside)", "5.00 ms", "–"]
     assert [cell.text for cell in groups.rows[0]] == [names[0], "2", "4", "20", "1.00 MB", "1.00 GB/s"]
     assert ("unknown:" in times.remark) == (None in names)
-    assert "5.0 % in all" in times.remark
+    assert "5.0 % in total" in times.remark
 
 
 def test_groups_across_hosts_are_named_and_so_is_waiting_that_may_be_more() -> None:
