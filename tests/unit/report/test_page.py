@@ -454,3 +454,17 @@ def test_dark_marks_stand_out_from_a_dark_page(browser: Any, tmp_path: Path) -> 
         )
         assert set(fills) == {fill}
         assert len(fills) == 2  # the mark, and the legend's
+
+
+def test_a_narrow_page_shows_the_buttons_beside_names_and_a_print_is_light(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main(["analyze", str(ROOT / "traces" / "sample-memory"), "--no-timelines", "-o", str(path)]) == 0
+    visit = Visit(browser, path, 400, color_scheme="dark")
+    beyond = visit.page.locator("td.name:first-child button.find").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().right - one.closest('td').getBoundingClientRect().right)"
+    )
+    assert max(beyond) <= 0
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert visit.page.evaluate(paper) == "rgb(18, 22, 28)"
+    visit.page.emulate_media(media="print")
+    assert visit.page.evaluate(paper) == "rgb(255, 255, 255)"
