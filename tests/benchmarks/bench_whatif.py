@@ -194,8 +194,8 @@ def _replay_error(run: Path) -> float:
 PAGE: Final = """# What-if: predictions against measurements
 
 `perfkit whatif RUN CHANGE…` predicts how long a step would take after a change;
-[its definitions](metrics.md#17-what-if) have every assumption. Here each change was predicted from runs without it, and
-then made for real (`make whatif`):
+[its definitions](metrics.md#17-what-if) list every assumption. Here each change was predicted from runs without it, and
+then carried out and measured (`make whatif`):
 
 {table}
 
@@ -210,10 +210,10 @@ median over recorded steps of the time between the ends of steps on all ranks, a
 sides are of recorded steps. Error is predicted / measured - 1.
 
 **What it does not show.** Where ranks share cores or memory bandwidth, taking work off one makes the other faster, and
-a replay does not know it: with communication that needs the same two cores as computation, predictions about
+a replay does not model that: with communication that needs the same two cores as computation, predictions about
 communication were off by 12 to 29 % on a busy machine. Kernels that run beside each other on one device are such a
-case. `profiler` was not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a device, with
-exact predictions.
+case. `profiler` was not verified; `sync`, `kernels` and kernels by `compute` were verified on synthetic traces of a
+device only, with exact predictions.
 """
 HEADER: Final = ("change made", "`perfkit whatif`", "step before, ms", "predicted, ms", "measured, ms", "error")
 
