@@ -116,7 +116,6 @@ def test_more_efficient_devices_take_less_time(capsys: pytest.CaptureFixture[str
         (["--params", "1e9", "--no-bias"], "--no-bias"),
         (["--params", "1e9", "--experts", "8"], "--experts"),
         (["gpt", "--experts", "1"], "top_k"),
-        (["gpt", "--experts", "4", "--trace"], "--trace does not trace --experts"),
         (["--params", "-1"], "--params"),
         (["--params", "nan"], "--params"),
         (["--params", "1e30"], "--params"),

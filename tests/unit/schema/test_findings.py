@@ -10,8 +10,8 @@ from perfkit.pipeline import analyze
 from perfkit.schema.findings import FINDING_CODES
 
 SOURCES = Path(perfkit.__file__).parent
-VARIABLE_CODES = {"perfkit/pipeline/summarize.py", "perfkit/analysis/per_rank/summary.py"}
-"""Modules that pass a variable as the code: from a table of codes, or a copy of another finding's."""
+VARIABLE_CODES = {"perfkit/pipeline/summarize.py"}
+"""Modules that pass a variable as the code: a copy of another finding's."""
 
 
 def finding_codes(path: Path) -> Iterator[str | None]:
