@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -18,7 +19,10 @@ from perfkit.schema.common import MeasuredOn
 from perfkit.schema.config_identity import differing
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
+from perfkit.schema.sweep import ScalingKind
 from perfkit.util.formatting import ranges
+
+_PLAUSIBLE_EFFICIENCY: Final = 1.1
 
 
 def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> MultiRunSummary | None:
@@ -81,7 +85,7 @@ def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int])
         failed=[
             FailedPoint(run=run.run, world_size=run.world_size, reason=failure_reason(run)) for run in group.failed
         ],
-        notes=list(_notes(measured)),
+        notes=list(_notes(group.kind, measured)),
     )
 
 
@@ -100,7 +104,7 @@ def _observations(group: Group, measured: Sequence[ScalingPoint], measured_on: M
 _NONE = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
+def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint]) -> Iterator[str]:
     for point in measured:
         if point.oversubscribed:
             yield f"{point.world_size} ranks: {point.oversubscribed}; core sharing dominates the loss there"
@@ -110,6 +114,13 @@ def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
         yield f"CPU threads per rank differ ({by_size} ranks), which affects computation scaling; fix it with --threads"
     if any(point.step_time.measured_on == "recorded" for point in measured):
         yield "times are of recorded steps and include profiler overhead: not all runs have steps without the profiler"
+    above = [point.world_size for point in measured if point.efficiency.value > _PLAUSIBLE_EFFICIENCY]
+    if above:
+        caches = "smaller parts of the work may fit the caches better, or " if kind == "strong" else ""
+        yield (
+            f"efficiency is above 110 % at {ranges(above)} ranks: {caches}something may have slowed the steps at "
+            f"{measured[0].world_size}, which the others are compared with: repeat those"
+        )
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
         yield (

@@ -194,6 +194,25 @@ def test_shared_cores_and_changing_threads_are_noted() -> None:
     assert any("2 at 1, 1 at 2, 1 at 4" in note for note in series.notes)
 
 
+@pytest.mark.parametrize(
+    ("batches", "ms", "told"),
+    [
+        ((64, 64), (100, 80), "something may have slowed the steps at 1,"),
+        ((64, 32), (100, 40), "the caches better, or something may have slowed"),
+        ((64, 64), (100, 95), None),
+        ((64, 32), (100, 47), None),
+    ],
+)
+def test_an_efficiency_that_cannot_be_right_is_noted(
+    batches: tuple[int, int], ms: tuple[int, int], told: str | None
+) -> None:
+    series = the(found([make_scaled(size, ms[at], batch=batches[at]) for at, size in enumerate((1, 2))]))
+    noted = [note for note in series.notes if "above 110 %" in note]
+    assert len(noted) == (told is not None)
+    assert told is None or (noted[0].startswith("efficiency is above 110 % at 2 ranks: ") and told in noted[0])
+    assert told is None or ("caches" in told) == ("caches" in noted[0])
+
+
 @pytest.mark.parametrize("change", [{"batch_size": -4}, {"world_size": 0}, {"world_size": -1}])
 def test_invalid_batch_or_world_sizes_belong_to_no_series(change: dict[str, int]) -> None:
     assert scaling([make_scaled(1, 100), make_scaled(2, 100, **change)]) is None  # type: ignore[arg-type]
