@@ -136,7 +136,7 @@ def test_an_annotation_is_named_by_all_that_a_step_loses_in_it(tmp_path: Path) -
 
 
 def test_each_trace_of_a_rank_has_a_start(tmp_path: Path) -> None:
-    parts = [slow(0, us=20_000), 300, finish, slow(0, us=20_000), 300, finish, slow(), 300, finish]
+    parts: list[Part | int] = [slow(0, us=20_000), 300, finish, slow(0, us=20_000), 300, finish, slow(), 300, finish]
     for cycle in range(2):
         for path in sorted(train(tmp_path / "cycle", RANKS, 1, parts, first_step=3 + 10 * cycle).iterdir()):
             path.rename(tmp_path / f"{path.stem}_cycle{cycle}.json")
