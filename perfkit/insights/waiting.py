@@ -113,17 +113,20 @@ def _for_last_arrivals(context: RunContext, last: LastArrivals, longest_ns: floa
     of = f"all {last.late}" if last.late == last.collectives else f"{last.late} of {last.collectives}"
     doing = f" {_ACTIVITIES[last.category]}" if last.category else ""
     where = f" in {escape_unprintable(last.annotation.removeprefix(PREFIX))}" if last.annotation else ""
+    start = f"{duration(start_ns)} while ranks may have been late because they started recording later, then "
+    among = " of the ranks with traces" if len(context.run.ranks) < context.run.world_size else ""
     sentence = (
-        f"other ranks: {duration(start_ns)} while ranks may have been late because they started recording later, then "
-        f"{duration(wait_ns)} for {who}, last at {of} collectives ({', '.join(last.operators)}) by up to "
-        f"{duration(last.lag_ns)}" + (f", after more time{doing}{where}" if doing or where else "")
-    )
-    advice = f"find what {who} do longer" if last.category is None else _check(context, last.category, None, who)
-    always = "it always is" if len(last.ranks) == 1 else "they always are"
+        f"other ranks: {start if last.start_wait_ns else ''}{duration(wait_ns)} for {who}, last{among} at {of} "
+        f"collectives ({', '.join(last.operators)}) by up to {duration(last.lag_ns)}"
+    ) + (f", after more time{doing}{where}" if doing else "")
+    do, always = ("does", "it always is") if len(last.ranks) == 1 else ("do", "they always are")
+    advice = f"find what {who} {do} longer" if last.category is None else _check(context, last.category, None, who)
     recorded = "one does" if steps == 1 else f"{steps} do"
     advice += f"; record at least {FEWEST_COMPARED_STEPS} steps: {recorded} not tell whether {always} late"
     evidence = {"start_wait_ns": start_ns, "last_wait_ns": wait_ns, "lag_ns": float(last.lag_ns)}
-    return InsightDraft(sentence, evidence, advice, min(float(last.lag_ns), longest_ns))
+    # The late ranks hardly wait: the mean over all ranks is less than what the others wait.
+    waits_ns = wait_ns * len(context.run.ranks) / (len(context.run.ranks) - len(last.ranks))
+    return InsightDraft(sentence, evidence, advice, min(waits_ns, longest_ns))
 
 
 def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:

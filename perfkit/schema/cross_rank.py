@@ -140,9 +140,9 @@ class LastArrivals(Struct, frozen=True, kw_only=True):
     lag_ns: int
     """How long the others wait for them, their median; of the collective in which it is longest."""
     category: Category | None = None
-    """Category in which they take longer by at least half the lag; None if none is."""
+    """Category in which they take longer by about the lag; None if none is, or several are."""
     annotation: str | None = None
-    """The one annotation on the host in which they take longer by about the lag; None if none or several are."""
+    """The one annotation on the host in which they take so much longer; None if none or several are."""
 
 
 class BandwidthFit(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Which ranks join collectives last, in runs of too few steps to find stragglers by their own time (section 5)."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
@@ -23,13 +24,15 @@ _OWN_WAIT: Final = 0.5
 """Largest wait of the late ranks themselves, relative to that of the others: else ranks take turns."""
 _LEAST_SHARE: Final = 0.5
 _MOST_SHARE: Final = 1.5
-"""A category or an annotation is named if it takes longer by between these shares of the lag."""
+"""A category or an annotation is named if it takes longer by at least so much of the longest lag, and at most so much
+of all lags of a step: what takes longer still is not what the others wait for, or not alone."""
 
 
 class _Collective(NamedTuple):
     """One n-to-n collective; columns of shape (ranks,)."""
 
     rows: Ints
+    step: int
     ranks: Ints
     wait_ns: Ints
     exposed_wait_ns: Ints
@@ -51,14 +54,15 @@ def find_last_arrivals(
     """Return the ranks that the others wait for in most collectives; None if lateness has no such pattern.
 
     Ranks start recording at different times, and those that start late join the first collectives late. So the first
-    collective of a group does not count, nor do those after it, as long as a rank is late that was late in all before.
+    collective of a rank in a group does not count, nor do those after it, as long as a rank is late that was late in
+    all before. Several traces per rank have a start each.
 
     Args:
         matched: the collectives of all ranks.
         times: own times of the ranks.
         ranks: their reports.
     """
-    before, after = _split_at_start(matched)
+    before, after = _split_at_start(matched, has_one_start=all(len(rank.traces) == 1 for rank in ranks))
     waits_ns = [int(one.exposed_wait_ns.sum()) for one in after]
     late = [one.late for one in after]
     for_rank = {
@@ -69,6 +73,8 @@ def find_last_arrivals(
     if len(counted) < _FEWEST or 2 * len(blamed) > len(times.ranks) or not _others_wait(after, blamed):
         return None
     lag_ns = max(one.lag_ns for one in counted)
+    bounds_ns = (_LEAST_SHARE * lag_ns, _MOST_SHARE * _longest_sum_ns(counted))
+    category = _longer_category(times, blamed, bounds_ns)
     return LastArrivals(
         ranks=sorted(blamed),
         collectives=len(after),
@@ -77,22 +83,38 @@ def find_last_arrivals(
         exposed_wait_ns=sum(int(one.exposed_wait_ns.sum()) for one in counted),
         start_wait_ns=sum(int(one.exposed_wait_ns.sum()) for one in before),
         lag_ns=round(lag_ns),
-        category=_longest_category(times, blamed, lag_ns),
-        annotation=_longest_annotation(ranks, blamed, lag_ns),
+        category=category,
+        annotation=_longer_annotation(ranks, blamed, category, bounds_ns) if category else None,
     )
 
 
-def _split_at_start(matched: MatchedCollectives) -> tuple[list[_Collective], list[_Collective]]:
-    """Return the collectives that may contain the skew of the start, and those after them, in order of issue."""
+def _longest_sum_ns(collectives: Sequence[_Collective]) -> float:
+    """Return the lags of a step, added up; of the step in which they are longest."""
+    sums: defaultdict[int, float] = defaultdict(float)
+    for one in collectives:
+        sums[one.step] += one.lag_ns
+    return max(sums.values())
+
+
+def _split_at_start(matched: MatchedCollectives, *, has_one_start: bool) -> tuple[list[_Collective], list[_Collective]]:
+    """Return the collectives that may contain the skew of a start, and the others, each in order of issue.
+
+    Args:
+        matched: the collectives of all ranks.
+        has_one_start: whether each rank has one trace; else each step counts as the start of another.
+    """
     before: list[_Collective] = []
     after: list[_Collective] = []
-    late_since: dict[tuple[str | None, str | None], frozenset[int]] = {}
+    seen: defaultdict[tuple[str | None, str | None, int], set[int]] = defaultdict(set)
+    starting: defaultdict[tuple[str | None, str | None, int], set[int]] = defaultdict(set)
     for one in _collectives(matched):
         kind = matched.kinds[matched.kind[one.rows[0]]]
-        group = (kind.group, kind.members)
-        is_first = group not in late_since
-        late_since[group] = late_since.get(group, one.late) & one.late
-        (before if is_first or late_since[group] else after).append(one)
+        place = (kind.group, kind.members, 0 if has_one_start else one.step)
+        ranks = set(one.ranks.tolist())
+        new = ranks - seen[place]
+        seen[place] |= new
+        starting[place] = (starting[place] | new) - (ranks - one.late)
+        (before if new or starting[place] & ranks else after).append(one)
     return before, after
 
 
@@ -103,7 +125,8 @@ def _collectives(matched: MatchedCollectives) -> Iterator[_Collective]:
         return
     parts = np.split(rows, np.flatnonzero(np.diff(matched.collective[rows])) + 1)
     for part in sorted(parts, key=lambda part: int(matched.order[part].min())):
-        yield _Collective(part, matched.rank[part], matched.wait_ns[part], matched.exposed_wait_ns[part])
+        step = int(matched.step[part].max())
+        yield _Collective(part, step, matched.rank[part], matched.wait_ns[part], matched.exposed_wait_ns[part])
 
 
 def _others_wait(collectives: Sequence[_Collective], late: frozenset[int]) -> bool:
@@ -115,30 +138,42 @@ def _others_wait(collectives: Sequence[_Collective], late: frozenset[int]) -> bo
     return float(np.mean(waits[True])) <= _OWN_WAIT * float(np.mean(waits[False] or [0]))
 
 
-def _longest_category(times: OwnTimes, late: frozenset[int], lag_ns: float) -> Category | None:
-    """Return the category in which the late ranks take longer by at least about the lag; None without any."""
+def _longer_category(times: OwnTimes, late: frozenset[int], bounds_ns: tuple[float, float]) -> Category | None:
+    """Return the category in which all late ranks take longer by about the lag; None if none is, or another by half."""
     is_late = np.array([rank in late for rank in times.ranks])
-    longer = {}
+    longer_ns = {}
     for category in OWN:
         own_ns = times.of(category).mean(axis=1)
-        longer[category] = float(own_ns[is_late].min() - np.median(own_ns[~is_late]))
-    longest = max(OWN, key=lambda category: longer[category])
-    return longest if longer[longest] >= _LEAST_SHARE * lag_ns else None
+        longer_ns[category] = float(own_ns[is_late].min() - np.median(own_ns[~is_late]))
+    least_ns, most_ns = bounds_ns
+    *_, second, longest = sorted(OWN, key=lambda category: longer_ns[category])
+    is_alone = longer_ns[second] < longer_ns[longest] / 2
+    return longest if is_alone and least_ns <= longer_ns[longest] <= most_ns else None
 
 
-def _longest_annotation(ranks: Sequence[RankReport], late: frozenset[int], lag_ns: float) -> str | None:
-    """Return the annotation in which every late rank takes longer by about the lag, if there is only one such."""
-    time_ns = {rank.rank: {row.name: _own_ns(row) / max(1, len(rank.steps)) for row in rank.phases} for rank in ranks}
+def _longer_annotation(
+    ranks: Sequence[RankReport], late: frozenset[int], category: Category, bounds_ns: tuple[float, float]
+) -> str | None:
+    """Return the annotation in which every late rank takes longer by about the lag, if there is only one such.
+
+    On a device only idle time and loads are those of the host, whose time annotations have.
+    """
+    if category in ("compute", "memcpy") and any(rank.device == "gpu" for rank in ranks):
+        return None
+    time_ns = {
+        rank.rank: {row.name: _own_ns(row, category) / max(1, len(rank.steps)) for row in rank.phases} for rank in ranks
+    }
     blamed = [time_ns.pop(rank) for rank in late if rank in time_ns]
+    least_ns, most_ns = bounds_ns
     fitting = []
     for name in sorted(set.intersection(*(set(rows) for rows in (*blamed, *time_ns.values())))):
         usual_ns = median(rows[name] for rows in time_ns.values())
-        longer = [rows[name] - usual_ns for rows in blamed]
-        if min(longer) >= _LEAST_SHARE * lag_ns and max(longer) <= _MOST_SHARE * lag_ns:
+        longer_ns = [rows[name] - usual_ns for rows in blamed]
+        if min(longer_ns) >= least_ns and max(longer_ns) <= most_ns:
             fitting.append(name)
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _own_ns(row: PhaseStat) -> int:
-    """Return the time of an annotation without communication, where it is known: what other ranks do hides in that."""
-    return row.total_ns - (row.exposed_ns.communication if row.exposed_ns else 0)
+def _own_ns(row: PhaseStat, category: Category) -> int:
+    """Return the time of an annotation in a category; on a device its whole time on the host."""
+    return row.total_ns if row.exposed_ns is None else int(getattr(row.exposed_ns, category))

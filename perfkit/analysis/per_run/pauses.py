@@ -77,7 +77,7 @@ def _row(
         max_ns=max([*lengths, *(one.max_ns for one in earlier)]),
         bytes=sum(known) if known else None,
         asynchronous=sum(one.asynchronous for one in noted) + sum(one.asynchronous for one in earlier),
-        steps=steps,
+        steps=steps if noted or earlier else None,
         caller=called.caller if called else None,
         recorded=len(recorded),
         recorded_ns=sum(one.step_ns for one in recorded),

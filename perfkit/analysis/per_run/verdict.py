@@ -286,7 +286,8 @@ def _profiler_sentence(
     if cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
         return []
     if not profiler:
-        return _possible_profiler_sentence(idle, wall_ns, cost)
+        # Where another category takes as much, that is the loss, and "it" is not idle time.
+        return _possible_profiler_sentence(idle, wall_ns, cost) if loss == "overhead" else []
     adds = f"the profiler adds {duration(cost.added_ns)} per step ({whole_percent(profiler)})"
     if loss == "overhead":
         return [f"{adds}, which may be part of it"]

@@ -58,7 +58,8 @@ class RankPauses(Struct, frozen=True, kw_only=True):
     caller: str | None = None
     """As in `RecordedPause`, of the longest one that is listed with it; None if unknown."""
     steps: int | None = None
-    """Number of steps that the rank completed in the whole run; None if unknown."""
+    """Number of steps in which they are: those that the rank completed in the whole run. None if `run.json` lists none
+    of them: then only those in traces are known."""
     recorded: int = 0
     """How many of them are within recorded steps."""
     recorded_ns: int = 0

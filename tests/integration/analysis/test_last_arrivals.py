@@ -19,6 +19,21 @@ def finish(one: Device, _step: int) -> None:
     one.item()
 
 
+def compute_longer(one: Device, _step: int) -> None:
+    one.kernels("gemm", 3000 if one.rank == 1 else 1000)
+
+
+def save_after(name: str, us: int) -> Part:
+    """Return what all ranks annotate, which takes so long on rank 1."""
+
+    def part(one: Device, _step: int) -> None:
+        length = us if one.rank == 1 else 10
+        one.trace.annotation(name, one.now, length)
+        one.work(length, "train.py(20): save")
+
+    return part
+
+
 def slow(*ranks: int, us: int = 2000) -> Part:
     """Return a part of 1 ms of computation, after so much work of the host on some ranks."""
 
@@ -71,7 +86,7 @@ def test_waiting_after_the_start_is_told_from_the_skew_of_the_start(tmp_path: Pa
     assert last.start_wait_ns == pytest.approx(3 * 20 * MS, rel=0.01)
     assert one is not None
     assert "15.0 ms while ranks may have been late because they started recording later" in one.sentence
-    assert one.potential_saving_ns == pytest.approx(2 * MS, rel=0.01)
+    assert one.potential_saving_ns == pytest.approx(2 * 2 * MS, rel=0.01)
 
 
 @pytest.mark.parametrize("late", [(0, 1, 2, 3), (0, 1), (0,)])
@@ -91,3 +106,48 @@ def test_with_enough_steps_the_stragglers_tell(tmp_path: Path) -> None:
     assert last is None
     assert one is not None
     assert "rank 1, which spends 4.00 ms more per step idle" in one.sentence
+
+
+def test_what_takes_longer_after_the_last_collective_is_not_why_ranks_wait(tmp_path: Path) -> None:
+    parts = [slow(), 300, finish, *after_start(compute_longer, compute_longer)[3:], save_after("save", 50_000)]
+    last, one = found(tmp_path, 1, parts)
+    assert last is not None
+    assert (last.ranks, last.category, last.annotation) == ([1], None, None)
+    assert one is not None
+    assert one.sentence.endswith("for rank 1, last at all 2 collectives (all_reduce) by up to 2.00 ms")
+    assert "started recording" not in one.sentence
+    assert one.recommendation.startswith("find what rank 1 does longer;")
+
+
+def test_an_annotation_on_the_host_is_not_where_a_device_computes(tmp_path: Path) -> None:
+    parts = [*after_start(*[compute_longer] * 4), save_after("save", 1500)]
+    last, _ = found(tmp_path, 1, parts)
+    assert last is not None
+    assert (last.category, last.annotation) == ("compute", None)
+
+
+def test_an_annotation_is_named_by_all_that_a_step_loses_in_it(tmp_path: Path) -> None:
+    parts = after_start(*[save_after("augment", 2000)] * 4)
+    last, one = found(tmp_path, 1, parts)
+    assert last is not None
+    assert (last.category, last.annotation) == ("overhead", "augment")
+    assert one is not None
+    assert one.sentence.endswith("after more time idle in augment")
+
+
+def test_each_trace_of_a_rank_has_a_start(tmp_path: Path) -> None:
+    parts: list[Part | int] = [slow(0, us=20_000), 300, finish, slow(0, us=20_000), 300, finish, slow(), 300, finish]
+    for cycle in range(2):
+        for path in sorted(train(tmp_path / "cycle", RANKS, 1, parts, first_step=3 + 10 * cycle).iterdir()):
+            path.rename(tmp_path / f"{path.stem}_cycle{cycle}.json")
+    (tmp_path / "cycle").rmdir()
+    run = analyze([tmp_path]).runs[0]
+    assert [len(rank.traces) for rank in run.ranks] == [2] * RANKS
+    assert run.cross_rank is not None
+    assert run.cross_rank.last_arrivals is None
+
+
+def test_only_ranks_with_traces_are_compared(tmp_path: Path) -> None:
+    report = analyze([train(tmp_path, RANKS, 1, after_start(*[slow(1)] * 3, slow()), left_out=[3])])
+    one = next(one for one in report.insights if one.rule == "waiting")
+    assert "for rank 1, last of the ranks with traces at " in one.sentence

@@ -86,7 +86,14 @@ Part = Callable[[Device, int], None]
 """What a rank does in a step of this number, counted from 0."""
 
 
-def train(folder: Path, ranks: int, steps: int, parts: Sequence[Part | int], left_out: Sequence[int] = ()) -> Path:
+def train(
+    folder: Path,
+    ranks: int,
+    steps: int,
+    parts: Sequence[Part | int],
+    left_out: Sequence[int] = (),
+    first_step: int = 3,
+) -> Path:
     """Write the traces of a run whose steps consist of these parts, and return its folder.
 
     Args:
@@ -95,8 +102,11 @@ def train(folder: Path, ranks: int, steps: int, parts: Sequence[Part | int], lef
         steps: number of steps.
         parts: what each rank does; a number is an all-reduce that takes so long.
         left_out: ranks that get no trace.
+        first_step: number of the first step.
     """
     devices = [Device(rank, ranks) for rank in range(ranks)]
+    for one in devices:
+        one.now += 1_000_000 * (first_step - 3)
     for step in range(steps):
         begun = [one.now for one in devices]
         for part in parts:
@@ -106,7 +116,7 @@ def train(folder: Path, ranks: int, steps: int, parts: Sequence[Part | int], lef
             for one in devices:
                 part(one, step)
         for one, begin in zip(devices, begun, strict=True):
-            one.trace.step(step + 3, begin, one.now - begin)
+            one.trace.step(step + first_step, begin, one.now - begin)
             one.now += 5
     return save(folder, devices, left_out)
 

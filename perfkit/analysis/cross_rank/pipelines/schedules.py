@@ -1,5 +1,6 @@
 """Recognise the schedule of a pipeline by the order in which its ranks compute (metrics.md section 13)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,7 +24,8 @@ def recognise_schedule(orders: Sequence[Sequence[Action]]) -> str | None:
     if kinds not in (_WHOLE, _SPLIT) or any(len(order) != len(kinds) * per_rank * batches for order in orders):
         return None
     if kinds == _SPLIT and stages == [[rank, 2 * ranks - 1 - rank] for rank in range(ranks)]:
-        return "zbv"
+        is_zbv = all(_without_weights(order) == _zbv(rank, ranks, batches) for rank, order in enumerate(orders))
+        return "zbv" if is_zbv else None
     if stages != [list(range(rank, ranks * per_rank, ranks)) for rank in range(ranks)]:
         return None
     if kinds == _SPLIT:
@@ -46,10 +48,13 @@ def _are_in_turns(orders: Sequence[Sequence[Action]], per_rank: int, batches: in
         backward: the kind that alternates with forwards.
     """
     return all(
-        [action for action in order if action.kind != WEIGHT_GRADIENT]
-        == _in_turns(rank, len(orders), per_rank, batches, apart, backward)
+        _without_weights(order) == _in_turns(rank, len(orders), per_rank, batches, apart, backward)
         for rank, order in enumerate(orders)
     )
+
+
+def _without_weights(order: Sequence[Action]) -> list[Action]:
+    return [action for action in order if action.kind != WEIGHT_GRADIENT]
 
 
 def _in_turns(rank: int, ranks: int, per_rank: int, batches: int, apart: int, backward: int) -> list[Action]:
@@ -74,3 +79,24 @@ def _in_turns(rank: int, ranks: int, per_rank: int, batches: int, apart: int, ba
             order.append(action(FORWARD, ahead + number))
         order.append(action(backward, number))
     return order
+
+
+def _zbv(rank: int, ranks: int, batches: int) -> list[Action]:
+    """Return the forwards and backwards of a rank's two stages: down to the last rank, and from there back up.
+
+    The schedule is that of at least 2p - 1 micro-batches, without those that there are not.
+    """
+    down, up = rank, 2 * ranks - 1 - rank
+    most = max(batches, 2 * ranks - 1)
+    ahead = [(down, FORWARD)] * (2 * (ranks - rank) - 1) + [(up, FORWARD), (down, FORWARD)] * rank
+    ahead += [(up, FORWARD), (up, INPUT_GRADIENT)] * (ranks - rank)
+    left = most - (2 * ranks - 1 - rank)
+    turns = [(down, FORWARD), (down, INPUT_GRADIENT), (up, FORWARD), (up, INPUT_GRADIENT)]
+    steady = turns * left + turns[1:] * (most - ranks - left)
+    rest = [(down, INPUT_GRADIENT), (up, INPUT_GRADIENT)] * rank + [(down, INPUT_GRADIENT)] * (ranks - rank)
+    count: Counter[tuple[int, int]] = Counter()
+    order = []
+    for stage, kind in (*ahead, *steady, *rest):
+        order.append(Action(stage, kind, count[stage, kind]))
+        count[stage, kind] += 1
+    return [action for action in order if action.micro_batch < batches]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.analysis.per_run.pauses import summarize_pauses
 from perfkit.pipeline import analyze as pipeline
 from perfkit.schema.manifest import RunManifest, World
@@ -194,7 +195,11 @@ def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
         batch_size=8,
         ranks=[record],
     )
-    of_checkpoints, of_logging = summarize_pauses({}, {}, [], manifest)
+    in_trace = TracedPause(phase="evaluation", begin_ns=0, end_ns=7, step_ns=7)
+    of_checkpoints, of_evaluation, of_logging = summarize_pauses({0: [in_trace]}, {}, [], manifest)
     assert (of_checkpoints.count, of_checkpoints.total_ns, of_checkpoints.max_ns) == (21, 950, 60)
     assert (of_checkpoints.bytes, of_checkpoints.asynchronous) == (75, 2)
     assert (of_logging.phase, of_logging.count, of_logging.total_ns, of_logging.bytes) == ("logging", 3, 30, None)
+    # The record has completed steps, but no evaluations: those outside of the trace are unknown.
+    assert (of_evaluation.count, of_evaluation.recorded) == (1, 1)
+    assert (of_checkpoints.steps, of_evaluation.steps, of_logging.steps) == (1, None, 1)

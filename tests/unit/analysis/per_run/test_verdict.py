@@ -87,6 +87,7 @@ def test_the_bound_of_a_cost_that_cannot_be_told_from_noise_is_said_where_it_dec
     # Not where most of the idle time is not the profiler's, nor where idle time is not the largest loss.
     assert "profiler" not in verdict_of(compute=60, overhead=40, at_most=19).sentence
     assert "profiler" not in verdict_of(compute=60, communication=30, overhead=10, at_most=19).sentence
+    assert "profiler" not in verdict_of(compute=60, communication=20, overhead=20, at_most=19).sentence
 
 
 def test_idle_time_may_be_an_unmarked_loader_unless_loading_was_seen() -> None:

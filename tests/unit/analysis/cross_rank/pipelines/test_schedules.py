@@ -40,6 +40,18 @@ ONE_STAGE = {
     """,
 }
 
+LONGER_AND_SHORTER = [
+    """
+        0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 0W2 0I3 0W3
+        1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2 2W2 1I2 2I3 1I3 1W2 2W3 1W3
+    """,
+    """
+        0F0 0F1 5F0 5I0 5W0 5F1 5I1 5W1 0I0 0W0 0I1 0W1
+        1F0 1F1 4F0 4F1 4I0 4W0 4I1 4W1 1I0 1W0 1I1 1W1
+        2F0 3F0 2F1 3F1 3I0 3W0 2I0 2W0 3I1 3W1 2I1 2W1
+    """,
+]
+
 
 def read(table: str) -> list[list[Action]]:
     parts = [[re.split("([FBIW])", one) for one in line.split()] for line in table.strip().splitlines()]
@@ -51,7 +63,12 @@ def test_known_schedules(name: str, table: str) -> None:
     assert recognise_schedule(read(table)) == name
 
 
-@pytest.mark.parametrize("name", ["interleaved", "zero-bubble"])
+@pytest.mark.parametrize("table", LONGER_AND_SHORTER)
+def test_zbv_with_more_and_fewer_micro_batches_than_fill_it(table: str) -> None:
+    assert recognise_schedule(read(table)) == "zbv"
+
+
+@pytest.mark.parametrize("name", ["interleaved", "zero-bubble", "zbv"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_another_order_is_unknown(name: str, rank: int) -> None:
     orders = read(TABLES[name])
@@ -68,6 +85,8 @@ def test_another_order_is_unknown(name: str, rank: int) -> None:
         "0F0 0F1 0B0 0I1 0W1\n1F0 1B0 1F1 1I1 1W1",
         # Neighbouring stages on one rank.
         "0F0 1F0 1B0 0B0\n2F0 3F0 3B0 2B0",
+        # In the shape of a V, but with few forwards ahead, which needs less memory.
+        "0F0 3F0 3I0 3W0 0I0 0W0 0F1 3F1 3I1 3W1 0I1 0W1\n1F0 2F0 2I0 2W0 1I0 1W0 1F1 2F1 2I1 2W1 1I1 1W1",
         # A rank without one of its actions.
         "0F0 0F1 0B0 0B1\n1F0 1B0 1F1",
     ],
