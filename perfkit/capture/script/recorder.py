@@ -306,7 +306,7 @@ class ScriptRecorder:
         return self._recording
 
     def _find_ranks(self) -> RankExchange:
-        return find_ranks(self._trace_dir, self._config.workload)
+        return find_ranks(self._trace_dir, self._config.workload, own_connection=self._first_step is not None)
 
     def _begin_run(self) -> BegunRun:
         """Begin the run in a folder that the ranks agree on."""
