@@ -396,6 +396,8 @@ class ScriptRecorder:
         recording = self._recording
         if recording is None:
             stop_watching_loaders()
+            with suppress(Exception):
+                self._run.leave(error)
             return
         recording.captures.close(failed=True)
         with suppress(Exception):  # what is broken stays broken

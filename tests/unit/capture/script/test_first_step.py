@@ -19,7 +19,7 @@ from perfkit.capture.script import first_step
 from perfkit.capture.script.coordination import RankExchange, StoreFolderExchange, find_ranks, open_script_group
 from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.capture.script.rank_marks import joined_ranks, mark_joined
-from perfkit.errors import StoreError
+from perfkit.errors import RunError, StoreError
 from perfkit.storage.run_folder import read_manifest
 from tests.support.reports.histories import make_run_folder
 
@@ -137,7 +137,7 @@ def test_a_run_that_cannot_begin_fails_the_same_way_again() -> None:
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(None, "no step has ended"), (ValueError("a bad batch"), "a bad batch"), (TerminatedError("ended"), "ended")],
+    [(None, "no step was recorded"), (ValueError("a bad batch"), "a bad batch"), (TerminatedError("ended"), "ended")],
 )
 def test_a_run_in_which_no_step_has_ended_has_failed(
     error: BaseException | None, message: str, run: RunBeginning, hangs: Hangs
@@ -157,9 +157,31 @@ def test_a_rank_that_never_steps_does_not_keep_the_others_run(run: RunBeginning)
     assert (read_manifest(folder).state, joined_ranks(folder)) == ("running", {0})
 
 
-def test_a_run_that_has_not_begun_is_not_ended(run: RunBeginning, hangs: Hangs) -> None:
+def test_a_run_that_has_not_begun_is_not_ended_and_begins_no_more(run: RunBeginning, hangs: Hangs) -> None:
     run.leave(None)
     assert hangs.stopped_with == []
+    with pytest.raises(RunError, match="the script has ended"):
+        run.get()
+    assert run.begun is None
+
+
+def test_a_run_that_begins_while_the_script_ends_is_ended_too(run: RunBeginning, tmp_path: Path) -> None:
+    begins, may_begin = threading.Event(), threading.Event()
+    begin = run._begin
+
+    def begin_slowly() -> BegunRun:
+        begins.set()
+        may_begin.wait(LIMIT_S)
+        return begin()
+
+    run._begin = begin_slowly
+    watching = threading.Thread(target=run.get)
+    watching.start()
+    assert begins.wait(LIMIT_S)
+    threading.Timer(0.05, may_begin.set).start()
+    run.leave(None)
+    watching.join(LIMIT_S)
+    assert (read_manifest(tmp_path / "run").state, joined_ranks(tmp_path / "run")) == ("failed", set())
 
 
 @pytest.fixture
