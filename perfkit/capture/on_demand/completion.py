@@ -119,13 +119,16 @@ def _give_up(slot: Slot, request: Request, reasons: dict[str, str]) -> None:
 
 
 def _publish(slot: Slot) -> Path | None:
-    """Give the capture its name; returns None if another process was quicker."""
+    """Give the capture its name; returns None if another process was quicker.
+
+    Its messages are removed after that: without them, nobody could finish it if this process were killed in between.
+    """
     try:
-        for path in slot.folder.glob(".*"):
-            _remove(path)
         slot.folder.rename(slot.target)
     except OSError:
         return None
+    for path in slot.target.glob(".*"):
+        _remove(path)
     Mailbox(slot.run_folder).remove_if_over()
     return slot.target
 

@@ -133,6 +133,13 @@ class Slot:
         request = self.request()
         return request is not None and request.identifier == self.identifier
 
+    def is_finished(self) -> bool:
+        """Whether a capture of this number is finished, as the run's folder is listed.
+
+        A network file system may repeat for half a minute that a folder which was looked up before does not exist.
+        """
+        return self.number in _numbers(self.run_folder)
+
     def of(self, request: Request) -> "Slot":
         """Return the same files, as far as they belong to a request."""
         return Slot(self.run_folder, self.number, request.identifier)

@@ -17,7 +17,7 @@ from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, R
 from perfkit.capture.process_stat import has_ended, stat_fields
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
-from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from perfkit.storage.run_folder import read_manifest
 
 ANSWER_S: Final = 60.0
 """How long to wait for the first rank's answer: network file systems may show a new file late."""
@@ -166,7 +166,9 @@ def await_end(
         if names != seen:
             seen, since = names, time.monotonic()
             complete(slot)
-        if not slot.exists() and not _is_finishing(slot) and not slot.target.is_dir():
+        if not slot.exists():
+            if slot.is_finished():
+                break
             raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
         is_killed = has_died(slot.run_folder)
         if is_killed or time.monotonic() - since > silence_s:
@@ -178,7 +180,7 @@ def await_end(
         withdraw(slot)
         reasons = "; ".join(dict.fromkeys(nothing.values()))
         raise CaptureError(f"{slot.run_folder}: nothing was recorded: {reasons}")
-    if not slot.target.is_dir():
+    if not slot.is_finished():
         withdraw(slot)
         raise CaptureError(
             f"{slot.run_folder}: no rank has recorded step {plan.first_step} within {silence_s:g}s: "
@@ -188,11 +190,6 @@ def await_end(
     if manifest.capture is None or manifest.capture.first_step != plan.first_step:
         raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, and another was asked for: no trace")
     return slot.target, manifest
-
-
-def _is_finishing(slot: Slot) -> bool:
-    """Return whether the capture is about to get its name: its messages are removed before."""
-    return (slot.folder / MANIFEST_NAME).exists()
 
 
 def withdraw(slot: Slot) -> None:

@@ -9,11 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.known_launchers import Launcher, find_launcher
 from perfkit.capture.distributed.launch_id import launch_id
@@ -287,17 +288,18 @@ def open_script_group(found: RankExchange, barriers: int, timeout: timedelta) ->
     return ScriptRankGroup(found.info, found.exchange, found.store, barriers, timeout)
 
 
-def find_ranks(trace_dir: Path, label: str) -> RankExchange:
+def find_ranks(trace_dir: Path, label: str, *, own_connection: bool = False) -> RankExchange:
     """Find the ranks: those of the script's process group if it has one by now, else those of the launcher.
 
     Args:
         trace_dir: A folder that they share.
         label: Distinguishes several scripts of one launch.
+        own_connection: Use the store also while the script waits in it, as in `new_group`.
     """
     launcher = find_launcher(launcher_environment())
     if dist.is_available() and dist.is_initialized():
         info = _process_group_rank(launcher)
-        store = _group_store() if info.world_size > 1 else None
+        store = _group_store(own_connection) if info.world_size > 1 else None
         exchange = None if store is None else StoreFolderExchange(store)
         return RankExchange(info, exchange, store)
     info = launcher_rank()
@@ -317,10 +319,25 @@ def _process_group_rank(launcher: Launcher | None) -> RankInfo:
     return RankInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size, launcher=name)
 
 
-def _group_store() -> Store | None:
+def _group_store(own_connection: bool) -> Store | None:
     """Return the store of the process group; None if it has none, as with the backend mpi."""
     store = dist.distributed_c10d._get_default_store()  # torch has no public API for it
+    if own_connection and isinstance(store, Store):
+        store = _connected_again(store)
     return PrefixStore(_PREFIX, store) if isinstance(store, Store) else None
+
+
+@lru_cache(maxsize=1)
+def _connected_again(store: Store) -> Store:
+    """Return the same store with a connection of its own: whoever waits in a `TCPStore` locks out its other users."""
+    innermost: Any = store
+    while isinstance(innermost, PrefixStore):
+        innermost = innermost.underlying_store
+    if isinstance(innermost, TCPStore):
+        with contextlib.suppress(AttributeError, RuntimeError):  # an older torch, or the store's host has ended
+            own: Store = store.clone()  # type: ignore[attr-defined]  # missing in its stubs
+            return own
+    return store
 
 
 def _exchange_folder(trace_dir: Path, label: str, launcher: Launcher, info: RankInfo) -> Path | None:

@@ -68,24 +68,27 @@ class RunBeginning:
             return self.begun
 
     def leave(self, error: BaseException | None) -> None:
-        """End the run on this rank, which has begun it and never stepped.
+        """End the run on this rank, if it has begun: no step of it is recorded. It does not begin any more.
 
         Args:
-            error: Why the script ends; None if it ends well.
+            error: Why the script ends, or is not recorded; None if it ends well.
 
         Raises:
             StoreError: The manifest cannot be read or written.
         """
-        if self.begun is None:
+        with self._lock:  # the watch may be beginning it at this moment, and must not do so from now on
+            begun, self.begun = self.begun, None
+            self._error = self._error or RunError("the script has ended")
+        if begun is None:
             return
-        ranks, folder, hangs = self.begun
+        ranks, folder, hangs = begun
         hangs.stop(error)
         if error is None:
             remove_mark(folder, ranks.rank)
             if joined_ranks(folder) or read_exit_records(folder):
                 assemble_manifest(folder, ranks.world_size, ranks.info.launcher)
                 return
-        record_failure(folder, ranks.rank, exit_cause(error) if error else RunError("no step has ended"), None)
+        record_failure(folder, ranks.rank, exit_cause(error) if error else RunError("no step was recorded"), None)
         remove_exit_records(folder)
 
 

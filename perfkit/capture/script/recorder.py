@@ -306,7 +306,7 @@ class ScriptRecorder:
         return self._recording
 
     def _find_ranks(self) -> RankExchange:
-        return find_ranks(self._trace_dir, self._config.workload)
+        return find_ranks(self._trace_dir, self._config.workload, own_connection=self._first_step is not None)
 
     def _begin_run(self) -> BegunRun:
         """Begin the run in a folder that the ranks agree on."""
@@ -396,6 +396,8 @@ class ScriptRecorder:
         recording = self._recording
         if recording is None:
             stop_watching_loaders()
+            with suppress(Exception):
+                self._run.leave(error)
             return
         recording.captures.close(failed=True)
         with suppress(Exception):  # what is broken stays broken

@@ -11,7 +11,7 @@ from perfkit.capture.on_demand import completion, mailbox
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
-from perfkit.capture.on_demand.requester import agree, ask
+from perfkit.capture.on_demand.requester import agree, ask, await_end
 from perfkit.capture.on_demand.requesting_rank import folder_bytes
 from perfkit.errors import CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
@@ -92,6 +92,32 @@ def test_what_could_not_be_removed_at_once_goes_with_the_run(folder: Path, monke
     Mailbox(folder).close()
     Mailbox(folder).remove_if_over()
     assert not Mailbox(folder).folder.exists()
+
+
+def test_a_capture_whose_finisher_is_killed_is_finished_by_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    slot = recorded(folder)
+    before(monkeypatch, Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        complete(slot)
+    assert complete(slot) == slot.target
+    assert [path.name for path in slot.target.iterdir()] == ["run.json"]
+
+
+def test_a_finished_capture_is_found_where_its_folder_is_said_not_to_exist(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = recorded(folder)
+    plan = slot.plan()
+    assert plan is not None
+    is_dir = Path.is_dir
+    # As on NFS, whose client remembers for a while what was not there.
+    monkeypatch.setattr(Path, "is_dir", lambda path: path != slot.target and is_dir(path))
+    assert await_end(slot, plan, 60.0, wait=lambda _: complete(slot))[0] == slot.target
 
 
 @pytest.mark.parametrize("is_removed", [True, False])

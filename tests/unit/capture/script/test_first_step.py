@@ -1,21 +1,25 @@
 """The run of a script that begins while the first step is in progress, and the watch that begins it."""
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed import HashStore  # type: ignore[attr-defined]
+import torch.distributed as dist
+from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.script import first_step
-from perfkit.capture.script.coordination import RankExchange, StoreFolderExchange, open_script_group
+from perfkit.capture.script.coordination import RankExchange, StoreFolderExchange, find_ranks, open_script_group
 from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.capture.script.rank_marks import joined_ranks, mark_joined
-from perfkit.errors import StoreError
+from perfkit.errors import RunError, StoreError
 from perfkit.storage.run_folder import read_manifest
 from tests.support.reports.histories import make_run_folder
 
@@ -133,7 +137,7 @@ def test_a_run_that_cannot_begin_fails_the_same_way_again() -> None:
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(None, "no step has ended"), (ValueError("a bad batch"), "a bad batch"), (TerminatedError("ended"), "ended")],
+    [(None, "no step was recorded"), (ValueError("a bad batch"), "a bad batch"), (TerminatedError("ended"), "ended")],
 )
 def test_a_run_in_which_no_step_has_ended_has_failed(
     error: BaseException | None, message: str, run: RunBeginning, hangs: Hangs
@@ -153,6 +157,61 @@ def test_a_rank_that_never_steps_does_not_keep_the_others_run(run: RunBeginning)
     assert (read_manifest(folder).state, joined_ranks(folder)) == ("running", {0})
 
 
-def test_a_run_that_has_not_begun_is_not_ended(run: RunBeginning, hangs: Hangs) -> None:
+def test_a_run_that_has_not_begun_is_not_ended_and_begins_no_more(run: RunBeginning, hangs: Hangs) -> None:
     run.leave(None)
     assert hangs.stopped_with == []
+    with pytest.raises(RunError, match="the script has ended"):
+        run.get()
+    assert run.begun is None
+
+
+def test_a_run_that_begins_while_the_script_ends_is_ended_too(run: RunBeginning, tmp_path: Path) -> None:
+    begins, may_begin = threading.Event(), threading.Event()
+    begin = run._begin
+
+    def begin_slowly() -> BegunRun:
+        begins.set()
+        may_begin.wait(LIMIT_S)
+        return begin()
+
+    run._begin = begin_slowly
+    watching = threading.Thread(target=run.get)
+    watching.start()
+    assert begins.wait(LIMIT_S)
+    threading.Timer(0.05, may_begin.set).start()
+    run.leave(None)
+    watching.join(LIMIT_S)
+    assert (read_manifest(tmp_path / "run").state, joined_ranks(tmp_path / "run")) == ("failed", set())
+
+
+@pytest.fixture
+def group_store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Return the store of a process group of two ranks, as `init_process_group` wraps it."""
+    server = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=3), wait_for_workers=False)
+    store = PrefixStore("default_pg", server)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    return store
+
+
+def test_the_ranks_find_each_other_while_the_script_waits_in_the_store(tmp_path: Path, group_store: Store) -> None:
+    def wait() -> None:
+        with suppress(RuntimeError):  # its limit, 3 s
+            group_store.get("never")
+        over.set()
+
+    over = threading.Event()
+    find = partial(find_ranks, tmp_path, "script", own_connection=True)
+    assert find().store is not None  # the connection is made once
+    threading.Thread(target=wait, daemon=True).start()
+    time.sleep(0.1)
+    found = find()
+    assert isinstance(found.store, PrefixStore)
+    assert found.exchange is not None
+    assert not found.exchange.is_published()
+    found.exchange.publish("a folder")
+    assert not over.is_set()
+    found.store.underlying_store.set("never", "")
+    assert over.wait(LIMIT_S)

@@ -10,6 +10,7 @@ import torch
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.recorder import ScriptRecorder
+from perfkit.storage.run_folder import read_manifest
 
 
 @pytest.fixture
@@ -44,6 +45,23 @@ def test_an_error_at_the_start_of_the_recording_is_one_line(
     assert capsys.readouterr().err == (
         "perfkit: error: AssertionError: torch has changed: train.py is not recorded any further\n"
     )
+
+
+def test_a_run_whose_recording_cannot_start_has_failed_for_that_reason(
+    recorder: ScriptRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("perfkit.capture.script.recorder.Session", fail)
+    for _ in range(3):
+        recorder._on_backward(torch.zeros(1))
+    recorder.end(None)
+    (run,) = (tmp_path / "traces").iterdir()
+    manifest = read_manifest(run)
+    assert manifest.failure is not None
+    assert (manifest.state, manifest.failure.message) == ("failed", "OSError: no space left")
+    assert not list(run.glob(".*"))
 
 
 def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
