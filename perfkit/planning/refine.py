@@ -102,7 +102,7 @@ def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: Trace
         values["optimizer_bytes"] = state.optimizer_bytes
         notes.append("how ZeRO-1 shards the optimizer state is by formula")
     if request.shape.experts:
-        notes.append("every expert gets as many tokens")
+        notes.append("each expert gets the same number of tokens")
     traced = TracedMemory(
         **values,
         buffers_bytes=rest,

@@ -197,7 +197,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
     last_arrivals: LastArrivals | None = None
-    """Only with fewer steps than stragglers can be found in; None if no ranks are last in most collectives."""
+    """Only with fewer steps than stragglers can be found in; None if most of the waiting is not for the
+    same ranks."""
     clocks: list[HostClock] = []
     """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []

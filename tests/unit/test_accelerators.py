@@ -91,6 +91,9 @@ def test_calls_of_single_runtimes() -> None:
     assert not any(map(does.allocating.match, ("cudaMemcpyAsync", "zeMemcpy", "cudaGraphLaunch")))
     code = ("cuModuleLoadData", "hipModuleLoad", "nvrtcCompileProgram", "zeModuleCreate")
     assert all(map(does.compiling.match, code))
+    launches = ("cudaLaunchKernel", "cuLaunchKernelEx", "hipExtModuleLaunchKernel", "zeCommandListAppendLaunchKernel")
+    assert all(map(does.launching.match, launches))
+    assert not any(map(does.launching.match, ("customLaunch", "cutlass_LaunchX", "multiLaunch")))
 
 
 def test_the_accelerator_of_a_call() -> None:

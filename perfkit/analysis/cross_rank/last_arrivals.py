@@ -51,7 +51,7 @@ class _Collective(NamedTuple):
 def find_last_arrivals(
     matched: MatchedCollectives, times: OwnTimes, ranks: Sequence[RankReport]
 ) -> LastArrivals | None:
-    """Return the ranks that the others wait for in most collectives; None if lateness has no such pattern.
+    """Return the ranks that most of the waiting is for; None if lateness has no such pattern.
 
     Ranks start recording at different times, and those that start late join the first collectives late. So the first
     collective of a rank in a group does not count, nor do those after it, as long as a rank is late that was late in

@@ -40,7 +40,7 @@ def call_patterns() -> CallPatterns:
         synchronising=_any([waits, *(text for row in rows for text in row.synchronising)]),
         allocating=_any(text for row in rows for text in row.allocating),
         compiling=_any(text for row in rows for text in row.compiling),
-        launching=re.compile(rf"{prefix}\w*Launch"),
+        launching=re.compile(rf"{prefix}_?(?:[A-Z]\w*)?Launch"),
         graph_launch=re.compile(rf"{prefix}GraphLaunch"),
         stream_wait=re.compile(rf"{prefix}StreamWaitEvent"),
         copying=re.compile(rf"{prefix}Memcpy"),

@@ -50,7 +50,7 @@ def unstacked_bytes(tensors: Iterable[Tensor], precision: Precision) -> int:
 
 
 def expert_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int) -> Iterator[Message]:
-    """Yield the messages of a rank in one step, if all experts get as many tokens.
+    """Yield the messages of a rank in one step, if all experts get the same number of tokens.
 
     Args:
         shape: The model.

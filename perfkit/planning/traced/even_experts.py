@@ -1,4 +1,4 @@
-"""Routes as many tokens to each expert: fake tensors lack the values that decide where tokens go."""
+"""Routes the same number of tokens to each expert: fake tensors lack the values that decide where tokens go."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

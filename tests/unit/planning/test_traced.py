@@ -123,7 +123,7 @@ def test_a_plan_of_experts_is_traced() -> None:
     plan = refine(make_plan(request), request)
     (one,) = [one for one in plan.layouts if one.traced is not None]
     assert one.traced is not None
-    assert "every expert gets as many tokens" in one.traced.note
+    assert "each expert gets the same number of tokens" in one.traced.note
     assert one.traced.parameters_bytes == one.memory.parameters_bytes
 
 
