@@ -45,7 +45,8 @@ def with_step_timelines(
             if `perfkit.pipeline.analyze` was given the same.
 
     Raises:
-        UsageError: a run has not all of these steps, or too many of them, or there are too many runs for any.
+        UsageError: a run has not all of these steps, or too many of them, or no timelines of any, or there are too many
+            runs.
     """
     if steps is not None:
         _check_steps(report, steps)
@@ -62,6 +63,12 @@ def with_step_timelines(
         )
         for run in report.runs
     ]
+    without = next((run for run in runs if not run.step_timelines), None)
+    if steps is not None and without is not None:
+        raise UsageError(
+            f"--steps: no timelines of these steps of {without.run}: its traces cannot be read again (as from a pipe), "
+            "or the ranks that a page shows have not recorded the steps"
+        )
     return replace(report, runs=runs)
 
 

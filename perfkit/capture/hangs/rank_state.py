@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
 import msgspec
@@ -128,17 +128,20 @@ def frames_of(frame: FrameType | None) -> list[Frame]:
     """Return a Python stack, innermost first."""
     frames: list[Frame] = []
     while frame is not None and len(frames) < _MOST_FRAMES:
-        code = frame.f_code
-        frames.append(Frame(function=code.co_name, file=code.co_filename, line=frame.f_lineno or 0))
+        frames.append(_frame(frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return frames
+
+
+def _frame(code: CodeType, line: int | None) -> Frame:
+    # Names of files are bytes: those that are not UTF-8 could not be written.
+    return Frame(function=text_of(code.co_name), file=text_of(code.co_filename), line=line or 0)
 
 
 def _error_frames(trace: TracebackType | None) -> list[Frame]:
     frames: list[Frame] = []
     while trace is not None:
-        code = trace.tb_frame.f_code
-        frames.append(Frame(function=code.co_name, file=code.co_filename, line=trace.tb_lineno))
+        frames.append(_frame(trace.tb_frame.f_code, trace.tb_lineno))
         trace = trace.tb_next
     return frames[::-1][:_MOST_FRAMES]
 

@@ -1,5 +1,6 @@
 """Timelines of a few steps for the page: they are the analysis's own numbers, of the right ranks and steps."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,13 @@ def test_steps_that_a_page_cannot_have_are_refused(
     report = make_report(*[with_late_rank(None)] * runs)
     with pytest.raises(UsageError, match=message.replace("example", report.runs[0].run)):
         with_step_timelines(report, steps=Ranges("--steps", steps))
+
+
+def test_chosen_steps_whose_traces_cannot_be_read_again_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(SAMPLE, folder)
+    report = perfkit.analyze(folder)
+    shutil.rmtree(folder)
+    assert with_step_timelines(report).runs[0].step_timelines == []
+    with pytest.raises(UsageError, match="--steps: no timelines of these steps of run: its traces cannot be read"):
+        with_step_timelines(report, steps=Ranges("--steps", "3"))

@@ -2,13 +2,21 @@
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import msgspec
 import torch
 
 from perfkit.capture.recording.pause_log import OpenPause
 from perfkit.capture.script.hooks.pause_hooks import _around_save
+
+
+def test_the_line_that_writes_a_checkpoint_is_noted_whatever_its_file_is_called(tmp_path: Path) -> None:
+    pause = OpenPause()
+    names = {"save": _around_save(torch.save, lambda: nullcontext(pause)), "path": tmp_path / "a"}
+    exec(compile("\nsave([1], path)", "/data/b\udcffd.py", "exec"), names)  # noqa: S102
+    assert msgspec.json.encode(pause.caller) == rb'"b\\udcffd.py:2 <module>"'
 
 
 def test_only_a_file_is_a_checkpoint(tmp_path: Path) -> None:
