@@ -17,7 +17,7 @@ from perfkit.analysis.per_rank.step_graph.table import Table, Trace
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges
 from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import EMPTY, Ints, Union, difference, distinct, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, difference, distinct, split, union
 
 _MOST_THREADS: Final = 64
 _NONE: Final = np.zeros(0, np.int64)
@@ -182,24 +182,34 @@ class _Builder:
         calls, collectives = self.calls, self.trace.collectives
         for thread, rows in self._issued_by().items():
             self.lanes[thread].cut(collectives.issued[calls.place[rows]])
-        waits = find_waits(self._pauses(), collectives, calls.place)
+        waits = find_waits(self._pauses(self._main_issues()), collectives, calls.place)
         self.ended = waits.ended
         self._add_wait(
             self.main, waits.since, waits.ended[waits.row], calls.nodes.transfer[waits.row], kinds.COMPLETION
         )
 
-    def _pauses(self) -> Union:
-        """Return where the main thread runs no operator but those that communicate."""
+    def _pauses(self, issues: Ints) -> Union:
+        """Return where the main thread runs no operator but those that communicate, cut where it issues another one.
+
+        What issues a collective no longer waits for the one before.
+        """
         if self.main.end <= self.main.begin:
             return EMPTY
         whole = Union(np.array([self.main.begin]), np.array([self.main.end]))
-        return difference(whole, self._computing())
+        return split(difference(whole, self._computing()), issues)
 
     def _computing(self) -> Union:
         """Return where the main thread runs operators that do not communicate."""
         seg, events = self.main.segments, self.trace.events
         computes = ~self.trace.names.communication_operator[events.name[seg.row]]
         return union(seg.start[computes], seg.end[computes])
+
+    def _main_issues(self) -> Ints:
+        """Return when the main thread issued collectives, where that was recorded."""
+        collectives, place = self.trace.collectives, self.calls.place
+        row = collectives.issue_row[place]
+        of_main = (row >= 0) & (self.trace.events.thread[row] == self.main.thread)
+        return np.asarray(collectives.issued[place[of_main]])
 
     def _issued_by(self) -> dict[int, Ints]:
         """Return the collectives that each thread issued; those of unknown issue are the main thread's."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import UNLIMITED, slack
 from tests.support.traces.step_graphs import delay, graph_of_built, node_named, on_path
 from tests.support.traces.trace_builder import TraceBuilder
@@ -155,6 +156,42 @@ def test_a_pause_long_before_the_end_of_a_collective_does_not_wait_for_it(tmp_pa
     found = on_path(graph_of_built(tmp_path, early, gloo_rank(1, 195)))
     assert found["aten::sort"] == 450
     assert "all_reduce" not in found
+
+
+def answering_ranks(late: int) -> tuple[TraceBuilder, TraceBuilder]:
+    """Two ranks, of which one sends `late` us late with a blocking call, and the other answers at once.
+
+    Neither runs another operator in between, and what the first does before it sends is not recorded.
+    """
+    sent, answered = 100 + late, 200 + late
+    first = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, answered + 100).op("aten::mm", 0, 100)
+    first.op("c10d::send", sent, 5).gloo("send", sent + 2, 20)
+    first.op("c10d::recv_", sent + 30, 5).gloo("recv", sent + 32, answered - sent - 2)
+    first.op("aten::add", answered + 40, 50)
+    second = TraceBuilder(1, 2, backend="gloo", host_name="one").step(0, 0, answered + 100).op("aten::mm", 0, 100)
+    second.op("c10d::recv_", 100, 5).gloo("recv", 102, sent - 70)
+    second.op("c10d::send", answered - 60, 5).gloo("send", answered - 58, 70).op("aten::add", answered + 20, 50)
+    return first, second
+
+
+def test_a_rank_that_sends_after_it_received_has_waited_for_the_receive(tmp_path: Path) -> None:
+    graph = graph_of_built(tmp_path, *answering_ranks(2000))
+    path = critical_path(graph)
+    time_ns = (graph.nodes.end - graph.nodes.start)[path.node]
+    late = path.node[time_ns == 2_100_000]  # what the first rank does before it sends
+    assert graph.nodes.rank[late].tolist() == [0]
+    assert time_ns[graph.nodes.rank[path.node] == 1].sum() < 200_000
+    assert delay(graph, int(late[0]), -1500) == -1500
+
+
+def test_a_rank_that_issues_a_collective_before_the_last_one_is_done_does_not_wait_for_that(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 800).op("aten::mm", 0, 100)
+    builder.op("c10d::allreduce_", 100, 5).gloo("all_reduce", 102, 298)
+    builder.op("c10d::allgather_", 300, 5).gloo("all_gather", 400, 200, tid=51).op("aten::add", 610, 190)
+    graph = graph_of_built(tmp_path, builder)
+    # From 100 to 300 the thread does something that was not recorded: all of it is its own.
+    assert delay(graph, node_named(graph, "all_reduce"), -200) == 0
+    assert 200_000 in graph.duration_ns[critical_path(graph).node].tolist()
 
 
 def test_without_the_other_rank_waiting_is_part_of_the_transfer(tmp_path: Path) -> None:
