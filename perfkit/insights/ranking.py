@@ -15,7 +15,7 @@ from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry
 from perfkit.scaling.series import repeats
 from perfkit.schema.common import Finding
-from perfkit.schema.report import Insight
+from perfkit.schema.report import BESIDES_STEPS, Insight
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
 
@@ -67,7 +67,8 @@ class _Evaluator:
                 self.failed[rule.name] = Finding(code="insight_rule_failed", severity="warning", message=message)
                 continue
             if draft is not None:
-                yield _with_prediction(_insight(rule.name, context.run.run, draft), context, draft)
+                insight = _with_prediction(_insight(rule.name, context.run.run, draft), context, draft)
+                yield _within_step(insight, context)
                 if rule.explains_all:
                     break
 
@@ -116,6 +117,14 @@ def _with_prediction(insight: Insight, context: RunContext, draft: InsightDraft)
     if saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
         return insight
     return replace(insight, potential_saving_ns=min(max(0.0, saving_ns), limit_ns), predicted_for=draft.change)
+
+
+def _within_step(insight: Insight, context: RunContext) -> Insight:
+    """Return the insight with a saving that is not more than the mean step, of which it is a part."""
+    saving_ns = insight.potential_saving_ns
+    if saving_ns is None or saving_ns <= context.step_ns or insight.rule == BESIDES_STEPS:
+        return insight
+    return replace(insight, potential_saving_ns=context.step_ns)
 
 
 def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:

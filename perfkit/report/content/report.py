@@ -5,6 +5,7 @@ from typing import Final
 
 from perfkit.report.content import critical_path, idle, memory_use
 from perfkit.report.content import run_tables as tables
+from perfkit.report.content.aggregates import told_step_ns
 from perfkit.report.content.comm_logs.nccl import nccl_tables
 from perfkit.report.content.comm_logs.one_ccl import one_ccl_tables
 from perfkit.report.content.cross_check import cross_check
@@ -64,16 +65,17 @@ def run_document(run: RunReport, top: int) -> Document:
 def advice(report: Report) -> list[InsightItem]:
     """Return the recommendations of a report; with several runs, each names its run."""
     alone = len(report.runs) == 1
-    step_ns = {run.run: _mean_step_ns(run) for run in report.runs}
+    runs = {run.run: run for run in report.runs}
     promised: dict[str, float] = {}
     items = []
     for insight in report.insights:
+        # Comparisons of several runs, and what is besides the steps, are no parts of one step.
+        run = None if insight.rule == BESIDES_STEPS else runs.get(insight.run)
         before_ns, saving_ns = promised.get(insight.run, 0.0), insight.potential_saving_ns or 0.0
         if insight.rule == BESIDES_STEPS:
             before_ns, saving_ns = 0.0, 0.0
-        # Comparisons of several runs are no parts of one step.
-        overlaps = before_ns > 0 and before_ns + saving_ns > step_ns.get(insight.run, float("inf"))
-        items.append(_item(insight, alone, overlaps=overlaps and saving_ns > 0))
+        overlaps = run is not None and before_ns > 0 and before_ns + saving_ns > _mean_step_ns(run)
+        items.append(_item(insight, alone, run, overlaps=overlaps and saving_ns > 0))
         promised[insight.run] = promised.get(insight.run, 0.0) + saving_ns
     return items
 
@@ -83,26 +85,39 @@ def _mean_step_ns(run: RunReport) -> float:
     return sum(walls) / len(walls) if walls else float("inf")
 
 
-def _item(insight: Insight, alone: bool, *, overlaps: bool) -> InsightItem:
+def _item(insight: Insight, alone: bool, run: RunReport | None, *, overlaps: bool) -> InsightItem:
     # What one rank is idle for, another waits for: together, savings cannot be more than the step.
     besides = ", in part the same as above" if overlaps else ""
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
     # A plug-in, or a report that is read back, may have put anything into its sentences.
     sentence, recommendation = map(escape_unprintable, (insight.sentence, insight.recommendation))
-    return InsightItem(f"{where}{sentence}", recommendation, _saving(insight) + besides)
+    return InsightItem(f"{where}{sentence}", recommendation, _saving(insight, run) + besides)
 
 
-def _saving(insight: Insight) -> str:
+def _saving(insight: Insight, run: RunReport | None) -> str:
+    """Return what the advice may save; `run` is the one of whose step that is a part."""
     if insight.potential_saving_ns is None:
         return ""
+    saved = f"{duration(insight.potential_saving_ns)} {_of_step(insight.potential_saving_ns, run)}"
     if insight.predicted_for is None:
-        return f"up to {duration(insight.potential_saving_ns)} per step"
+        return f"up to {saved}"
     by_replay = f"predicted by replaying the steps with {escape_unprintable(insight.predicted_for)}"
     if not insight.potential_saving_ns:
         return f"would save nothing, {by_replay}"
     # What is recommended makes it less, but seldom nothing.
     most = "up to" if insight.predicted_for.endswith("=0") else "would save"
-    return f"{most} {duration(insight.potential_saving_ns)} per step, {by_replay}"
+    return f"{most} {saved}, {by_replay}"
+
+
+def _of_step(saving_ns: float, run: RunReport | None) -> str:
+    """Return what a saving is a part of: the mean of profiled steps, which the profiler or a slow step may lengthen.
+
+    It is named where the saving is more than the step time that the report begins with.
+    """
+    told_ns = None if run is None or not any(rank.steps for rank in run.ranks) else told_step_ns(run)
+    if run is None or told_ns is None or saving_ns <= told_ns:
+        return "per step"
+    return f"of the mean profiled step of {duration(_mean_step_ns(run))}"
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:

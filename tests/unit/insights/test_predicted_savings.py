@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
 from perfkit.insights.run_context import run_context
+from perfkit.report.content.answer import run_answer
 from perfkit.report.content.report import document
 from perfkit.schema.per_run.whatif import PredictedSaving
-from perfkit.schema.report import Insight, Report
+from perfkit.schema.report import BESIDES_STEPS, Insight, Report
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_loading, make_rank, make_step
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
@@ -17,13 +18,13 @@ from tests.support.reports.scaling_builders import make_ranks, make_scaled
 PARTS = {"compute": 50 * MS, "communication": 0, "data_loading": 30 * MS, "overhead": 20 * MS}
 
 
-def run_with(**savings_ms: float) -> RunReport:
-    """Return a run of 100 ms with input and idle time, and predictions for it."""
+def run_with(*, plain_ms: float = 100, **savings_ms: float) -> RunReport:
+    """Return a run of 100 ms under the profiler with input and idle time, and predictions for it."""
     changes = {"input": "input=0", "unknown": "idle:unknown=0"}
     predicted = [PredictedSaving(change=changes[name], saving_ns=ms * MS) for name, ms in savings_ms.items()]
     fields: dict[str, Any] = {"cross_rank": None, "efficiency": None, "dimensions": None}
     return make_scaled(
-        2, 100, ranks=make_ranks([PARTS] * 2), data_loading=make_loading(), predicted_savings=predicted, **fields
+        2, plain_ms, ranks=make_ranks([PARTS] * 2), data_loading=make_loading(), predicted_savings=predicted, **fields
     )
 
 
@@ -55,6 +56,42 @@ def test_what_is_replayed_in_full_is_no_upper_bound() -> None:
     report = Report(perfkit_version="", runs=[run_with()], insights=[one])
     (item,) = document(report, 10).advice
     assert item.potential_saving == "would save 12.3 ms per step, predicted by replaying the steps with rank1=healthy"
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "savings_ms", "said"),
+    [
+        (100, {}, "up to 30.0 ms per step"),
+        (30, {}, "up to 30.0 ms per step"),
+        (29, {}, "up to 30.0 ms of the mean profiled step of 100 ms"),
+        (20, {"input": 19.5}, "up to 19.5 ms per step, predicted by replaying the steps with input=0"),
+        (
+            20,
+            {"input": 25},
+            "up to 25.0 ms of the mean profiled step of 100 ms, predicted by replaying the steps with input=0",
+        ),
+    ],
+)
+def test_a_saving_above_the_step_time_without_the_profiler_names_the_step_that_it_is_of(
+    plain_ms: float, savings_ms: dict[str, float], said: str
+) -> None:
+    run = run_with(plain_ms=plain_ms, **savings_ms)
+    assert said in shown(run)
+    assert f"step {plain_ms:.3g}" in run_answer(run).facts
+
+
+@pytest.mark.parametrize(("slow_ms", "said"), [(235, "of the mean profiled step of 95.0 ms"), (25, "per step")])
+def test_a_saving_above_the_median_that_a_slow_step_raised_names_the_mean(slow_ms: int, said: str) -> None:
+    steps = [make_step(number, **PARTS | {"compute": 0, "data_loading": 5 * MS}, hidden=0) for number in range(2)]
+    steps.append(make_step(2, **PARTS | {"compute": 0, "data_loading": (slow_ms - 20) * MS}, hidden=0))
+    run = replace(run_with(), step_times=None, ranks=[make_rank(0, steps)])
+    assert shown(run)[0].endswith(said)
+
+
+def test_pauses_are_besides_the_steps_and_may_take_longer() -> None:
+    one = replace(the_input(run_with()), rule=BESIDES_STEPS, potential_saving_ns=900 * MS)
+    (item,) = document(Report(perfkit_version="", runs=[run_with()], insights=[one]), 10).advice
+    assert item.potential_saving == "up to 900 ms per step"
 
 
 @pytest.mark.parametrize(

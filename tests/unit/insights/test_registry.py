@@ -27,6 +27,7 @@ def broken(context):
 BUSY, BROKEN = Rule("any name", busy), Rule("broken", broken)
 TEXT = Rule("text", lambda context: "it computes")
 TYPES = Rule("types", lambda context: InsightDraft("it computes", {"a": "b"}, "", None))
+MUCH = Rule("much", lambda context: InsightDraft("it computes", {}, "a faster device", 7e8))
 SAVING = 3e6
 """
 
@@ -57,6 +58,11 @@ def test_a_plugin_rule_is_ranked_with_the_built_in_ones(tmp_path: Path, monkeypa
     assert [insight.rule for insight in found.insights] == ["host", "busy"]
     assert found.insights[1].evidence == {"compute_ns": 80e6}
     assert found.findings == []
+
+
+def test_no_rule_promises_more_than_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluate(install(tmp_path, monkeypatch, {"much": "MUCH"}, "pk_much"))
+    assert [insight.potential_saving_ns for insight in found.insights] == [100 * MS, 20 * MS]
 
 
 @pytest.mark.parametrize(
