@@ -39,6 +39,7 @@ _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
 _ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
+_SEND: Final = "send"
 
 
 def _oversubscribed(context: RunContext) -> InsightDraft | None:
@@ -213,9 +214,11 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
 def _why_unsplit(context: RunContext) -> str:
     """Return why waiting cannot be told from transfer although all ranks have a trace."""
     rows = [row for rank in context.run.ranks for row in rank.collectives]
-    of_one = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
-    if of_one > _MAJORITY * sum(row.exposed_ns for row in rows):
+    most_ns = _MAJORITY * sum(row.exposed_ns for row in rows)
+    if sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N) > most_ns:
         return "most of it is in broadcasts and the like, in which not all ranks wait for all others"
+    if sum(row.exposed_ns for row in rows if row.operator == _SEND) > most_ns:
+        return "most of it is in sends, which may last until the other rank receives"
     return "most of it has no counterpart on another rank"
 
 

@@ -17,6 +17,7 @@ from perfkit.schema.run import RunReport, Verdict
 from tests.support.reports.report_builders import (
     MS,
     make_across,
+    make_collective,
     make_cost,
     make_dimensions,
     make_efficiency,
@@ -247,6 +248,20 @@ def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[st
     one = the("transfer", several)
     assert one.sentence.endswith(f"; how much of it is waiting is unknown: {why}")
     assert one.potential_saving_ns == pytest.approx(20 * MS)
+
+
+@pytest.mark.parametrize(
+    ("send_ms", "why"),
+    [
+        (20, "most of it is in sends, which may last until the other rank receives"),
+        (10, "most of it has no counterpart on another rank"),
+    ],
+)
+def test_sends_that_take_most_of_unsplit_communication_are_named(send_ms: int, why: str) -> None:
+    run = waiting_run(32, 128, efficiency=make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS))
+    rows = [make_collective(operator="send", exposed_ns=send_ms * MS), make_collective(exposed_ns=15 * MS)]
+    run = replace(run, ranks=[replace(rank, collectives=rows) for rank in run.ranks])
+    assert the("transfer", found(run)).sentence.endswith(f"; how much of it is waiting is unknown: {why}")
 
 
 def test_input_is_compared_with_memory() -> None:

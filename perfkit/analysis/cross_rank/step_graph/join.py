@@ -204,18 +204,28 @@ class _Join:
         self.nodes.start[transfer] = np.maximum(start, self.nodes.start[transfer])
 
     def _join_receives(self, matched: MatchedCollectives, ends: _Ends) -> None:
-        """Let the transfer of a receive begin when its send has."""
+        """Let the transfer of a receive begin when its send has, and that of a send when its receive has.
+
+        A send that ended before its receive began did not wait: there was a buffer for it.
+        """
         pairs = pair_rows(matched)
         place = np.full(len(matched.rank), -1, np.int64)
         place[ends.row] = np.arange(len(ends.row))
         known = (place[pairs.send] >= 0) & (place[pairs.receive] >= 0)
         send, receive = place[pairs.send[known]], place[pairs.receive[known]]
-        sent, transfer = ends.joined[send], ends.transfer[receive]
-        in_time = self.nodes.end[transfer] >= self.nodes.end[sent]
+        in_time = self._follow(matched, ends, send, receive)
         self.late += int((~in_time).sum())
-        sent, transfer, row = sent[in_time], transfer[in_time], ends.row[receive][in_time]
-        self._begin_transfer(transfer, matched.transfer_ns[row], self.nodes.end[sent])
-        self._link(sent, transfer, kinds.ARRIVAL)
+        self._follow(matched, ends, receive, send)
+
+    def _follow(self, matched: MatchedCollectives, ends: _Ends, first: Ints, then: Ints) -> NDArray[np.bool_]:
+        """Let transfers begin when others have been joined, if they end after that; returns which do."""
+        joined, transfer = ends.joined[first], ends.transfer[then]
+        at = self.nodes.end[joined]
+        in_time = np.asarray(self.nodes.end[transfer] >= at)
+        joined, transfer, at = joined[in_time], transfer[in_time], at[in_time]
+        self._begin_transfer(transfer, matched.transfer_ns[ends.row[then][in_time]], at)
+        self._link(joined, transfer, kinds.ARRIVAL)
+        return in_time
 
     def _cut_parts(self) -> Parts:
         """Return the parts with those of transfers cut to what the transfers are without waiting."""

@@ -208,7 +208,8 @@ class _Builder:
         """Return when the main thread issued collectives, where that was recorded."""
         collectives, place = self.trace.collectives, self.calls.place
         row = collectives.issue_row[place]
-        return collectives.issued[place[(row >= 0) & (self.trace.events.thread[row] == self.main.thread)]]
+        of_main = (row >= 0) & (self.trace.events.thread[row] == self.main.thread)
+        return np.asarray(collectives.issued[place[of_main]])
 
     def _issued_by(self) -> dict[int, Ints]:
         """Return the collectives that each thread issued; those of unknown issue are the main thread's."""

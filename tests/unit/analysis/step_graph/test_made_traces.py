@@ -194,6 +194,34 @@ def test_a_rank_that_issues_a_collective_before_the_last_one_is_done_does_not_wa
     assert 200_000 in graph.duration_ns[critical_path(graph).node].tolist()
 
 
+def sending_ranks(send_us: int) -> tuple[TraceBuilder, TraceBuilder]:
+    """Two ranks: one sends at 102 for `send_us`, waits for that and adds; the other receives 2 ms later, at 2102."""
+    first = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, send_us + 300).op("aten::mm", 0, 100)
+    first.op("c10d::send", 100, 5).gloo("send", 102, send_us).op("aten::add", 102 + send_us + 20, 50)
+    second = TraceBuilder(1, 2, backend="gloo", host_name="one").step(0, 0, 2300).op("aten::mm", 0, 2100)
+    return first, second.op("c10d::recv_", 2100, 5).gloo("recv", 2102, 40).op("aten::add", 2150, 20)
+
+
+def test_a_send_that_lasts_until_its_receive_waits_for_that(tmp_path: Path) -> None:
+    graph = graph_of_built(tmp_path, *sending_ranks(2050))
+    found = on_path(graph)
+    assert found["aten::mm"] == 2100
+    assert found["send"] == 50
+    assert delay(graph, node_named(graph, "aten::mm", rank=1), -1500) == -1500
+    assert delay(graph, node_named(graph, "aten::mm", rank=0), -50) == 0
+    assert graph.violated == {}
+
+
+def test_a_send_that_ends_before_its_receive_begins_waits_for_nothing(tmp_path: Path) -> None:
+    graph = graph_of_built(tmp_path, *sending_ranks(200))
+    room = slack(graph, graph.nodes.end)
+    assert graph.duration_ns[node_named(graph, "send")] == 200_000
+    assert room[node_named(graph, "send")] > 1_500_000
+    assert on_path(graph)["aten::mm"] == 2100
+    assert "send" not in on_path(graph)
+    assert graph.violated == {}
+
+
 def test_without_the_other_rank_waiting_is_part_of_the_transfer(tmp_path: Path) -> None:
     graph = graph_of_built(tmp_path, gloo_rank(0, 0))
     assert on_path(graph)["all_reduce"] == 295
