@@ -51,7 +51,7 @@ def step_time(run: RunReport) -> float | None:
     return step_time_ns(traced_step_ns(run.ranks).values())
 
 
-def told_step_ns(run: RunReport) -> float | None:
+def headline_step_ns(run: RunReport) -> float | None:
     """Return the step time that a report begins with (ns): of steps without the profiler if it has any, else profiled.
 
     None without steps.

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content import critical_path, idle, memory_use
 from perfkit.report.content import run_tables as tables
-from perfkit.report.content.aggregates import told_step_ns
+from perfkit.report.content.aggregates import headline_step_ns
 from perfkit.report.content.comm_logs.nccl import nccl_tables
 from perfkit.report.content.comm_logs.one_ccl import one_ccl_tables
 from perfkit.report.content.cross_check import cross_check
@@ -114,8 +114,8 @@ def _of_step(saving_ns: float, run: RunReport | None) -> str:
 
     It is named where the saving is more than the step time that the report begins with.
     """
-    told_ns = None if run is None or not any(rank.steps for rank in run.ranks) else told_step_ns(run)
-    if run is None or told_ns is None or saving_ns <= told_ns:
+    headline_ns = None if run is None or not any(rank.steps for rank in run.ranks) else headline_step_ns(run)
+    if run is None or headline_ns is None or saving_ns <= headline_ns:
         return "per step"
     return f"of the mean profiled step of {duration(_mean_step_ns(run))}"
 
