@@ -281,7 +281,7 @@ FORMS: Final = (
         lambda _, value: BucketCap(int(value)),
     ),
 )
-"""Every kind of change, in the order in which help lists them."""
+"""Every kind of change; the first pattern that matches counts."""
 
 _FUSED: Final = re.compile(r"kernels<(.+)")
 FUSED_USAGE: Final = "kernels<5us=fused"

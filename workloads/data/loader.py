@@ -14,6 +14,7 @@ from torch import Tensor
 from torch import multiprocessing as processes
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
+from perfkit.accelerators import device_types
 from perfkit.errors import UsageError
 from workloads.data import DataOptions
 
@@ -47,13 +48,18 @@ def make_loader(
             f"batch_size {batch_size} exceeds the {available} samples per rank: "
             "choose a smaller batch_size or more samples"
         )
-    if options.pin_memory and not (torch.cuda.is_available() or torch.xpu.is_available()):
+    if options.pin_memory and not _has_accelerator():
         raise UsageError("pin_memory needs an accelerator, and none was found: remove it")
     common: dict[str, Any] = {"pin_memory": options.pin_memory, **_workers(options)}
     if options.read == "batched":
         batches = BatchSampler(sampler, batch_size, drop_last=True)
         return DataLoader(dataset, batch_size=None, sampler=batches, **common)
     return DataLoader(dataset, batch_size, sampler=sampler, drop_last=True, **common)
+
+
+def _has_accelerator() -> bool:
+    modules = (getattr(torch, kind, None) for kind in device_types())
+    return any(module is not None and module.is_available() for module in modules)
 
 
 def _workers(options: DataOptions) -> dict[str, Any]:
