@@ -20,7 +20,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
         cwd=ROOT,
     )
 
