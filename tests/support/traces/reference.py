@@ -1,4 +1,4 @@
-"""A second, slow and obvious implementation of metrics.md sections 1 to 4, to check perfkit against
+"""A second, slow and obvious implementation of metrics.md sections 1 to 4, to check perfkit
 against.
 
 It shares no code with the product and takes the other road wherever there are two: plain Python
