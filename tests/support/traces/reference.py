@@ -166,9 +166,9 @@ LAUNCH: Final = re.compile(r"(\w+_)?(runtime|driver)")
 traces.
 """
 
-COMMUNICATION_OPERATOR: Final = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|nccl:|gloo:|mpi:|ucc:|xccl:")
+COMMUNICATION_OPERATOR: Final = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl|hccl):")
 """Section 2: "`record_param_comms`, `c10d::*`, `_c10d_functional::*`, `nccl:*`, `gloo:*`, `mpi:*`,
-`ucc:*`, `xccl:*`".
+`ucc:*`, `xccl:*`, `hccl:*`".
 """
 
 COMMUNICATION_ANNOTATION: Final = re.compile(r"(gloo|mpi|ucc):")
@@ -176,7 +176,7 @@ COMMUNICATION_ANNOTATION: Final = re.compile(r"(gloo|mpi|ucc):")
 whole span".
 """
 
-LAUNCHING_ANNOTATION: Final = re.compile(r"(nccl|gloo|mpi|ucc|xccl):")
+LAUNCHING_ANNOTATION: Final = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):")
 """Section 2: "the innermost host operator (or `nccl:*`-like annotation)"."""
 
 DATA_LOADING: Final = re.compile(r"enumerate\(DataLoader\)#|perfkit\.data_loading$")
