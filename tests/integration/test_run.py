@@ -182,6 +182,7 @@ def check_file_speed(folder: Path, manifest: RunManifest) -> None:
 SUFFIXES = {"hdf5": "h5", "safetensors": "safetensors"}
 
 
+@pytest.mark.slow  # 13 s of CPU time: stacks, memory and two cycles in one run
 def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text(

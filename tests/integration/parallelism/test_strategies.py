@@ -213,6 +213,7 @@ EIGHT_RANKS = [
 ]
 
 
+@pytest.mark.slow  # trains on one process and on two; all strategies come below
 def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
     check_losses(tmp_path, 2, "gpt 8 --dp zero3")
 
