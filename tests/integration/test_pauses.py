@@ -53,8 +53,6 @@ def perfkit(*args: object) -> "subprocess.CompletedProcess[str]":
 
 def rows(folder: Path) -> dict[tuple[str, int | None], RankPauses]:
     (run,) = analyze(folder, cache=False).runs
-    assert run.cross_rank is not None
-    assert run.cross_rank.stragglers == []
     return {(row.phase, row.rank): row for row in run.pauses}
 
 
@@ -81,7 +79,10 @@ def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path
     assert 300e6 <= evaluation.total_ns < 500e6
     assert evaluation.waited_ns is not None
     assert evaluation.waited_ns > 200e6
-    # Neither the recorded steps nor those by the run's own clock have the pauses.
+    # Nobody is late, and neither the recorded steps nor those by the run's own clock have the pauses.
+    (run,) = analyze(folder).runs
+    assert run.cross_rank is not None
+    assert run.cross_rank.stragglers == []
     own_clock = read_manifest(folder).ranks[0].step_wall_ns
     assert max(own_clock[1:]) < 250e6
 
