@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -267,13 +266,12 @@ def _loss_details(
 
 
 def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
-    """Return the cause of most of the idle time; nothing if none is, or causes are unknown."""
+    """Return the cause of most of the idle time; nothing if none is."""
     steps = [step for rank in ranks for step in rank.steps]
-    known = [step.idle_ns for step in steps if step.idle_ns is not None]
     total_ns = sum(step.exposed_ns.overhead for step in steps)
-    by_cause = {cause: sum(map(attrgetter(cause), known)) for cause in CAUSES}
+    by_cause = {cause: sum(getattr(step.idle_ns, cause) for step in steps) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: by_cause[name])
-    if len(known) < len(steps) or by_cause[cause] < _MAJORITY * total_ns or not total_ns:
+    if by_cause[cause] < _MAJORITY * total_ns or not total_ns:
         return []
     return [f"{whole_percent(by_cause[cause] / total_ns)} of it {CAUSE_WORDS[cause]}"]
 
