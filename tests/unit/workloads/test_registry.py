@@ -65,8 +65,12 @@ def test_every_option_has_a_default_and_one_line_of_help(config: type[msgspec.St
 
 @pytest.mark.parametrize("name", WORKLOADS.builtin)
 def test_options_of_a_workload_clash_with_no_general_option(name: str) -> None:
-    sources = [SOURCES.load(source).Config for source in SOURCES.builtin]
-    general = {field.name for config in (RunConfig, DataOptions, *sources) for field in msgspec.structs.fields(config)}
+    configs: list[type[msgspec.Struct]] = [
+        RunConfig,
+        DataOptions,
+        *(SOURCES.load(one).Config for one in SOURCES.builtin),
+    ]
+    general = {field.name for config in configs for field in msgspec.structs.fields(config)}
     own = {field.name for field in msgspec.structs.fields(WORKLOADS.load(name).Config)}
     assert not own & (general | NOT_CONFIGURED)
 
