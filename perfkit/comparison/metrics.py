@@ -88,12 +88,10 @@ def _categories(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
 
 
 def _idle(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
-    """Yield the idle time of each cause that occurs, mean over ranks; nothing if causes are unknown."""
+    """Yield the idle time of each cause that occurs, mean over ranks."""
     by_step: dict[int | None, list[IdleNs]] = defaultdict(list)
     for rank in run.ranks:
         for step in rank.steps:
-            if step.idle_ns is None:
-                return
             by_step[step.step].append(step.idle_ns)
     for cause in CAUSES:
         samples = [fmean(getattr(idle_ns, cause) for idle_ns in ranks) for ranks in by_step.values()]

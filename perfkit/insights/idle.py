@@ -65,13 +65,13 @@ class IdlePart(NamedTuple):
 
 
 def largest_cause(context: RunContext) -> IdlePart | None:
-    """Return the largest cause of idle time over all ranks; None if the causes of any rank are unknown."""
+    """Return the largest cause of idle time over all ranks; None without any."""
     # A trace without steps counts as one, start-up included, and is in no mean step.
     ranks = [rank for rank in context.run.ranks if any(step.step is not None for step in rank.steps)]
     if any(step.step is None for rank in ranks for step in rank.steps):
         return None
     idle = merge_idle(ranks)
-    if idle is None or not idle.causes:
+    if not idle.causes:
         return None
     total_ns = {cause: sum(row.total_ns for row in idle.causes if row.cause == cause) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: total_ns[name])

@@ -122,7 +122,7 @@ class RunContext(NamedTuple):
         if self.option("compile") is True:
             return True
         ranks = self.run.ranks
-        idle = (row for rank in ranks if rank.idle for row in rank.idle.causes)
+        idle = (row for rank in ranks for row in rank.idle.causes)
         names = (name for row in idle for name in (row.detail, row.context) if name)
         work = (row.name for rank in ranks for rows in (rank.operators, rank.phases) for row in rows)
         return any(_COMPILED.match(name) for name in (*work, *names))

@@ -182,7 +182,7 @@ def load_rows(report: Report) -> Iterator[dict[str, Value]]:
 def idle_rows(report: Report) -> Iterator[dict[str, Value]]:
     """Yield one row of `IDLE_COLUMNS` per cause and detail of idle time and rank."""
     for run, rank in _ranks(report):
-        for row in rank.idle.causes if rank.idle else ():
+        for row in rank.idle.causes:
             yield {"run": run.run, "rank": rank.rank, **asdict(row)}
 
 

@@ -65,25 +65,21 @@ def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCa
     ]
 
 
-def add_idle_times(times: Iterable[IdleTime | None]) -> IdleTime | None:
-    """Return the idle time of several traces or ranks; None if none is known."""
-    known = [time for time in times if time is not None]
-    if not known:
-        return None
+def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
+    """Return the idle time of several traces or ranks."""
+    listed = list(times)
     return IdleTime(
-        causes=add_idle_causes(row for time in known for row in time.causes),
-        begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in known),
-        kernels=sum(time.kernels for time in known),
-        short_kernels=sum(time.short_kernels for time in known),
-        has_python_frames=all(time.has_python_frames for time in known),
+        causes=add_idle_causes(row for time in listed for row in time.causes),
+        begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in listed),
+        kernels=sum(time.kernels for time in listed),
+        short_kernels=sum(time.short_kernels for time in listed),
+        has_python_frames=all(time.has_python_frames for time in listed),
     )
 
 
-def merge_idle(ranks: Iterable[RankReport]) -> IdleTime | None:
-    """Return the idle time over all ranks; None if it is unknown for any that has steps."""
-    with_steps = [rank for rank in ranks if rank.steps]
-    known = all(rank.idle is not None for rank in with_steps)
-    return add_idle_times(rank.idle for rank in with_steps) if known else None
+def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
+    """Return the idle time over all ranks that have steps."""
+    return add_idle_times(rank.idle for rank in ranks if rank.steps)
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:

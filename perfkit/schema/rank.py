@@ -55,8 +55,8 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     exposed_ns: ExposedNs
     total_ns: TotalNs
     loads: Loads
-    idle_ns: IdleNs | None = None
-    """`exposed_ns.overhead` by cause; None in reports of older versions."""
+    idle_ns: IdleNs
+    """`exposed_ns.overhead` by cause."""
     paused_ns: int = 0
     """Checkpoints, evaluations and logging in its window, which are no part of the step (metrics.md section 23)."""
 
@@ -130,7 +130,7 @@ class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     unknown_bytes: int | None = None
     """Part of `allocated_bytes` that no recorded allocation explains: mostly memory that a thread without the profiler
     released, such as one of gloo's, which torch then counts for ever. None if the addresses of allocations were not
-    recorded, and in reports of older versions."""
+    recorded."""
     unseen_release_bytes: int = 0
     """Further part of `allocated_bytes`: allocations whose release is not in the trace, and whose address was allocated
     again after the peak. When they were released is unknown: perhaps before the peak."""
@@ -170,7 +170,7 @@ class MemoryUse(Struct, frozen=True, kw_only=True):
     """Curve of the step with the peak."""
     at_peak: MemoryBytes | None = None
     """What was allocated at the peak, by category; adds up to `peak.allocated_bytes`. None if the addresses of
-    allocations were not recorded, and in reports of older versions."""
+    allocations were not recorded."""
     largest: MemoryBytes | None = None
     """The most that each category had in the step with the peak; None as for `at_peak`."""
     holders: list[MemoryHolder] = []
@@ -211,16 +211,17 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """The same collectives by where in the step they were issued; by exposed time, largest first."""
     sharded_parameters: ShardedParameters | None = None
     """None without all-gathers of sharded parameters."""
-    recorded: list[str] | None = None
+    recorded: list[str]
     """Options of torch.profiler that were on for all of the rank's traces, of `with_stack`, `record_shapes` and
-    `profile_memory`; None in reports of older versions."""
-    idle: IdleTime | None = None
-    """Why the rank was idle; None in reports of older versions."""
+    `profile_memory`."""
+    idle: IdleTime
+    """Why the rank was idle."""
     launches: LaunchStats | None = None
     """How far the host launched ahead of the device; None if no launches were recorded."""
     operator_work: RankWork | None = None
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
     work: Work | None = None
-    """Time by module, Python function, operator and phase; None in reports of older versions."""
+    """Time by module, Python function, operator and phase; None if some of its traces have device activity and others
+    have none."""
     loading: RankLoading | None = None
     """How its batches were fetched; None if the traces do not contain it."""

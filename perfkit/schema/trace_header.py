@@ -95,16 +95,14 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """Size of each dimension of the mesh of ranks, outermost first: the last varies fastest with the rank. Empty if
     unknown, as for a script."""
     steps: tuple[Whole, Whole] | None = None
-    """First and last completed step; the trace may also contain the beginning of the next one. None in traces of older
-    versions."""
+    """First and last completed step; the trace may also contain the beginning of the next one. None if unknown."""
     collectives: list[RecordedCollective] | None = None
     """In order of issue; None if the run could not record them."""
     pipeline: RecordedPipeline | None = None
-    """None without a pipeline, and in traces of older versions."""
+    """None without a pipeline."""
     tensors: list[RecordedTensors] | None = None
-    """In order of time; None unless memory was recorded, if there were too many tensors, and in traces of older
-    versions."""
+    """In order of time; None unless memory was recorded, or if there were too many tensors."""
     pauses: list[RecordedPause] | None = None
-    """Pauses since recording began, in order of time; None in traces of older versions."""
+    """Pauses since recording began, in order of time; None if unknown."""
     fetches: list[RecordedFetch] | None = None
     """Batches that data loaders of torch fetched since recording began, by begin; None without any."""

@@ -59,7 +59,7 @@ def _changes(run: RunReport) -> Iterator[str]:
 
 def _idle(run: RunReport) -> Iterator[str]:
     idle = merge_idle(run.ranks)
-    if idle is None or not idle.causes:
+    if not idle.causes:
         return
     cause = max(CAUSES, key=lambda name: sum(row.total_ns for row in idle.causes if row.cause == name))
     if cause in ("launch_bound", "unknown"):  # no recommendation is about these pauses alone

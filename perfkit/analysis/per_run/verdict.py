@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.schema.aggregate import exposed_sums
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
+from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import CollectiveStat, RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
@@ -86,9 +85,8 @@ def classify_bottleneck(
     bounding = _bounding_category(shares, min(1.0, _most_of_profiler(cost) / _mean_wall(ranks)))
     if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
-    details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
-    is_explained = loss == "overhead" and bool(details) and not details.endswith(f" {CAUSE_WORDS['unknown']})")
-    idle = _idle_label(loading, is_explained=is_explained)
+    idle, idle_details = _describe_idle(ranks, loading)
+    details = idle_details if loss == "overhead" else _loss_details(loss, ranks, loading, efficiency, compared)
     about_idle = _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
     about_loss = [_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []
     parts = [
@@ -234,11 +232,19 @@ def _share_sentence(bounding: Category | None, shares: dict[Category, float], id
     return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {(_LABELS | {'overhead': idle})[bounding]}"
 
 
-def _idle_label(loading: DataLoading | None, *, is_explained: bool) -> str:
-    """Return what idle time is called: with what it may be, unless its cause follows in brackets."""
+def _describe_idle(ranks: list[RankReport], loading: DataLoading | None) -> tuple[str, str]:
+    """Return what idle time is called, and in brackets the cause of most of it; one of them names what it may be."""
     # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
     doubt = [] if loading else [_UNMARKED_LOADING]
-    return ", ".join(["idle time", *doubt]) if is_explained else f"idle time ({', '.join([_IDLE_CAUSES, *doubt])})"
+    possible = ", ".join([_IDLE_CAUSES, *doubt])
+    top = _top_idle_cause(ranks)
+    if top is None:
+        return f"idle time ({possible})", ""
+    cause, share = top
+    part = f"{whole_percent(share)} of it {CAUSE_WORDS[cause]}"
+    if cause == "unknown":
+        return "idle time", f" ({part}: {possible})"
+    return ", ".join(["idle time", *doubt]), f" ({part})"
 
 
 def _loss_sentence(loss: Category, shares: dict[Category, float], idle: str) -> str:
@@ -248,7 +254,7 @@ def _loss_sentence(loss: Category, shares: dict[Category, float], idle: str) -> 
 
 
 def _loss_details(
-    loss: Category,
+    loss: Category | None,
     ranks: list[RankReport],
     loading: DataLoading | None,
     efficiency: Efficiency | None,
@@ -257,8 +263,6 @@ def _loss_details(
     parts = []
     if loss == "communication":
         parts = [part for part in (_top_collective(ranks), _wait_share(efficiency, compared)) if part]
-    elif loss == "overhead":
-        parts = _top_idle_cause(ranks)
     elif loss == "data_loading" and loading:
         where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
         why = main_cause(ranks)
@@ -266,16 +270,15 @@ def _loss_details(
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
-    """Return the cause of most of the idle time; nothing if none is, or causes are unknown."""
+def _top_idle_cause(ranks: list[RankReport]) -> tuple[Cause, float] | None:
+    """Return the cause of most of the idle time, and its share of it; None if none is."""
     steps = [step for rank in ranks for step in rank.steps]
-    known = [step.idle_ns for step in steps if step.idle_ns is not None]
     total_ns = sum(step.exposed_ns.overhead for step in steps)
-    by_cause = {cause: sum(map(attrgetter(cause), known)) for cause in CAUSES}
+    by_cause = {cause: sum(getattr(step.idle_ns, cause) for step in steps) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: by_cause[name])
-    if len(known) < len(steps) or by_cause[cause] < _MAJORITY * total_ns or not total_ns:
-        return []
-    return [f"{whole_percent(by_cause[cause] / total_ns)} of it {CAUSE_WORDS[cause]}"]
+    if by_cause[cause] < _MAJORITY * total_ns or not total_ns:
+        return None
+    return cause, by_cause[cause] / total_ns
 
 
 def _profiler_sentence(

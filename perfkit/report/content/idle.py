@@ -31,9 +31,9 @@ def causes(run: RunReport) -> Table | None:
 
 
 def _known(run: RunReport) -> tuple[IdleTime | None, int]:
-    """Return the idle time over all ranks, and the wall time (ns); no idle time if unknown or too little."""
+    """Return the idle time over all ranks, and the wall time (ns); no idle time if too little."""
     idle, wall_ns = merge_idle(run.ranks), sum(step.wall_ns for step in steps_of(run))
-    total_ns = sum(row.total_ns for row in idle.causes) if idle else 0
+    total_ns = sum(row.total_ns for row in idle.causes)
     return (idle if wall_ns and total_ns >= _SMALLEST_SHARE * wall_ns else None), wall_ns
 
 

@@ -14,13 +14,12 @@ _CONTENT: Final[Mapping[str, str]] = {
 
 
 def not_recorded(runs: Iterable[RunReport]) -> list[str]:
-    """Return the sentence; nothing if each is in some trace, or if a rank's report does not tell."""
+    """Return the sentence; nothing if each is in some trace, or without traces."""
     recorded = [rank.recorded for run in runs for rank in run.ranks]
-    known = [options for options in recorded if options is not None]
     missing = [
-        f"{content} ({option})" for option, content in _CONTENT.items() if not any(option in own for own in known)
+        f"{content} ({option})" for option, content in _CONTENT.items() if not any(option in own for own in recorded)
     ]
-    if not known or len(known) < len(recorded) or not missing:
+    if not recorded or not missing:
         return []
     how = "`perfkit run --detail why` records these" if len(missing) > 1 else "`perfkit run --detail why` records them"
     return [f"not recorded: {', '.join(missing)}: {how}, at a cost per step (docs/detail.md)."]

@@ -109,7 +109,7 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     """By module in depth-first order: at most 60, and `(others)`; empty if the traces contain no calls of modules. The
     roots add up to `total_ns`."""
     drawn: DrawnPath | None = None
-    """None in reports of older versions."""
+    """None if nothing of it takes time."""
     linked: bool | None = None
     """Whether a matched collective, send or receive links the ranks; None for a single rank."""
     missing_ranks: int = 0

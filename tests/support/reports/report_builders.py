@@ -6,6 +6,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
 from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
+from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.rank import (
     CollectiveStat,
     ExposedNs,
@@ -54,6 +55,7 @@ def make_step(
             data_loading=data_loading,
         ),
         loads=Loads(count=1, sum_ns=data_loading, max_ns=data_loading, spans_ns=[data_loading]),
+        idle_ns=IdleNs(),
     )
 
 
@@ -77,6 +79,8 @@ def make_rank(rank: int | None = 0, steps: list[StepBreakdown] | None = None, **
         ],
         "events": {"cpu_op": 1234, "user_annotation": 56},
         "phases": [PhaseStat(name="perfkit.forward", count=2, total_ns=80 * MS, max_ns=45 * MS)],
+        "recorded": ["profile_memory", "record_shapes", "with_stack"],
+        "idle": IdleTime(causes=[], begun_in_synchronisation_ns=0, kernels=0, short_kernels=0, has_python_frames=False),
     }
     return RankReport(**(fields | changes))
 

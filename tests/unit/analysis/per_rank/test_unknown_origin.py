@@ -46,7 +46,7 @@ def test_kernels_of_a_graph_belong_to_no_operator(tmp_path: Path) -> None:
         "75.0 % of the device's time is work of graphs (1 launch): the trace does not contain which operator, "
         "module or line their kernels come from; steps without graphs do"
     )
-    (pauses,) = [row for row in report.runs[0].ranks[0].idle.causes if row.cause == "dependency"]  # type: ignore[union-attr]
+    (pauses,) = [row for row in report.runs[0].ranks[0].idle.causes if row.cause == "dependency"]
     assert (pauses.detail, pauses.total_ns) == ("between the kernels of a graph", 20_000)
     assert "launches_missing" not in codes(report)
 

@@ -112,11 +112,20 @@ def test_a_known_cause_of_idle_time_stands_in_place_of_possible_ones(compute: in
     assert classify_bottleneck(ranks, make_loading() if loader else None).sentence == sentence
 
 
-def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones() -> None:
-    step = make_step(0, compute=40 * MS, communication=0, data_loading=0, overhead=60 * MS, hidden=0)
-    ranks = [make_rank(0, [replace(step, idle_ns=IdleNs(unknown=60 * MS))])]
-    sentence = classify_bottleneck(ranks, make_loading()).sentence
-    assert "idle time (launch gaps, Python, synchronisation), 60 % (100 % of it " in sentence
+@pytest.mark.parametrize(
+    ("compute", "loader", "sentence"),
+    [
+        (40, True, "40 % compute; the largest loss is idle time, 60 % (100 % of it unknown: launch gaps, Python, "
+         "synchronisation)"),
+        (10, False, "host-bound: 90 % of the step is idle time (100 % of it unknown: launch gaps, Python, "
+         "synchronisation, or data if your loader is not torch's)"),
+    ],
+)  # fmt: skip
+def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones(compute: int, loader: bool, sentence: str) -> None:
+    idle_ns = (100 - compute) * MS
+    step = make_step(0, compute=compute * MS, communication=0, data_loading=0, overhead=idle_ns, hidden=0)
+    ranks = [make_rank(0, [replace(step, idle_ns=IdleNs(unknown=idle_ns))])]
+    assert classify_bottleneck(ranks, make_loading() if loader else None).sentence == sentence
 
 
 @pytest.mark.parametrize(
