@@ -46,7 +46,9 @@ def config_histories(runs: Iterable[RunReport], by: HistoryBy, *, own_clock: boo
 
 def _unusable(run: RunReport) -> str | None:
     if run.config is None or run.started_at is None:
-        return "it has no run.json, so its start time and configuration are unknown"
+        damaged = any(finding.code == "unreadable_manifest" for finding in run.findings)
+        why = "its run.json cannot be read" if damaged else "it has no run.json"
+        return f"{why}, so its start time and configuration are unknown"
     if run.state != "completed":
         return f"its state is {run.state}"
     try:

@@ -75,7 +75,7 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler, ABC):
     @property
     def has_own_host(self) -> bool:
         """Whether the request names this server, and not another name that leads here."""
-        return f"http://{self.headers.get('Host')}" in self.own_origins
+        return f"http://{self.headers.get('Host')}".lower() in self.own_origins
 
     @abstractmethod
     def answer(self, *, with_content: bool) -> None:

@@ -39,6 +39,11 @@ FAILURE_NAME: Final = "failure.json"
 SWEEP_NAME: Final = "sweep.json"
 """Describes a sweep, beside the folders of its runs."""
 
+_MOST_BYTES: Final = 512 << 20
+"""Of `run.json` and `sweep.json`. A step of a rank has some 60 bytes: 100,000 steps of 80 ranks."""
+_MOST_FAILURE_BYTES: Final = 1 << 20
+"""Of `failure.json`."""
+
 _KINDS: Final[dict[str, FileKind]] = {
     "json.gz": "trace",
     "key_averages.txt": "key_averages",
@@ -137,7 +142,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        data = read_regular(path)
+        data = read_regular(path, most_bytes=_MOST_BYTES)
         _check_version(path, data, MANIFEST_VERSION)
         return _with_failure(folder, decode_json(data, RunManifest))
     except OSError as error:
@@ -151,7 +156,7 @@ def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     if manifest.state == "completed" or manifest.failure is not None:
         return manifest
     try:
-        data = read_regular(folder / FAILURE_NAME)
+        data = read_regular(folder / FAILURE_NAME, most_bytes=_MOST_FAILURE_BYTES)
     except OSError:  # still running, or killed
         return manifest
     try:
@@ -178,7 +183,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     """
     path = folder / SWEEP_NAME
     try:
-        data = read_regular(path)
+        data = read_regular(path, most_bytes=_MOST_BYTES)
         _check_version(path, data, SWEEP_VERSION)
         return decode_json(data, Sweep).points
     except (FileNotFoundError, NotADirectoryError):
@@ -216,7 +221,7 @@ def claim_failure(folder: Path, failure: Failure) -> bool:
 def read_failure(folder: Path) -> Failure | None:
     """Return the failure of the first failed rank; None if there is none, or the file is incomplete (yet)."""
     try:
-        return decode_json(read_regular(folder / FAILURE_NAME), Failure)
+        return decode_json(read_regular(folder / FAILURE_NAME, most_bytes=_MOST_FAILURE_BYTES), Failure)
     except (OSError, msgspec.DecodeError):
         return None
 

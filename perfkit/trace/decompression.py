@@ -14,6 +14,7 @@ from queue import Empty, Full, Queue
 from typing import BinaryIO, Final, NoReturn
 
 from perfkit.errors import TraceError
+from perfkit.util.regular_file import hole_bytes
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -123,14 +124,12 @@ class TraceText:
 
     def _check_holes(self, file: BinaryIO) -> None:
         """Refuse a file that is enormous only because it has holes, which take no space in an archive."""
-        try:
-            size, hole = os.fstat(file.fileno()).st_size, os.lseek(file.fileno(), 0, os.SEEK_HOLE)
-            os.lseek(file.fileno(), 0, os.SEEK_SET)
-        except OSError:  # a pipe
-            return
-        if self._max_bytes is None and size - hole > _FREE_BYTES:
+        unwritten = hole_bytes(file.fileno())
+        if self._max_bytes is None and unwritten > _FREE_BYTES:
+            size = os.fstat(file.fileno()).st_size
+            first = size - unwritten
             raise TraceError(
-                f"{self._path}: possible bomb: nothing was written from byte {hole:,} on, of {size:,} bytes; "
+                f"{self._path}: possible bomb: nothing was written from byte {first:,} on, of {size:,} bytes; "
                 "if the file is genuine, --max-bytes allows it"
             )
 

@@ -14,6 +14,8 @@ MOST_BYTES: Final = 1 << 30
 """Default limit of what is read into memory."""
 _MOST_BY_HAND: Final = 4 << 20
 """The same, of what people write by hand."""
+_MOST_HOLE_BYTES: Final = 1 << 20
+"""Limit of what holes may add to it."""
 
 
 @contextmanager
@@ -45,14 +47,29 @@ def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or is larger than `most_bytes`.
+        OSError: It cannot be read, is not a regular file, is larger than `most_bytes`, or is large by its holes.
     """
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
+        if size <= most_bytes and hole_bytes(stream.fileno()) > _MOST_HOLE_BYTES:
+            raise OSError(errno.EINVAL, "it is a sparse file, parts of it were never written", str(path))
         data = b"" if size > most_bytes else stream.read(most_bytes + 1)
     if max(size, len(data)) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", str(path))
     return data
+
+
+def hole_bytes(descriptor: int) -> int:
+    """Return how many bytes of an open file follow on the begin of its first hole, which takes no space on a disk.
+
+    0 if it has none, is not a file, or its file system does not tell.
+    """
+    try:
+        size, hole = os.fstat(descriptor).st_size, os.lseek(descriptor, 0, os.SEEK_HOLE)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except (OSError, AttributeError):  # AttributeError: the system has no such call
+        return 0
+    return size - hole
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:

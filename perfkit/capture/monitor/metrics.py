@@ -4,13 +4,16 @@ This needs the extra `metrics`, unlike most of the monitor.
 """
 
 import socket
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +29,8 @@ _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "{sample}/s"
 class MetricsServer:
     """Answers Prometheus on loopback, in separate threads, until it is closed.
 
+    Without `prometheus_client.start_http_server`, which answers under any name until it has returned.
+
     Args:
         port: The port.
         folder: The run's folder.
@@ -33,14 +38,20 @@ class MetricsServer:
 
     Raises:
         OSError: The port cannot be listened on.
+        RuntimeError: No thread can be started.
     """
 
     def __init__(self, port: int, folder: Path, samples_per_step: float | None) -> None:
         registry = CollectorRegistry()
         registry.register(StepMetrics(folder, samples_per_step))
-        self._server, self._thread = start_http_server(port, HOST, registry)
-        self._server.set_app(_for_own_names(make_wsgi_app(registry)))
-        self._thread.name = f"{OWN_THREAD}metrics"
+        application = _for_own_names(make_wsgi_app(registry))
+        self._server = make_server(HOST, port, application, _Server, _QuietHandler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name=f"{OWN_THREAD}metrics", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads
+            self._server.server_close()
+            raise
 
     def close(self) -> None:
         """Answer no more."""
@@ -51,6 +62,19 @@ class MetricsServer:
         self._thread.join(timeout=5)
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread that the end of the process does not wait for."""
+
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Writes no line per request to stderr."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as the base class names it
+        """Write nothing."""
+
+
 def _for_own_names(application: WSGIApplication) -> WSGIApplication:
     """Let `application` answer only requests for loopback by its name: a web page can point a name of its own at it.
 
@@ -58,7 +82,7 @@ def _for_own_names(application: WSGIApplication) -> WSGIApplication:
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get("HTTP_HOST", "").partition(":")[0] in _OWN_NAMES:
+        if environ.get("HTTP_HOST", "").partition(":")[0].lower() in _OWN_NAMES:
             return application(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"ask for {HOST} or localhost\n".encode()]

@@ -101,6 +101,7 @@ def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
     make_run_folder(tmp_path / "left" / "timeless", 10, started_at="yesterday")
     foreign = make_run_folder(tmp_path / "left" / "foreign", 10)
     (foreign / "run.json").unlink()
+    (make_run_folder(tmp_path / "left" / "damaged", 10) / "run.json").write_text("{")
     history = perfkit.history(tmp_path)
     assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
     excluded = {finding.message.partition(" is excluded: ")[::2] for finding in history.findings}
@@ -108,8 +109,9 @@ def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
         ("running", "its state is running"),
         ("timeless", "its run.json has no valid start time"),
         ("foreign", "it has no run.json, so its start time and configuration are unknown"),
+        ("damaged", "its run.json cannot be read, so its start time and configuration are unknown"),
     }
-    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 2 more\)"):
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 3 more\)"):
         perfkit.history(tmp_path / "left")
 
 

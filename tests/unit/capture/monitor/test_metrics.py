@@ -4,7 +4,8 @@ import os
 import re
 import signal
 import socket
-from http.client import HTTPConnection
+import threading
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import perfkit
 from perfkit.capture.config import RunConfig
-from perfkit.capture.monitor.metrics import StepMetrics
+from perfkit.capture.monitor.metrics import MetricsServer, StepMetrics
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.columns import LOSS_GIVEN
@@ -51,19 +52,46 @@ def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("127.0.0.1:{}", 200), ("localhost:9999", 200), ("rebound.example:{}", 403), ("127.0.0.1.example", 403)],
+    [
+        ("127.0.0.1:{}", 200),
+        ("localhost:9999", 200),
+        ("LOCALHOST", 200),
+        ("rebound.example:{}", 403),
+        ("127.0.0.1.example", 403),
+    ],
 )
 def test_a_web_page_with_a_name_that_leads_here_is_told_nothing(host: str, status: int, tmp_path: Path) -> None:
     port = free_port()
     with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
         mon.step(5.0)
-        asked = HTTPConnection("127.0.0.1", port, timeout=20)
-        asked.request("GET", "/metrics", headers={"Host": host.format(port), "Origin": "http://rebound.example"})
-        answer = asked.getresponse()
-        text = answer.read().decode()
-        asked.close()
+        answer, text = ask_as(host.format(port), port)
     assert (answer.status, "perfkit_steps_total" in text) == (status, status == 200)
     assert answer.getheader("Access-Control-Allow-Origin") is None
+
+
+def test_such_a_page_is_told_nothing_from_the_first_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port, start = free_port(), threading.Thread.start
+    told: list[int] = []
+
+    def start_and_ask(thread: threading.Thread) -> None:
+        start(thread)
+        if not told:
+            told.append(0)
+            told[0] = ask_as("rebound.example", port)[0].status
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_ask)
+    MetricsServer(port, tmp_path, None).close()
+    assert told == [403]
+
+
+def ask_as(host: str, port: int) -> tuple[HTTPResponse, str]:
+    """Ask for the figures under a name of this host; return the answer and its text."""
+    asked = HTTPConnection("127.0.0.1", port, timeout=20)
+    asked.request("GET", "/metrics", headers={"Host": host, "Origin": "http://rebound.example"})
+    answer = asked.getresponse()
+    text = answer.read().decode()
+    asked.close()
+    return answer, text
 
 
 def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -80,12 +108,18 @@ def test_a_port_in_use_does_not_stop_the_run(tmp_path: Path, capfd: pytest.Captu
 def test_without_a_thread_to_answer_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
+    start, port = threading.Thread.start, free_port()
 
-    monkeypatch.setattr("perfkit.capture.monitor.metrics.start_http_server", refuse)
-    with perfkit.monitor(tmp_path / "run", metrics_port=free_port(), device="cpu") as mon:
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.endswith("metrics"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
         mon.step()
+        with pytest.raises(OSError, match="refused"):
+            scrape(port)
     assert "can't start new thread" in capfd.readouterr().err
     assert len(perfkit.steps(mon.folder)) == 1
 
