@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.pipelines.replay import FORWARD, Action, Plan, replay
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions
 from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, PipelineStage, StageExcess
-from perfkit.stats.rank_sum import chance_of_larger
+from perfkit.stats.autocorrelation import chance_spread
+from perfkit.stats.bootstrap import Floats
 from perfkit.trace.intervals import Ints
 
 _MIN_EXCESS: Final = 0.1
 """Smallest excess over the other stages that is reported."""
-_ERROR: Final = 0.005
-"""Probability of calling one of several equal stages heavy, if their micro-batches vary independently."""
+_FEWEST: Final = 8
+"""Fewest micro-batches of all measured steps that tell a heavy stage."""
+_DEVIATIONS: Final = 3.0
+"""Least excess, in standard deviations of what slow stretches give by chance."""
+_FEW: Final = 3.0
+"""With so many micro-batches twice as many deviations are asked for: of few, their spread is uncertain, too."""
+_MOST_PARTS: Final = 8
+_FEWEST_PER_PART: Final = 3
+"""Parts of the recording that have to agree, and their fewest micro-batches."""
+_AGREEMENT: Final = 0.5
+"""Least excess of each part, as a share of the excess of the whole recording."""
 _MIN_GAIN: Final = 0.01
 """Smallest gain from moving a layer that is reported, as a share of the pipeline's time."""
 
@@ -64,8 +74,8 @@ def _mean_per_batch(own: RankActions, chosen: NDArray[np.bool_]) -> float:
 def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineStage]) -> HeavyStage | None:
     """Return the stage whose micro-batches take longest, if they take longer than those of the others beyond chance.
 
-    The work of each micro-batch (forward and backward) is compared with the medians of the other stages' micro-batches
-    in that step, by a rank-sum test; those found are then compared with the stages that are not heavy.
+    The work of each micro-batch (forward and backward) is compared with the median of the other stages' of the same
+    micro-batch; those found are then compared with the stages that are not heavy.
     """
     actions = [action for own in steps.ranks.values() for action in own.order]
     work_ns = np.concatenate([own.work_ns for own in steps.ranks.values()])
@@ -112,10 +122,14 @@ def excess_by_place(totals_ns: Ints) -> dict[int, float]:
         Excess, as a share, of the stages that are heavy beyond chance, by index into the s stages.
     """
     found = {place: _excess(totals_ns, place) for place in range(len(totals_ns))}
-    heavy = {place: longer for place, longer in found.items() if longer}
+    longer = {place: excess for place, excess in found.items() if excess >= _MIN_EXCESS}
+    if not longer:
+        return {}
+    series = _excess_series(totals_ns)
+    heavy = {place: excess for place, excess in longer.items() if _is_steady(series, place)}
     light = [place for place in found if place not in heavy]
     # Among the others are heavy ones, too: more than half of the stages may be heavy.
-    return {place: _excess(totals_ns[[*light, place]], len(light)) or longer for place, longer in heavy.items()}
+    return {place: _excess(totals_ns[[*light, place]], len(light)) or excess for place, excess in heavy.items()}
 
 
 def _column(order: Sequence[Action], name: str) -> Ints:
@@ -132,17 +146,34 @@ def _totals(actions: Sequence[Action], work_ns: Ints) -> Ints:
 
 
 def _excess(totals_ns: Ints, place: int) -> float:
-    """Return how much longer a stage's micro-batches take than those of the others; 0 if little, or maybe by chance.
+    """Return how much longer a stage's micro-batches take than those of the others, as a share; 0 without others.
 
-    Medians and ranks alone decide: one slow micro-batch neither makes a stage heavy nor hides that it is.
+    Medians alone decide: one slow micro-batch neither makes a stage heavy nor hides that it is.
     """
-    own, others = totals_ns[place], np.delete(totals_ns, place, axis=0)
+    others = np.delete(totals_ns, place, axis=0)
     usual_ns = float(np.median(np.median(others, axis=(1, 2)))) if len(others) else 0.0
-    longer = float(np.median(own)) / usual_ns - 1 if usual_ns > 0 else 0.0
-    if longer < _MIN_EXCESS:
-        return 0.0
-    by_chance = chance_of_larger(own, np.median(others, axis=0))
-    return longer if by_chance < _ERROR / len(totals_ns) else 0.0
+    return float(np.median(totals_ns[place])) / usual_ns - 1 if usual_ns > 0 else 0.0
+
+
+def _excess_series(totals_ns: Ints) -> Floats:
+    """Return the logarithm of each stage's work over the median of the others', in order of time; shape (s, k * m)."""
+    logs = np.log(np.maximum(totals_ns.transpose(0, 2, 1).reshape(len(totals_ns), -1), 1))
+    return np.stack([own - np.median(np.delete(logs, place, axis=0), axis=0) for place, own in enumerate(logs)])
+
+
+def _is_steady(series: Floats, place: int) -> bool:
+    """Return whether a stage is above the others all the time, by more than slow stretches of any stage explain.
+
+    Other programs slow a rank down for many micro-batches: these do not vary independently.
+    """
+    own, count = series[place], series.shape[1]
+    if count < _FEWEST:
+        return False
+    excess = float(np.median(own))
+    parts = np.array_split(own, min(_MOST_PARTS, count // _FEWEST_PER_PART))
+    if min(float(np.median(part)) for part in parts) < _AGREEMENT * excess:
+        return False
+    return excess > 0 and excess >= _DEVIATIONS * (1 + _FEW / count) * chance_spread(series)
 
 
 def _move_layer(
