@@ -13,14 +13,13 @@ from perfkit.planning.formulas.step_time import Rates
 from perfkit.planning.formulas.traffic import messages_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.measured import compute_ns, measured_rates, read_run
-from perfkit.planning.models import gpt_model
+from perfkit.planning.models import SIZE_OPTIONS, gpt_model
 from perfkit.planning.planner import Request, make_plan, need_of, plan_layout
 from perfkit.planning.precision import PRECISIONS
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.schema.rank import MemoryPeak
 from perfkit.schema.run import RunReport
 
-_SIZES: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
 _REFUSED: Final = {
     "prefetch_layers": None,
     "accumulate": 1,
@@ -72,7 +71,7 @@ def request_of(run: RunReport, rates: Rates, device: PlannedDevice | None) -> tu
         if config.get(name, value) != value:
             raise UsageError(f"{run.path}: --check has no formulas for --{name.replace('_', '-')} {config[name]}")
     layout = _layout(config, run)
-    model = gpt_model(config.get("preset"), {name: config[name] for name in _SIZES if name in config})
+    model = gpt_model(config.get("preset"), {name: config[name] for name in SIZE_OPTIONS if name in config})
     request = Request(
         shape=model.shape,
         ranks=run.world_size,

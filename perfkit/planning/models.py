@@ -11,6 +11,8 @@ from workloads.base import Workload
 from workloads.gpt import GPT, GPTConfig
 
 MOST_PARAMETERS: Final = 1e15
+SIZE_OPTIONS: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
+"""The options of gpt that change the sizes of its tensors."""
 
 
 class Model(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from perfkit.errors import UsageError
 from perfkit.planning.choice import choose, decide
 from perfkit.planning.formulas.state import local_tensors, state_of
 from perfkit.planning.layout import SHARDED, Layout
+from perfkit.planning.models import SIZE_OPTIONS
 from perfkit.planning.planner import Request, layouts_of
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.traced.launch import trace
@@ -68,13 +69,12 @@ def _next(plan: Plan) -> int:
 def trace_request(request: Request, layouts: list[Layout], own: OwnModule | None) -> TraceRequest:
     """Return the request to trace some layouts, each in the stage of its pipeline with the most activations."""
     config = None if request.workload is None else request.workload.config
-    names = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")
     return TraceRequest(
         layouts=layouts,
         precision=request.precision,
         samples=[request.global_batch // one.replicas // one.micro_batches for one in layouts],
         stages=[_stage(request, one) for one in layouts],
-        gpt=None if config is None else {name: getattr(config, name) for name in names},
+        gpt=None if config is None else {name: getattr(config, name) for name in SIZE_OPTIONS},
         own=own,
     )
 

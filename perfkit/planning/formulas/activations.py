@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from perfkit.planning.formulas.context import attention_bytes, ring_bytes
 from perfkit.planning.formulas.experts import backward_bytes, kept_bytes
+from perfkit.planning.formulas.state import stream_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
@@ -44,7 +45,8 @@ def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int
     Per token and unit of width: inputs of two norms in the residual's precision, their outputs, queries, keys and
     values (3), the attention's output, the hidden layer (4) before and after GELU. Tensor parallelism divides the last
     12 of these 16, sequence parallelism also the first two, with statistics and dropout masks. The norms' outputs are
-    gathered and kept whole: Megatron-LM gathers them again in backward instead, and torch does not.
+    gathered and kept whole: Megatron-LM gathers them again in backward instead, and torch does not. Norms keep
+    inputs in 32 bits even where layers exchange 16: accelerators' autocast converts them (a CPU's does not).
     """
     width, heads, tokens = shape.width or 0, shape.heads or 0, samples * (shape.sequence or 0) // layout.cp
     between = 2 * precision.residual * width + _STATISTICS
@@ -88,7 +90,8 @@ def activations_of(
     layers = (stage + 1) * shape.layers // layout.pp - stage * shape.layers // layout.pp
     in_flight = min(layout.pp - stage, layout.micro_batches)
     full = layer_bytes(shape, layout, precision, samples, fused=fused or layout.checkpointing == "selective")
-    kept = tokens * shape.width * precision.residual // layout.between if layout.checkpointing == "full" else full
+    inputs = tokens * shape.width * stream_bytes(layout, precision) // layout.between
+    kept = inputs if layout.checkpointing == "full" else full
     last = stage == layout.pp - 1
     gradients, ring = tokens * _gradients(shape, layout, precision), ring_bytes(shape, layout, precision, samples)
     return Activations(
@@ -105,7 +108,7 @@ def _gradients(shape: Shape, layout: Layout, precision: Precision) -> int:
     """Return the temporary gradients of a layer's backward pass, per token."""
     if shape.experts:
         return backward_bytes(shape, layout, precision)
-    return (shape.width or 0) * (precision.residual + 4 * precision.activation)
+    return (shape.width or 0) * (stream_bytes(layout, precision) + 4 * precision.activation)
 
 
 def _ends(shape: Shape, layout: Layout, precision: Precision, tokens: int, *, last: bool) -> int:

@@ -8,7 +8,7 @@ from perfkit.planning.formulas.activations import SOURCE, Activations, activatio
 from perfkit.planning.formulas.context import SOURCE as RING
 from perfkit.planning.formulas.experts import SOURCE as EXPERTS
 from perfkit.planning.formulas.experts import unstacked_bytes
-from perfkit.planning.formulas.state import FORMULAS, State, gathers, local_tensors, state_of
+from perfkit.planning.formulas.state import FORMULAS, State, gathers, local_tensors, state_of, stream_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape, Tensor
@@ -108,7 +108,7 @@ def _outputs(shape: Shape, layout: Layout, precision: Precision, samples: int, s
         samples
         * shape.sequence
         * numbers
-        * (precision.activation if last else precision.residual)
+        * (precision.activation if last else stream_bytes(layout, precision))
         * layout.micro_batches
     )
 

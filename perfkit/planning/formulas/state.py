@@ -105,3 +105,8 @@ def largest_share(tensors: Iterable[Tensor], ranks: int) -> list[Tensor]:
 def gathers(layout: Layout) -> bool:
     """Return whether parameters are gathered from parts."""
     return layout.dp in SHARDED and layout.shard > 1
+
+
+def stream_bytes(layout: Layout, precision: Precision) -> int:
+    """Return the bytes of a number between the blocks: an embedding gathered in 16 bits leaves nothing in 32 there."""
+    return precision.activation if gathers(layout) else precision.residual

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.planning.formulas.messages import Message, message
-from perfkit.planning.formulas.state import gathers, local_tensors
+from perfkit.planning.formulas.state import gathers, local_tensors, stream_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
@@ -33,8 +33,7 @@ def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples:
     again = layers if layout.checkpointing == "full" else 0
     tokens = samples * (shape.sequence or 0) * layout.micro_batches
     numbers = tokens * (shape.width or 0)
-    # Parameters that are gathered in 16 bits leave nothing in 32.
-    stream = precision.activation if gathers(layout) else precision.residual
+    stream = stream_bytes(layout, precision)
 
     def activations(operator: str, computed: int, residual: int, words: str) -> Message:
         """Return messages of tokens x width, those in the precision of matrices and those in the residual's.

@@ -7,7 +7,7 @@ from typing import Final
 from perfkit.planning.formulas.context import context_parallel
 from perfkit.planning.formulas.experts import expert_parallel
 from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
-from perfkit.planning.formulas.state import local_tensors
+from perfkit.planning.formulas.state import local_tensors, stream_bytes
 from perfkit.planning.formulas.tensor_traffic import tensor_parallel
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.precision import Precision
@@ -81,7 +81,8 @@ def _pipeline(shape: Shape, layout: Layout, precision: Precision, samples: int, 
     """Yield activations and their gradients, to and from each neighbour; the gradients of the tied embedding."""
     neighbours = 1 if stage in (0, layout.pp - 1) else 2
     count = 2 * neighbours * layout.micro_batches
-    size = count * samples * (shape.sequence or 0) * (shape.width or 0) * precision.residual
+    numbers = samples * (shape.sequence or 0) * (shape.width or 0) // layout.between
+    size = count * numbers * stream_bytes(layout, precision)
     yield message("pp", "send_recv", 2, count, size, "activations and their gradients")
     tied = [tensor for tensor in local_tensors(shape, layout, stage) if tensor.end == "tied"]
     if tied and neighbours == 1:

@@ -70,6 +70,15 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     assert found == pytest.approx(peak, rel=0.01 if near else 0.1)
 
 
+def test_layers_exchange_16_bits_where_parameters_are_gathered_in_16() -> None:
+    """Of real ranks: 16 layers, 32 samples of 64 tokens, vocabulary 64, computed again; the inputs of layers count."""
+    shape = gpt_shape(name="gpt", layers=16, width=64, heads=4, block=64, vocabulary=64, bias=True)
+    layout = Layout(dp="zero3", shard=2, checkpointing="full")
+    need = memory_of(shape, layout, PRECISIONS["bfloat16"], 32, fused=True, reserve=0).memory
+    found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes
+    assert found == pytest.approx(10_085_064, rel=0.1)
+
+
 # With 2 samples of 256 tokens per rank, and with 1 of 1,024, scores count: peaks in bytes, by whether layers are
 # computed again.
 RECORDED_RING = [(256, 2, "none", 6_021_660), (256, 2, "full", 3_456_220), (1024, 1, "none", 21_199_384)]

@@ -222,6 +222,13 @@ def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
     ]
 
 
+def test_stages_send_their_part_of_the_sequence() -> None:
+    """Of a real run: 8 messages of 32,768 bytes, half of what stages without sequence parallelism send."""
+    layout = Layout(pp=2, tp=2, sequence_parallel=True, micro_batches=4)
+    found = [(one.operator, one.count, one.bytes) for one in messages(layout, batch=16) if one.dimension == "pp"]
+    assert found[0] == ("send_recv", 8, 262_144)
+
+
 def test_sequence_parallelism_sends_as_much_as_the_reductions_that_it_replaces() -> None:
     """Korthikanti et al. (2022), section 4.2.2; but for the gradients of norms and of the embedding."""
     sent = {

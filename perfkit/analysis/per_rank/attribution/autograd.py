@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.attribution.call_paths import ThreadSpans
 from perfkit.analysis.per_rank.classify import rows_by_key
+from perfkit.analysis.per_rank.steps import Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -18,11 +19,11 @@ _ACCUMULATES: Final = EVALUATES + "torch::autograd::AccumulateGrad"
 class Autograd:
     """The backward operators of a trace, and the forward operators that caused them."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, steps: Steps) -> None:
         args, rows = events.operator_args, events.rows(EventKind.OPERATOR)
         sequence, forward_thread = args.sequence_of(rows), args.forward_thread_of(rows)
         caused = (sequence >= 0) & (forward_thread > 0)
-        self._events = events
+        self._events, self._steps = events, steps
         self._rows, self._sequence, self._forward_thread = rows[caused], sequence[caused], forward_thread[caused]
         self._spans = _spans(events, self._rows)
         self._any = _spans(events, rows[events.shapes.beginning_with(EVALUATES)[events.name[rows]] | caused])
@@ -52,14 +53,18 @@ class Autograd:
         return cause, start_ns
 
     def is_forward(self, rows: Ints) -> NDArray[np.bool_]:
-        """Return whether each operator (-1: none) has the sequence number of one that a backward operator followed."""
+        """Return whether each operator (-1: none) has the sequence number of one that a backward operator followed.
+
+        That one is of the same step: what makes no node after the optimizer has the number of the next step's first.
+        """
         followed = self._forward[self._forward >= 0]
         return np.asarray((self._key(rows) >= 0) & np.isin(self._key(rows), self._key(followed)))
 
     def _key(self, rows: Ints) -> Ints:
-        """Return one number per sequence number and thread; negative without a sequence number."""
-        threads = int(self._events.thread.max(initial=0)) + 1
-        return self._events.operator_args.sequence_of(rows) * threads + self._events.thread[rows]
+        """Return one number per sequence number, thread and step; negative without a sequence number."""
+        threads, steps = int(self._events.thread.max(initial=0)) + 1, len(self._steps.host_start_ns) + 1
+        place = self._events.operator_args.sequence_of(rows) * threads + self._events.thread[rows]
+        return place * steps + self._steps.of(self._events.start_ns[rows]) + 1
 
     def _forward_rows(self) -> Ints:
         """Return the row of the forward operator of each backward operator; -1 without one."""

@@ -38,7 +38,7 @@ def locate_work(
     """Return the work of the steps, and what it belongs to."""
     items = find_items(events, device, activity, collectives, steps)
     annotations = annotation_rows(events, names, steps, step_marker)
-    return Located(events, frames, annotations, passes, items)
+    return Located(events, frames, annotations, passes, items, steps)
 
 
 def tabulate_work(located: Located, names: Names, device: Device, steps: Steps) -> Work:

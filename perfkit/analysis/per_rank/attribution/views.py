@@ -12,6 +12,7 @@ from perfkit.analysis.per_rank.attribution.call_sites import LABELS, CallSites
 from perfkit.analysis.per_rank.attribution.items import Items
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.sharding.passes import Passes
+from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.work import OUTSIDE, UNKNOWN, WorkView
 from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints
@@ -21,12 +22,20 @@ from perfkit.trace.module_names import shown_class, shown_module
 class Located:
     """Items, with their phase and what they belong to."""
 
-    def __init__(self, events: Events, frames: PythonFrames, annotations: Ints, passes: Passes, items: Items) -> None:
+    def __init__(
+        self,
+        events: Events,
+        frames: PythonFrames,
+        annotations: Ints,
+        passes: Passes,
+        items: Items,
+        steps: Steps,
+    ) -> None:
         """Locate items; `annotations` are the rows of annotations that tell where work belongs."""
         self.events, self.frames, self.items = events, frames, items
         self.passes = passes
         self.texts: list[str] = [*events.names, *frames.names, *LABELS]
-        self.autograd = Autograd(events)
+        self.autograd = Autograd(events, steps)
         self._operators = _of_events(events, np.union1d(events.rows(EventKind.OPERATOR), annotations))
         self.operator_row = self._innermost_operator()
         self._sites = CallSites(events, self.autograd, passes, items.thread, items.instant, self.operator_row)

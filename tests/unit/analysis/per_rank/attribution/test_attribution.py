@@ -77,6 +77,18 @@ def test_operators_with_their_kernels(work: Work) -> None:
     assert nodes["(unknown)", "lost_kernel"].total_ns == 5 * US
 
 
+def test_what_follows_the_optimizer_is_not_of_the_next_forward_pass(tmp_path: Path) -> None:
+    """An operator that makes no node of the graph has the number of the next one that does, in the next step."""
+    builder = TraceBuilder().step(1, 0, 1000).step(2, 1000, 1000)
+    for at, number in ((10, 1), (900, 2), (1010, 2), (1030, 2)):
+        builder.op("aten::add", at, 10, args={"Sequence number": number, "Fwd thread id": 0})
+    for at, number in ((300, 1), (1300, 2)):
+        args = {"Sequence number": number, "Fwd thread id": 1}
+        builder.op("autograd::engine::evaluate_function: AddBackward0", at, 100, AUTOGRAD_THREAD, args=args)
+    phases = {part.phase: part.total_ns // US for part in work_of(builder, tmp_path).phases}
+    assert phases == {"forward": 30, "backward": 200, "other": 10}
+
+
 @pytest.mark.parametrize("prefix", ["perfkit.pipeline.", "PP:"])
 def test_micro_batches_of_a_stage_are_one_row(tmp_path: Path, prefix: str) -> None:
     builder = TraceBuilder().step(1, 0, 1000)
