@@ -52,6 +52,21 @@ def close_runs(notes: Path, codes: Sequence[int | None], reason: str | None) -> 
             _close(folder, _find_cause(notes, codes, reason))
 
 
+def name_cause(notes: Path, codes: Sequence[int | None]) -> None:
+    """Record why the runs have failed, unless a rank has: before the parent ends the ranks that are left.
+
+    Each of those would otherwise record, as the first, that a signal has ended it.
+
+    Args:
+        notes: The parent's temporary folder.
+        codes: Exit codes of the ranks; None of those that still run.
+    """
+    for folder in _noted(notes):
+        with contextlib.suppress(StoreError, OSError):
+            if read_manifest(folder).state == "running":
+                claim_failure(folder, _find_cause(notes, codes, None))
+
+
 def _noted(notes: Path) -> list[Path]:
     try:
         names = (notes / _NAME).read_bytes().split(_END)

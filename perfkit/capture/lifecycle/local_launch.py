@@ -15,7 +15,7 @@ from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, fin
 from perfkit.capture.distributed.launcher_env import detect_rank
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
-from perfkit.capture.lifecycle.launched_runs import close_runs
+from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
@@ -70,7 +70,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
             reason = str(error)
             raise
         finally:
-            codes = _end(children, signals, _EXPLAIN_S if name_failed else _QUIT_S)
+            codes = _end(children, signals, _EXPLAIN_S if name_failed else _QUIT_S, Path(folder))
             close_runs(Path(folder), codes, reason)
         first = read_first_failure(Path(folder))
     if failed is None:
@@ -238,13 +238,15 @@ def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int
         time.sleep(_POLL_S)
 
 
-def _end(children: _Children, signals: _Signals, first_wait_s: float) -> list[int | None]:
+def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Path) -> list[int | None]:
     """End the ranks that still run, and what they have started if one has failed; returns the codes of the others."""
     codes: list[int | None] = []
     for stop in (None, signal.SIGTERM, signal.SIGKILL):
         running = [child for child in children if child.poll() is None]
         if stop is not None:
             codes = codes or [child.returncode for child in children]
+            if stop == signal.SIGTERM and running and any(codes) and not signals.received:
+                name_cause(notes, codes)
             for child in running:
                 child.send_signal(stop)
         deadline = time.monotonic() + (first_wait_s if stop is None else _QUIT_S)

@@ -48,16 +48,21 @@ class StepTimes:
         self._paused_before = 0
         self._inferred_forward = _UNKNOWN
 
-    def start(self) -> None:
-        """Begin a step in this thread, and forget what there was since the end of the one before."""
+    def start(self, now_ns: int, paused_ns: int) -> None:
+        """Begin a step in this thread, and forget what there was since the end of the one before.
+
+        Args:
+            now_ns: The time (`time.perf_counter_ns`).
+            paused_ns: How long training has paused so far.
+        """
         self._thread = get_ident()
         for span, total in enumerate(self._sums):
             if total > 0:
                 self._sums[span] = 0
-            self._depths[span] = 0
+        self._depths = [0] * _SPANS
         if self._inferred_forward > 0:
             self._inferred_forward = 0
-        self._compute()
+        self._computes_since, self._paused_before = now_ns, paused_ns
 
     def take(self) -> PhaseTimes:
         """Return the times of the step so far, of an open span until the last one of its kind within it has ended."""
@@ -94,11 +99,13 @@ class StepTimes:
             self._inner_ends[span] = now
             return
         lasted = now - self._begins[span]
-        self.add(span, self._optimizer_until(now) if span == OPTIMIZER else lasted)
         if span in (FORWARD, BACKWARD):
             self._passes[0 if span == FORWARD else 2] += lasted
-        if span in (DATA, BACKWARD) and self.counts:
-            self._compute()
+        if self._is_paused():
+            return
+        self._sums[span] = max(self._sums[span], 0) + (self._optimizer_until(now) if span == OPTIMIZER else lasted)
+        if span in (DATA, BACKWARD):  # from now on the step computes: up to the backward pass, the forward pass
+            self._computes_since, self._paused_before = now, self._paused_ns()
 
     def add(self, span: int, lasted_ns: int) -> None:
         """Add time to a span, unless training pauses."""
@@ -125,8 +132,3 @@ class StepTimes:
         self._inferred_forward = max(self._inferred_forward, 0) + lasted
         if self._depths[OPTIMIZER]:
             self._passes[1] += min(lasted, now - self._begins[OPTIMIZER])
-
-    def _compute(self) -> None:
-        """Note that from now on the step computes: what follows, until the backward pass, is the forward pass."""
-        self._computes_since = perf_counter_ns()
-        self._paused_before = self._paused_ns()

@@ -157,7 +157,5 @@ def find_late_rank(recent: StepTable, limit: float) -> LateRank | None:
 
 
 def _reason(late: LateRank) -> str:
-    share = f"{late.lag_ns / late.step_ns:.0%}"
-    return (
-        f"rank {late.rank} late by {share} of steps {late.first_step} to {late.last_step}, {late.lag_ns / 1e6:.3g} ms"
-    )
+    lag = f"{late.lag_ns / 1e6:.3g} ms, {late.lag_ns / late.step_ns:.0%} of the step"
+    return f"rank {late.rank} was late by {lag}, in steps {late.first_step} to {late.last_step}"

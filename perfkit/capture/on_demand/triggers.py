@@ -75,10 +75,22 @@ class Periods:
 
 
 class Trigger:
-    """One condition on one rank."""
+    """One condition on one rank.
+
+    Args:
+        condition: One that a rank's own steps show: not that a rank is late, which all ranks' logs show.
+
+    Raises:
+        ValueError: It is another.
+    """
 
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
+        reasons = {"step": self._step_reason, "loader": self._loader_reason, "every": self._every_reason}
+        if condition.kind not in reasons:
+            raise ValueError(f"a rank's own steps do not show {condition.text!r}")
+        self._reason = reasons[condition.kind]
+        """Returns why the condition holds; None if it does not."""
         self._durations_ns: deque[int] = deque(maxlen=_REMEMBERED)
         self._loads_ns: deque[tuple[int, int]] = deque(maxlen=_LOADER_STEPS)
         self._usual_ns = 0.0
@@ -117,12 +129,10 @@ class Trigger:
         reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
         return Firing(self.condition, reason, step + period - 1, period)
 
-    def _reason(self, step: int, step_ns: int, load_ns: int | None) -> str | None:
-        """Return why the condition holds; None if it does not."""
-        if self.condition.kind == "every":
-            return f"step {step}" if step and step % int(self.condition.limit) == 0 else None
-        if self.condition.kind == "loader":
-            return self._loader_reason(step, step_ns, load_ns)
+    def _every_reason(self, step: int, _step_ns: int, _load_ns: int | None) -> str | None:
+        return f"step {step}" if step and step % int(self.condition.limit) == 0 else None
+
+    def _step_reason(self, step: int, step_ns: int, _load_ns: int | None) -> str | None:
         usual_ns = self._usual_ns
         self._add(step_ns)
         if not usual_ns or step_ns <= self.condition.limit * usual_ns:

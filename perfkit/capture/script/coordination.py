@@ -21,7 +21,7 @@ from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.messages import print_warning
 from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
-from perfkit.capture.script.rank_marks import mark_joined
+from perfkit.capture.script.rank_marks import ended_ranks, mark_joined
 from perfkit.errors import RunError
 from perfkit.util.atomic_write import atomic_write
 
@@ -35,6 +35,10 @@ _COME_S: Final = 2.0
 """How long to wait for ranks to come to a barrier, or to begin to write the trace before it."""
 _POLL_S_PER_RANK: Final = 0.0001
 """Limits the load on the process that hosts the store."""
+_LOOK_S: Final = 1.0
+"""How often a rank that waits looks whether another one has ended."""
+_LOOK_S_PER_RANK: Final = 0.03
+"""Each look reads a small file of every rank."""
 
 
 class FolderExchange(Protocol):
@@ -164,6 +168,7 @@ class ScriptRankGroup:
         self._timeout = timeout
         self._passed = 0
         self._announced = 0
+        self._folder: Path | None = None
         with contextlib.suppress(RuntimeError):  # the rank that hosts the store has ended
             self._count("joined")
 
@@ -176,6 +181,7 @@ class ScriptRankGroup:
         """
         folder = self._agreed_folder(create)
         if self.world_size > 1:
+            self._folder = folder
             mark_joined(folder, self.rank)
         return folder
 
@@ -241,10 +247,15 @@ class ScriptRankGroup:
         if not self._wait_for("joined", _JOIN_S):
             return "not all ranks have stepped under perfkit, and those are not waited for"
         if not self._wait_for(f"coming/{barrier}", _COME_S):
-            return "the ranks do not step together"
+            return self._name_ended() or "the ranks do not step together"
         if not self._wait_for(f"arrived/{barrier}", self._timeout.total_seconds()):
-            return "another rank has not finished writing its trace"
+            return self._name_ended() or "another rank has not finished writing its trace"
         return None
+
+    def _name_ended(self) -> str | None:
+        """Return which rank of this host has ended and will not come any more; None if none has."""
+        ended = [] if self._folder is None else ended_ranks(self._folder, self.rank)
+        return f"rank {ended[0]} has ended" if ended else None
 
     def _announce(self, barrier: int) -> None:
         """Let the others know that this rank is about to come to a barrier."""
@@ -257,12 +268,21 @@ class ScriptRankGroup:
             self._store.set(f"all/{what}", "")
 
     def _wait_for(self, what: str, limit_s: float) -> bool:
-        """Wait until all ranks have counted themselves; returns whether they have within the limit."""
-        deadline = time.monotonic() + limit_s
+        """Wait until all ranks have counted themselves; returns whether they have within the limit.
+
+        It ends early when another rank's process has: that one will never come.
+        """
+        begin = looked = time.monotonic()
         poll_s = max(0.002, self.world_size * _POLL_S_PER_RANK)
+        look_s = max(_LOOK_S, self.world_size * _LOOK_S_PER_RANK)
         while self._store is not None and not self._store.check([f"all/{what}"]):
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > begin + limit_s:
                 return False
+            if now > looked + look_s:
+                looked = now
+                if self._name_ended():
+                    return False
             time.sleep(poll_s)
         return True
 

@@ -67,18 +67,23 @@ class RunBeginning:
                     raise
             return self.begun
 
-    def leave(self, error: BaseException | None) -> None:
+    def leave(self, error: BaseException | None, wait_s: float = -1) -> None:
         """End the run on this rank, if it has begun: no step of it is recorded. It does not begin any more.
 
         Args:
             error: Why the script ends, or is not recorded; None if it ends well.
+            wait_s: How long to wait where the run is being begun, with ranks that may be gone; -1: until it has.
 
         Raises:
             StoreError: The manifest cannot be read or written.
         """
-        with self._lock:  # the watch may be beginning it at this moment, and must not do so from now on
+        if not self._lock.acquire(timeout=wait_s):  # the watch may be beginning it, and must not do so from now on
+            return
+        try:
             begun, self.begun = self.begun, None
             self._error = self._error or RunError("the script has ended")
+        finally:
+            self._lock.release()
         if begun is None:
             return
         ranks, folder, hangs = begun

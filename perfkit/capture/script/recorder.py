@@ -61,11 +61,14 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import explain_no_steps
-from perfkit.errors import RunError, UsageError
+from perfkit.errors import RunError, StoreError, UsageError
 from perfkit.schema.manifest import StepKind
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
+
+_SIGTERM_WAIT_S: Final = 1.0
+"""How long a rank that is to end waits for one of its threads which begins the run."""
 
 
 class ScriptRecorder:
@@ -106,6 +109,7 @@ class ScriptRecorder:
         self._run = RunBeginning(self._begin_run)
         self._first_step: FirstStepWatch | None = None
         """None if the first step is not watched."""
+        self._sigterm = SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck)
         if config.hang_after_s is not None:
             self._first_step = FirstStepWatch(config.hang_after_s, self._run, self._find_ranks, self._is_busy)
 
@@ -130,6 +134,7 @@ class ScriptRecorder:
             if self._counts_forward:
                 self._forward.calls.install()
             if self._first_step is not None:
+                self._sigterm.install()
                 self._first_step.start()
         except Exception as error:  # noqa: BLE001  this runs inside the script's `import torch`
             self._on_error(error)
@@ -146,7 +151,7 @@ class ScriptRecorder:
             stop_watching_loaders()
             self._report_nothing_recorded(error)
             with self._errors_contained():
-                self._run.leave(error)
+                self._run.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
             return
         recording.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
@@ -299,7 +304,7 @@ class ScriptRecorder:
         paused_ns = self._monitor.paused_ns
         captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
         self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
-        SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
+        self._sigterm.install()
         session.start()
         session.after_step = lambda: self._follow(captures)
         captures.start()
@@ -360,8 +365,12 @@ class ScriptRecorder:
 
     def _on_sigterm_while_stuck(self) -> None:
         """Mark the run as failed, without what only the main thread knows: it does not return to Python."""
+        error = TerminatedError("ended by SIGTERM, stuck")
         if self._recording is not None:
-            self._recording.fail_at_once(TerminatedError("ended by SIGTERM, stuck"))
+            self._recording.fail_at_once(error)
+        else:
+            with suppress(StoreError, OSError):
+                self._run.leave(error, _SIGTERM_WAIT_S)
 
     def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""

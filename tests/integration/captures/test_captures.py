@@ -131,7 +131,7 @@ def test_a_rank_that_becomes_late_is_captured_and_one_that_does_not_is_left_alon
     record = record_of(tmp_path / "late" / "capture-1")
     assert record.condition == "rank late > 20 %"
     assert record.reason is not None
-    assert record.reason.startswith("rank 1 late by ")
+    assert record.reason.startswith("rank 1 was late by ")
     assert 60 < record.first_step < 60 + 2 * 32 + 200
     (run,) = perfkit.analyze(tmp_path / "late" / "capture-1", cache=False).runs
     assert run.cross_rank is not None

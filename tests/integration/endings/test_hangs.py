@@ -125,6 +125,21 @@ def test_a_hang_in_the_first_step_is_diagnosed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_that_is_ended_in_a_hung_first_step_is_marked_as_failed(tmp_path: Path) -> None:
+    run = ["-m", "perfkit", "run", str(SCRIPT), "--hang-after", "1s", "--trace-dir", str(tmp_path / "first")]
+    job = start([*TORCHRUN, *run, "--", "first"])
+    assert job.stderr is not None
+    while "the first step has not ended after" not in (line := job.stderr.readline()):
+        assert line, "the ranks have ended"
+    job.terminate()
+    errors = job.communicate(timeout=LIMIT_S)[1]
+    manifest = read_manifest(folder_of(tmp_path, "first"))
+    assert manifest.failure is not None, errors
+    assert (manifest.state, "ended by SIGTERM" in manifest.failure.message) == ("failed", True)
+    assert not list(folder_of(tmp_path, "first").glob(".*"))
+
+
+@pytest.mark.slow
 def test_a_slow_step_is_reported_and_goes_on_and_a_healthy_run_is_left_alone(tmp_path: Path) -> None:
     jobs = {how: begin(how, tmp_path) for how in ("slow", "healthy")}
     ends = {how: job.communicate(timeout=LIMIT_S) for how, job in jobs.items()}

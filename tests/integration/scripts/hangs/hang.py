@@ -1,4 +1,4 @@
-"""A plain DDP script in which rank 3 of 4 does something else in step 4: what, is the first argument."""
+"""A plain DDP script in which the last rank does something else in step 4: what, is the first argument."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 HOW = sys.argv[1]
 RANK = int(os.environ["RANK"])
-ODD, BAD_STEP, BATCH = 3, 4, 4
+ODD, BAD_STEP, BATCH = int(os.environ["WORLD_SIZE"]) - 1, 4, 4
 
 
 class Samples(Dataset[torch.Tensor]):

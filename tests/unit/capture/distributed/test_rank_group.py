@@ -1,5 +1,6 @@
 """The contract of `RankGroup`, over each of its implementations: alone, and as one of two ranks."""
 
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -17,6 +18,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
+from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import StoreError
 
 CPU = torch.device("cpu")
@@ -122,6 +124,20 @@ def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
     own = ranks.run_on_all(lambda: ranks.rank)
     ranks.barrier()
     return ranks.rank, ranks.world_size, own
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perfkit.capture.script.coordination._LOOK_S", 0.0)
+    store = HashStore()
+    killed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
+    waits.agree_on_folder(lambda: tmp_path)
+    killed.run_on_all(lambda: None)  # it has begun to write a trace
+    with subprocess.Popen(["true"]) as process:
+        mark_joined(tmp_path, 0, pid=process.pid)
+    waits.barrier()
+    assert "rank 1: rank 0 has ended: " in capsys.readouterr().err
 
 
 def test_the_backend_of_a_group_that_names_none_is_that_of_the_device() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.capture.lifecycle.launched_runs import close_runs, note_run
+from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause, note_run
 from perfkit.capture.lifecycle.local_launch import launch
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.errors import RunError
@@ -52,6 +52,14 @@ def test_the_cause_is_the_rank_that_ended_by_itself(
 ) -> None:
     close_runs(tmp_path / "notes", codes, None)
     assert read_manifest(run).failure == Failure(rank=rank, message=message)
+
+
+def test_a_rank_that_the_parent_ends_is_not_the_cause(run: Path, tmp_path: Path) -> None:
+    name_cause(tmp_path / "notes", [None, -9])
+    assert not claim_failure(run, Failure(rank=0, message="ended by SIGTERM"))  # rank 0, when the parent ends it
+    close_runs(tmp_path / "notes", [None, -9], None)
+    manifest = read_manifest(run)
+    assert (manifest.state, manifest.failure) == ("failed", Failure(rank=1, message="was ended by signal 9"))
 
 
 def test_what_a_rank_has_recorded_stays(run: Path, tmp_path: Path) -> None:

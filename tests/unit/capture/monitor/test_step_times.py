@@ -16,7 +16,11 @@ class Clock:
         self.paused_ns = 0
         monkeypatch.setattr("perfkit.capture.monitor.step_times.perf_counter_ns", lambda: self.now)
         self.times = StepTimes(lambda: self.paused, lambda: self.paused_ns)
-        self.times.start()
+        self.start()
+
+    def start(self) -> None:
+        """Begin a step."""
+        self.times.start(self.now, self.paused_ns)
 
     def span(self, kind: int, lasts: int) -> None:
         self.times.begin(kind)
@@ -34,7 +38,7 @@ def test_what_was_never_seen_is_unknown_and_later_zero(clock: Clock) -> None:
     clock.span(DATA, 5)
     clock.span(DATA, 2)
     assert clock.times.take() == (7, -1, -1, -1, -1)
-    clock.times.start()
+    clock.start()
     clock.times.may_wait()
     assert clock.times.take() == (0, -1, -1, -1, 0)
 
@@ -72,7 +76,7 @@ def test_a_step_that_ends_within_that_of_an_optimizers_base_class_has_its_time(c
     clock.now += 50
     clock.span(OPTIMIZER, 1)
     assert clock.times.take()[OPTIMIZER] == 51
-    clock.times.start()
+    clock.start()
     clock.times.end(OPTIMIZER)
     assert clock.times.take()[OPTIMIZER] <= 0
 
@@ -86,7 +90,7 @@ def test_a_step_of_an_optimizer_that_failed_has_no_time(clock: Clock) -> None:
 
 def test_a_span_that_an_error_left_open_does_not_reach_into_the_next_step(clock: Clock) -> None:
     clock.times.begin(OPTIMIZER)
-    clock.times.start()
+    clock.start()
     clock.now += 100
     clock.span(OPTIMIZER, 3)
     assert clock.times.take()[OPTIMIZER] == 3

@@ -47,7 +47,7 @@ def test_a_rank_that_becomes_slower_is_named_with_what_watch_shows(tmp_path: Pat
     own[-1, 100:] *= 1.4
     firing = watched(write_run(tmp_path, own)).look()
     assert firing is not None
-    assert firing.reason.startswith(f"rank {ranks - 1} late by ")
+    assert firing.reason.startswith(f"rank {ranks - 1} was late by ")
     assert "steps 136 to 199" in firing.reason
     follower = RunFollower(tmp_path)
     follower.read()

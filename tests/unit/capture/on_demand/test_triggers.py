@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from perfkit.capture.conditions import parse_condition
 from perfkit.capture.on_demand.triggers import Firing, Trigger
 
@@ -100,3 +102,8 @@ def test_the_loaders_share_is_that_of_ten_steps() -> None:
 
 def test_every_so_many_steps() -> None:
     assert list(firings("every=100", [10.0] * 350)) == [100, 200, 300]
+
+
+def test_a_condition_that_a_ranks_own_steps_do_not_show_is_refused() -> None:
+    with pytest.raises(ValueError, match="'rank late > 20 %'"):
+        Trigger(parse_condition("rank late > 20 %"))

@@ -184,6 +184,12 @@ def test_a_run_that_begins_while_the_script_ends_is_ended_too(run: RunBeginning,
     assert (read_manifest(tmp_path / "run").state, joined_ranks(tmp_path / "run")) == ("failed", set())
 
 
+def test_a_rank_that_is_to_end_does_not_wait_for_a_run_that_cannot_begin(run: RunBeginning) -> None:
+    with run._lock:  # the watch waits for a folder that a rank which is gone was to create
+        run.leave(TerminatedError("ended"), 0.01)
+    assert run.begun is None
+
+
 @pytest.fixture
 def group_store(monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return the store of a process group of two ranks, as `init_process_group` wraps it."""
