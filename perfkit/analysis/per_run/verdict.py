@@ -92,7 +92,7 @@ def classify_bottleneck(
     about_idle = _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
     about_loss = [_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []
     parts = [
-        _share_sentence(bounding, shares, idle) + (details if bounding == loss else ""),
+        _one_bracket(_share_sentence(bounding, shares, idle), details if bounding == loss else ""),
         *(about_loss + about_idle if loss == "overhead" else about_idle + about_loss),
     ]
     return Verdict(
@@ -234,6 +234,11 @@ def _share_sentence(bounding: Category | None, shares: dict[Category, float], id
     return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {(_LABELS | {'overhead': idle})[bounding]}"
 
 
+def _one_bracket(sentence: str, details: str) -> str:
+    """Return a sentence with its details, which join the brackets that it may already end in."""
+    return f"{sentence[:-1]}; {details[2:]}" if sentence.endswith(")") and details else sentence + details
+
+
 def _idle_label(loading: DataLoading | None, *, is_explained: bool) -> str:
     """Return what idle time is called: with what it may be, unless its cause follows in brackets."""
     # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
@@ -306,7 +311,8 @@ def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost)
 def _top_collective(ranks: list[RankReport]) -> str:
     """Return the dimension with the most exposed communication, or, where that is unknown, the operator.
 
-    Some exposed communication is in no collective: calls that issue them, or wait for them.
+    Some exposed communication is in no collective: calls that issue them, or wait for them. With a single rank that is
+    nearly all, and nothing is returned.
     """
     rows = [row for rank in ranks for row in rank.collectives]
     in_rows = sum(row.exposed_ns for row in rows)
@@ -316,8 +322,9 @@ def _top_collective(ranks: list[RankReport]) -> str:
     of_dimension = _exposed_by(rows, lambda row: row.dimension)
     dimension = max(of_dimension, key=lambda name: of_dimension[name])
     if dimension is not None:
-        share = whole_percent(of_dimension[dimension] / total)
-        return f"{share} of it in dimension {escape_unprintable(dimension)}"
+        share = of_dimension[dimension] / total
+        where = f"{whole_percent(share)} of it in dimension {escape_unprintable(dimension)}"
+        return where if share >= _MIN_SHOWN_SHARE else ""
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"

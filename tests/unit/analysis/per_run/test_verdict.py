@@ -119,6 +119,22 @@ def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones() -> None:
     assert "idle time (launch gaps, Python, synchronisation), 60 % (100 % of it " in sentence
 
 
+def test_an_unknown_cause_joins_the_brackets_of_the_possible_ones() -> None:
+    step = make_step(0, compute=5 * MS, communication=0, data_loading=0, overhead=95 * MS, hidden=0)
+    ranks = [make_rank(0, [replace(step, idle_ns=IdleNs(unknown=95 * MS))])]
+    sentence = classify_bottleneck(ranks, make_loading()).sentence
+    assert sentence.startswith(
+        "host-bound: 95 % of the step is idle time (launch gaps, Python, synchronisation; 100 % of it unknown"
+    )
+
+
+def test_no_dimension_is_named_where_hardly_any_communication_is_in_a_collective() -> None:
+    rows = [make_collective(dimension="dp", exposed_ns=MS // 10, total_ns=MS // 10)]
+    step = make_step(0, compute=50 * MS, communication=50 * MS, data_loading=0, overhead=0)
+    sentence = classify_bottleneck([make_rank(0, [step], collectives=rows)], None).sentence
+    assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"
+
+
 @pytest.mark.parametrize(
     ("exposed", "detail"),
     [
