@@ -309,7 +309,8 @@ def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost)
 def _top_collective(ranks: list[RankReport]) -> str:
     """Return the dimension with the most exposed communication, or, where that is unknown, the operator.
 
-    Some exposed communication is in no collective: calls that issue them, or wait for them.
+    Some exposed communication is in no collective: calls that issue them, or wait for them. With a single rank that is
+    nearly all, and nothing is returned.
     """
     rows = [row for rank in ranks for row in rank.collectives]
     in_rows = sum(row.exposed_ns for row in rows)
@@ -319,8 +320,9 @@ def _top_collective(ranks: list[RankReport]) -> str:
     of_dimension = _exposed_by(rows, lambda row: row.dimension)
     dimension = max(of_dimension, key=lambda name: of_dimension[name])
     if dimension is not None:
-        share = whole_percent(of_dimension[dimension] / total)
-        return f"{share} of it in dimension {escape_unprintable(dimension)}"
+        share = of_dimension[dimension] / total
+        where = f"{whole_percent(share)} of it in dimension {escape_unprintable(dimension)}"
+        return where if share >= _MIN_SHOWN_SHARE else ""
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"

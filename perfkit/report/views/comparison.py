@@ -1,11 +1,13 @@
 """The document and charts of a `Comparison`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from perfkit.report.charts import specs
 from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
+from perfkit.report.content.run_tables import LONG
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import (
     MODELS_DIFFER,
@@ -29,6 +31,7 @@ from perfkit.util.formatting import (
 )
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
+_LABELS: Mapping[str, str] = {str(category): label for category, label in LONG.items()}
 _TITLES = {
     "collective": "Collectives: mean exposed time per profiled step and rank",
     "operator": "Kernels and operators: mean time per profiled step and rank",
@@ -51,7 +54,9 @@ def page_charts(report: Comparison) -> PageCharts:
         return PageCharts([], [[]])
     series = [
         specs.Bars(
-            one.name, one.name.replace("_", " "), [None if ns is None else in_ms(ns) for ns in (one.before, one.after)]
+            one.name,
+            _LABELS.get(one.name, one.name),
+            [None if ns is None else in_ms(ns) for ns in (one.before, one.after)],
         )
         for one in changes
     ]
@@ -74,7 +79,8 @@ def document(report: Comparison, top: int) -> Document:
         tables=[*ranked, *gates],
         findings=[_finding_line(finding) for finding in report.findings if finding is not _step_work(report)],
     )
-    return Document("perfkit compare", [], [section], [_note(report)])
+    has_ranges = any(change.interval for change in report.changes)
+    return Document("perfkit compare", [], [section], [_note(report)] if has_ranges else [])
 
 
 def _note(report: Comparison) -> str:
@@ -122,7 +128,7 @@ def _change(report: Comparison, metric: Literal["step_time", "samples_per_s"]) -
 
 def _moved(report: Comparison, changed: Change) -> str:
     if changed.unit == "1/s":
-        return f"Throughput: {changed.before:,.4g} → {changed.after:,.4g} samples/s"
+        return f"Throughput: {format_value(changed.before, 'ratio')} → {format_value(changed.after, 'ratio')} samples/s"
     name = "Step time" if report.measured_on == "plain" else "Profiled step"
     return f"{name}: {duration(changed.before)} → {duration(changed.after)}"
 
@@ -133,17 +139,15 @@ def _tone(report: Comparison) -> Tone:
 
 
 def _metrics(report: Comparison) -> Table:
-    rows = [_row(change, report) for change in report.changes if change.kind not in _TITLES]
+    changes = [change for change in report.changes if change.kind not in _TITLES and (change.before or change.after)]
+    rows = [_row(change, report) for change in changes]
     remark = (
         "step_time and rates: steps without the profiler; profiled_step and all below: recorded steps"
         if report.measured_on == "plain"
         else "step_time and all below: profiled steps, because not all runs have steps without the profiler"
     )
-    return Table(
-        "Metrics (times of steps: medians)",
-        (Column("metric", "words"), *_columns(report)),
-        rows,
-        remark,
+    return _filled(
+        Table("Metrics (times of steps: medians)", (Column("metric", "words"), *_columns(report)), rows, remark)
     )
 
 
@@ -154,7 +158,16 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
     left = len(changes) - top
     remark = f"{left} more with smaller changes" if left > 0 else ""
     rows = [_row(change, report) for change in changes[:top]]
-    return Table(_TITLES[kind], (Column(kind, "name"), *_columns(report)), rows, remark)
+    return _filled(Table(_TITLES[kind], (Column(kind, "name"), *_columns(report)), rows, remark))
+
+
+def _filled(table: Table) -> Table:
+    """Return a table without its empty columns: few runs and steps have no interval, and no change is judged."""
+    if not table.rows:
+        return table
+    kept = [i for i in range(len(table.columns)) if any(row[i].text not in ("", MISSING) for row in table.rows)]
+    rows = [tuple(row[i] for i in kept) for row in table.rows]
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _row(change: Change, report: Comparison) -> tuple[Cell, ...]:

@@ -32,6 +32,23 @@ def test_the_terminal_shows_what_changed() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_rows_of_zeros_and_empty_columns_are_left_out(tmp_path: Path) -> None:
+    shown = compare(MEMORY, HDF5).stdout
+    assert "memcpy" not in shown
+    metrics, collectives = (
+        next(line for line in shown.splitlines() if line.startswith(name)) for name in ("metric ", "collective ")
+    )
+    assert metrics.split() == ["metric", "before", "after", "ratio", "spread", "of", "steps"]
+    assert collectives.split() == ["collective", "before", "after", "ratio"]
+    for name, operator in (("before", "all_reduce"), ("after", "all_gather")):
+        trace = TraceBuilder(rank=0, world_size=2, backend="gloo").step(0, 0, 100).gloo(operator, 10, 50)
+        (tmp_path / name).mkdir()
+        trace.write(tmp_path / name / "rank0.json")
+    shown = compare(str(tmp_path / "before"), str(tmp_path / "after")).stdout
+    assert "spread" not in shown
+    assert "vanished" in shown
+
+
 def test_an_assumption_about_noise_is_said() -> None:
     done = compare(MEMORY, HDF5, "--assume-noise", "60%", "--fail-on", "step_time > +900%", "-f", "markdown")
     assert done.returncode == 0, done.stderr

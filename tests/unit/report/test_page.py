@@ -129,6 +129,32 @@ def test_long_tables_are_shown_in_pages_and_filtered(browser: Any, tmp_path: Pat
     assert visit.trouble == []
 
 
+def test_a_print_has_more_rows_and_counts_those_left_out(browser: Any, tmp_path: Path) -> None:
+    operators = [make_operator(f"aten::op{number}", total_ns=(40 - number) * 1000) for number in range(40)]
+    page = Visit(browser, make_page(tmp_path / "report.html", make_run(ranks=[make_rank(operators=operators)]))).page
+    table = page.locator("table", has_text="Top operators")
+    names, left_out = table.locator("tbody td:first-child span"), table.locator(".unprinted")
+
+    def printed() -> tuple[int, str]:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        seen = names.count(), left_out.inner_text() if left_out.is_visible() else ""
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.emulate_media(media="screen")
+        return seen
+
+    assert printed() == (25, "15 of 40 rows are not printed")
+    assert names.count() == 10
+    assert not left_out.is_visible()
+    page.get_by_label("Filter: Top operators").fill("op3")
+    assert printed() == (11, "29 of 40 rows are not printed")
+    operators = operators[:20]
+    page = Visit(browser, make_page(tmp_path / "short.html", make_run(ranks=[make_rank(operators=operators)]))).page
+    table = page.locator("table", has_text="Top operators")
+    names, left_out = table.locator("tbody td:first-child span"), table.locator(".unprinted")
+    assert printed() == (20, "")
+
+
 @pytest.mark.slow  # loads the page three times; `make test` has that of the samples
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:

@@ -1,7 +1,9 @@
 "use strict";
-// Tables: sorted by a click on a heading, filtered by text, and shown in pages; only the rows of one are in the document.
+// Tables: sorted by a click on a heading, filtered by text, and shown in pages; only the rows of one are in the document,
+// and on paper those of more, because nobody can turn its pages.
 
 const PAGE = 10;
+const PRINTED = 25;
 
 // The size of a number with its unit, to sort by; null of other texts.
 const UNITS = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, k: 1e3, M: 1e6, G: 1e9 };
@@ -22,6 +24,15 @@ class SortedTable {
     this.page = 0;
     table.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => this.sort(button.parentElement)));
     if (this.rows.length > PAGE) this.addControls();
+  }
+
+  // From the page that is shown on, so that the reader chooses what is printed of a long table.
+  showPrinted() {
+    if (!this.search) return;
+    const from = this.page * PAGE, printed = this.kept.slice(from, from + PRINTED);
+    this.table.tBodies[0].replaceChildren(...printed);
+    const left = this.rows.length - printed.length;
+    this.unprinted.textContent = left ? `${left.toLocaleString("en")} of ${this.rows.length.toLocaleString("en")} rows are not printed` : "";
   }
 
   sort(header) {
@@ -48,9 +59,10 @@ class SortedTable {
     this.next = button("next", () => this.show(this.page + 1));
     this.count = made("span", { role: "status" });
     this.count.setAttribute("role", "status");
+    this.unprinted = made("small", { className: "unprinted" });
     // Below the title, which alone stays the table's name.
     this.table.ariaLabel = this.table.caption.textContent.trim();
-    this.table.caption.append(made("div", { className: "rows" }, this.search, " ", this.back, " ", this.next, " ", this.count));
+    this.table.caption.append(made("div", { className: "rows" }, this.search, " ", this.back, " ", this.next, " ", this.count), this.unprinted);
     this.texts = new Map(this.rows.map(row => [row, row.textContent.toLowerCase()]));
     this.filter();
   }
@@ -73,4 +85,6 @@ class SortedTable {
   }
 }
 
-document.querySelectorAll("figure.table > table").forEach(table => new SortedTable(table));
+const sortedTables = [...document.querySelectorAll("figure.table > table")].map(table => new SortedTable(table));
+addEventListener("beforeprint", () => sortedTables.forEach(table => table.showPrinted()));
+addEventListener("afterprint", () => sortedTables.forEach(table => table.show(table.page)));

@@ -128,6 +128,13 @@ def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones(compute: int, lo
     assert classify_bottleneck(ranks, make_loading() if loader else None).sentence == sentence
 
 
+def test_no_dimension_is_named_where_hardly_any_communication_is_in_a_collective() -> None:
+    rows = [make_collective(dimension="dp", exposed_ns=MS // 10, total_ns=MS // 10)]
+    step = make_step(0, compute=50 * MS, communication=50 * MS, data_loading=0, overhead=0)
+    sentence = classify_bottleneck([make_rank(0, [step], collectives=rows)], None).sentence
+    assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"
+
+
 @pytest.mark.parametrize(
     ("exposed", "detail"),
     [
