@@ -194,11 +194,8 @@ def analyze(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)
-    sizes, page_steps = _sizes(forecast), None if steps is None else Ranges("--steps", steps)
-    if page_steps is not None and (no_timelines or not (html or targets.has_page)):
-        raise UsageError(
-            "--steps: chooses the timelines of a page: use it with --html or -o FILE.html, without --no-timelines"
-        )
+    has_timelines = (html or targets.has_page) and not no_timelines
+    sizes, page_steps = _sizes(forecast), _page_steps(steps, has_timelines=has_timelines)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
@@ -231,7 +228,7 @@ def analyze(
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
     drawn = report
-    if (html or targets.has_page) and not no_timelines:
+    if has_timelines:
         drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes, page_steps)
     if section:
         write_sections(report, section, top)
@@ -241,6 +238,16 @@ def analyze(
     print_written(targets)
     if html:
         write_page(drawn, paths, top)
+
+
+def _page_steps(steps: str | None, *, has_timelines: bool) -> Ranges | None:
+    if steps is None:
+        return None
+    if not has_timelines:
+        raise UsageError(
+            "--steps: chooses the timelines of a page: use it with --html or -o FILE.html, without --no-timelines"
+        )
+    return Ranges("--steps", steps)
 
 
 def _with_timelines(

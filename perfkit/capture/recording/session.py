@@ -14,6 +14,7 @@ writing and compressing a trace happen inside `step()` after that, so that they 
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,15 @@ _SPANS: Final[Mapping[Phase, int]] = {
 """Phases that the monitor tells apart."""
 
 Batch = TypeVar("Batch")
+
+
+def _delays_s(injections: Iterable[Injection], rank: int) -> dict[Phase, float]:
+    """Return the delay of each phase on a rank, in seconds."""
+    delays_ns: dict[Phase, int] = defaultdict(int)
+    for injection in injections:
+        if injection.rank in (None, rank):
+            delays_ns[injection.phase] += injection.delay_ns
+    return {phase: delay_ns / 1e9 for phase, delay_ns in delays_ns.items()}
 
 
 class Session:
@@ -105,10 +115,7 @@ class Session:
         self._options = options or ProfilerOptions()
         self._names = workload, source
         self._mesh = dict(mesh or {})
-        self._delays_s = {
-            phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, ranks.rank)) / 1e9
-            for phase in {i.phase for i in injections}
-        }
+        self._delays_s = _delays_s(injections, ranks.rank)
         self._clock = step_clock(device)
         self._cycles = CycleRecorder(ranks, device, folder, self._options, recorders)
         self._delayed: set[Phase] = set()

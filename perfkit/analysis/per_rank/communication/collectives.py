@@ -203,10 +203,7 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
     described = metadata.args_index(source)
     issued = innermost_at_launch(events, launch_row, communicating)
-    operator = np.append(operators(one.operator for one in args), -1)[described]
-    for row in (issued, rows):
-        operator = np.where(operator >= 0, operator, operators_of(events, row))
-
+    operator = _operators_of_kernels(events, rows, described, issued)
     is_batch = (described < 0) & (operator == OPERATORS.index(EXCHANGE))
     batch = find_message_batches(events, launch_row, is_batch, np.concatenate([source, host]))
 
@@ -233,6 +230,15 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     # Messages are numbered by themselves, not among the group's collectives.
     is_batch &= batch.source >= 0
     return _Described(kinds, kind, np.where(is_batch, batch.source, source), np.where(is_batch, -1, sequence))
+
+
+def _operators_of_kernels(events: Events, rows: Ints, described: Ints, issued: Ints) -> Ints:
+    """Return the operator that the metadata of each kernel names, else what has issued it, else its own name; or -1."""
+    args = events.collective_args.args
+    operator = np.append(operators(one.operator for one in args), -1)[described]
+    for row in (issued, rows):
+        operator = np.where(operator >= 0, operator, operators_of(events, row))
+    return operator
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------
