@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,10 +16,11 @@ from torch.profiler import record_function
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.module_names import RecordedModules
-from perfkit.capture.recording.profiler_options import ProfilerOptions, activities
+from perfkit.capture.recording.profiler_options import ProfilerOptions, activities, every_thread
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
 from perfkit.capture.schedule import State
+from perfkit.errors import RunError
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors
 from perfkit.storage.run_folder import file_stem
 
@@ -64,6 +66,8 @@ class CycleRecorder:
             # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
             os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_QUIET)
         self._profiler: profiler.profile | None = None
+        self._thread: threading.Thread | None = None
+        """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
         self._marker: record_function | None = None
         self._held = _held_tensors() if options.profile_memory else None
         self._modules = RecordedModules() if options.with_stack else None
@@ -79,9 +83,14 @@ class CycleRecorder:
         return None if self._held is None else self._held.records()
 
     def prepare_step(self, step: int, state: State) -> None:
-        """Put the profiler into the state that the schedule has for `step`, which begins."""
+        """Put the profiler into the state that the schedule has for `step`, which begins.
+
+        Raises:
+            RunError: The profiler was prepared in another thread.
+        """
         if state == "plain":
             return
+        self._check_thread()
         if self._profiler is None:
             self._profiler = self._make_profiler()
             self._profiler.prepare_trace()
@@ -95,7 +104,8 @@ class CycleRecorder:
     def end_step(self) -> None:
         """End the annotation of the step in progress, if it has one."""
         if self._marker is not None:
-            self._marker.__exit__(None, None, None)
+            if self._is_in_its_thread:
+                self._marker.__exit__(None, None, None)
             self._marker = None
 
     def stop(self, header: Callable[[], PerfkitHeader]) -> profiler.profile | None:
@@ -103,7 +113,11 @@ class CycleRecorder:
 
         Args:
             header: Returns the trace's header; called when everything beside torch's profiler has stopped.
+
+        Raises:
+            RunError: The profiler was prepared in another thread.
         """
+        self._check_thread()
         stopped = self._profiler
         if stopped is None:
             return None
@@ -135,14 +149,22 @@ class CycleRecorder:
         self._ranks.current_activity = activity
 
     def discard(self) -> None:
-        """Stop the profiler and discard what it has recorded."""
+        """Stop the profiler and discard what it has recorded; that of another thread is left to the process's end."""
         self.end_step()
         self._stop_others()
-        if self._profiler is not None:
+        if self._profiler is not None and self._is_in_its_thread:
             if not self.recording:
                 self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
             self._profiler.stop_trace()
         self._profiler, self.recording = None, False
+
+    @property
+    def _is_in_its_thread(self) -> bool:
+        return self._profiler is None or self._thread in (None, threading.current_thread())
+
+    def _check_thread(self) -> None:
+        if not self._is_in_its_thread:
+            raise RunError("a step ended in another thread than those before, where torch's profiler cannot be stopped")
 
     def _start(self, torch_profiler: profiler.profile, step: int) -> None:
         if self._modules is not None:
@@ -172,7 +194,12 @@ class CycleRecorder:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
+        thread = threading.current_thread()
+        # Another thread than the main one may end before the recording.
+        config = None if thread is threading.main_thread() else every_thread()
+        self._thread = thread if config is None else None
+        options = msgspec.structs.asdict(self._options)
+        return profiler.profile(activities=activities(self._device.type), experimental_config=config, **options)
 
     def _write_files(self, stopped: profiler.profile, stem: str) -> None:
         modules = None if self._modules is None else self._modules.names(stopped)

@@ -2,6 +2,7 @@
 
 import torch
 from msgspec import Struct
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity
 
 from perfkit.accelerators import accelerators
@@ -29,3 +30,11 @@ def activities(device: str) -> list[ProfilerActivity]:
         print_warning(f"torch {torch.__version__} cannot record {device} devices: the traces have the host only")
         return [ProfilerActivity.CPU]
     return [ProfilerActivity.CPU, own]
+
+
+def every_thread() -> _ExperimentalConfig | None:
+    """Return the setting with which all threads are recorded, and any may stop it; None if this torch has none."""
+    try:
+        return _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None

@@ -8,6 +8,7 @@ Whatever goes wrong in perfkit is reported in one line, and the script continues
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -101,6 +102,8 @@ class ScriptRecorder:
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._busy = False
         self._over = False
+        self._backward_thread: threading.Thread | None = None
+        """Where the latest backward pass ran."""
         self._captured_kind: StepKind | None = None
         """What a capture makes of the step in progress."""
         self.missed = False
@@ -191,6 +194,7 @@ class ScriptRecorder:
 
     def _on_backward(self, loss: Any) -> None:
         self._pauses.trains()
+        self._backward_thread = threading.current_thread()
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:
@@ -226,6 +230,13 @@ class ScriptRecorder:
                 self._recording.hangs.step_ended()
             if ended:
                 self._monitor.begin_step()
+
+    def _check_backward_thread(self) -> None:
+        """Refuse to record without the forward and backward passes, which would pass for idle time."""
+        if self._backward_thread not in (None, threading.current_thread()) and not self._counts_forward:
+            raise RunError(
+                "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
+            )
 
     def _end_step(self) -> None:
         with self._errors_contained():
@@ -293,6 +304,7 @@ class ScriptRecorder:
             self._outcome.report_own_profiler()
 
     def _start(self) -> ScriptRecording:
+        self._check_backward_thread()
         cold_ns = time.perf_counter_ns() - self._begin_ns
         self._stop_first_step()
         ranks, folder, hangs = self._run.get()

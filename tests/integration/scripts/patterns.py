@@ -4,6 +4,7 @@ Each prints its results; nothing but `marks` knows of perfkit.
 """
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +202,38 @@ def closure() -> None:
         print(float(optimizer.step(evaluate)))  # type: ignore[no-untyped-call]
 
 
+def thread_that_ends() -> None:
+    """Train in a thread that ends while its steps are recorded."""
+
+    def train() -> None:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+
+
+def step_in_threads() -> None:
+    """Let a new thread make each step of the optimizer."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(ITERATIONS):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        thread = threading.Thread(target=optimizer.step)
+        thread.start()
+        thread.join()
+        print(loss.item())
+
+
 def marks() -> None:
     """Mark the steps, without an optimizer or a backward pass."""
     import perfkit
@@ -241,7 +274,8 @@ PATTERNS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         *(step_in_backward, compiled_step, compiled_model, parameter_groups, critic_and_generator, scaler),
-        *(manual_update, inference, two_phases, resumed, accumulated, closure, marks, fails),
+        *(manual_update, inference, two_phases, resumed, accumulated, closure),
+        *(thread_that_ends, step_in_threads, marks, fails),
     )
 }
 

@@ -45,6 +45,9 @@ SLOW = [
     Case("resumed", 12, "12 steps; to see"),
     Case("accumulated", 12, "12 steps; to see"),
     Case("closure", 12, "12 steps; to see"),
+    Case("thread_that_ends", 4, "4 steps; to see"),
+    Case("step_in_threads", None, "another thread than backward passes run in: --step-on backward counts those"),
+    Case("step_in_threads", 12, "12 steps; to see", "backward"),
     Case("marks", 12, "12 steps; to see"),
     Case("fails", 5, "failed after 5 steps; to see", code=1),
 ]

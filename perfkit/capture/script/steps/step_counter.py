@@ -26,7 +26,7 @@ class StepCounter:
     def __init__(self, rule: StepRule) -> None:
         self._rule = rule
         self._counted: weakref.ref[Optimizer] | None = None
-        self._thread: int | None = None
+        self._thread: threading.Thread | None = None
         self._gradients = False
         self._any_gradients = False
         self._pending = False
@@ -112,12 +112,12 @@ class StepCounter:
 
     def _in_thread(self) -> bool:
         counted_is_gone = self._counted is not None and self._counted() is None
-        return self._thread in (None, threading.get_ident()) or counted_is_gone
+        return self._thread in (None, threading.current_thread()) or counted_is_gone
 
     def _end(self, optimizer: Optimizer | None = None, seen: SeenOptimizer | None = None) -> bool:
         if optimizer is not None and seen is not None:
             self._count_from_now_on(optimizer, seen)
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()  # not its number, which the next thread may get
         self._gradients = False
         self.count += 1
         return True
