@@ -71,6 +71,8 @@ def reduce_transfer(context: RunContext, one: DimensionTime) -> str | None:
         return _split_less(context)
     if one.parts == _CONTEXT and not context.is_memory_full:
         return "use a smaller cp: each rank then keeps more of the sequence and passes on less of it per sample"
+    if one.parts == {"ep"} and _reduces_most(context, one):
+        return _reduce_shared(context)
     if one.parts == {"ep"}:
         return " or ".join(_send_fewer_tokens(context, one)) or None
     return None
@@ -146,6 +148,20 @@ def _is_latency(context: RunContext, rows: list[MatchedCollectiveStat]) -> bool:
 def _accumulated(context: RunContext) -> int:
     given = context.option("accumulate")
     return given if isinstance(given, int) and given > 0 else 1
+
+
+def _reduces_most(context: RunContext, one: DimensionTime) -> bool:
+    """Return whether what transfers most in a dimension are DDP's gradients: those of what experts share."""
+    across = context.run.cross_rank
+    rows = [row for row in across.collectives if row.dimension == one.name] if across else []
+    most = max(rows, key=lambda row: row.count * (row.transfer_ns or 0), default=None)
+    return most is not None and most.ddp_bucket
+
+
+def _reduce_shared(context: RunContext) -> str:
+    own = context.option("accumulate") is not None
+    use = f"use --accumulate {2 * _accumulated(context)}" if own else "accumulate gradients over micro-steps"
+    return f"{use}: gradients of what all experts share are then reduced less often per sample"
 
 
 def _send_fewer_tokens(context: RunContext, one: DimensionTime) -> Iterator[str]:

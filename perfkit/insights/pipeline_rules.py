@@ -1,4 +1,4 @@
-"""Insight rules for pipelines: a bubble that more micro-batches make smaller, and a stage that is too heavy."""
+"""Insight rules for pipelines: bubbles of the schedule, bubbles of transfers, and a stage that is too heavy."""
 
 from typing import Final
 
@@ -38,6 +38,42 @@ def _bubble(context: RunContext) -> InsightDraft | None:
     )
     evidence = {"bubble_share": share, "ideal_share": ideal, "micro_batches": float(batches), "ranks": float(ranks)}
     return InsightDraft(sentence, evidence, _more_micro_batches(context, pipeline), context.step_ns * min(ideal, share))
+
+
+def _transfers(context: RunContext) -> InsightDraft | None:
+    found = [pipeline for pipeline in context.run.pipelines if pipeline.ideal_share is not None]
+    if not found:
+        return None
+    pipeline = found[0]
+    wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
+    rest_ns = sum(row.communication_ns or 0 for row in pipeline.ranks)
+    if pipeline.bubble_share < _MIN_SHARE or rest_ns <= _MAJORITY * bubble_ns:
+        return None
+    sentence = (
+        f"the bubble of the pipeline takes {whole_percent(pipeline.bubble_share)} of the step, "
+        f"{whole_percent(min(rest_ns / bubble_ns, 1))} of it neither because of the schedule nor of unequal stages: "
+        "transfers, and what ranks do between micro-batches"
+    )
+    evidence = {"bubble_share": pipeline.bubble_share, "communication_share": rest_ns / wall_ns}
+    saving_ns = context.step_ns * min(rest_ns / wall_ns, pipeline.bubble_share)
+    return InsightDraft(sentence, evidence, _fewer_messages(context, pipeline), saving_ns)
+
+
+def _fewer_messages(context: RunContext, pipeline: Pipeline) -> str:
+    """Return how to send fewer messages, with what the schedule idles then: it may be more than they cost."""
+    ranks, batches, own = len(pipeline.ranks), pipeline.micro_batches, _is_own(pipeline)
+    fewer, idles = batches // 2, "with equal stages the schedule then idles"
+    if pipeline.stages > ranks:
+        use = "--pp-schedule 1f1b" if own else "1F1B with one stage per rank"
+        share = whole_percent(_ideal(ranks, 1, batches))
+        return f"try {use}, which sends fewer messages per micro-batch; {idles} {share} of the pipeline's time"
+    known = _FORMULA_STAGES.get(pipeline.schedule or "") == 1
+    if known and batches % 2 == 0 and fewer >= ranks and not context.is_memory_full:
+        now, then = (whole_percent(_ideal(ranks, 1, count)) for count in (batches, fewer))
+        use = f"--micro-batches {fewer}" if own else f"{fewer} micro-batches per step"
+        share = f"{then} of the pipeline's time instead of {now}"
+        return f"try {use}: half as many messages, each twice as large; {idles} {share}"
+    return "perfkit merge draws micro-batches and bubbles of all stages: see what lies between them"
 
 
 def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
@@ -112,4 +148,5 @@ def _balance(heavy: HeavyStage) -> str:
 
 
 BUBBLE: Final = Rule("pipeline_bubble", _bubble)
+TRANSFERS: Final = Rule("pipeline_transfers", _transfers)
 HEAVY_STAGE: Final = Rule("heavy_stage", _heavy_stage)

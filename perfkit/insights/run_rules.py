@@ -23,7 +23,7 @@ from perfkit.insights.idle import (
 )
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.pause_rules import pauses_beside
-from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
+from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE, TRANSFERS
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
@@ -331,6 +331,7 @@ RULES: Final = (
     TRANSFER,
     TENSOR_PARALLEL_HOSTS,
     BUBBLE,
+    TRANSFERS,
     HEAVY_STAGE,
     TINY,
     BUFFERS,

@@ -77,6 +77,14 @@ def micro_batch_names(events: Events) -> dict[int, str]:
     return {key: match[1] for key, match in matches if match}
 
 
+def names_without_part(events: Events) -> dict[int, str]:
+    """Return the annotations of micro-batches and of FSDP's layers by index, each without what they differ in."""
+    merged = micro_batch_names(events)
+    has_part = np.flatnonzero(events.shapes.starting_with(_WITH_PART)) if events.names else ()
+    without = ((key, _without_part(events.names[key])) for key in map(int, has_part) if key not in merged)
+    return merged | {key: name for key, name in without if name != events.names[key]}
+
+
 def _exposed_ns(
     events: Events, rows: Ints, place: Ints, listed: Ints, activity: Activity, steps: Steps
 ) -> list[ExposedNs] | list[None]:

@@ -30,7 +30,7 @@ def _of(
     across: CrossRankSummary | None,
     manifest: RunManifest | None,
 ) -> DividedWork | None:
-    rows = [row for rank in ranks for row in rank.issued_collectives if row.dimension == name]
+    rows = [row for rank in ranks for row in rank.issued_collectives if row.dimension == name and _is_of_layers(row)]
     if not rows:
         return None
     return DividedWork(
@@ -47,6 +47,16 @@ def _of(
         sequence_parallel=_is_sequence_parallel(rows) if name == "tp" else None,
         imbalance=imbalance(manifest.experts) if manifest and name == "ep" else None,
     )
+
+
+def _is_of_layers(row: IssuedCollectives) -> bool:
+    """Return whether layers issue them, not the optimizer for the norm of gradients, nor DDP for their mean."""
+    return row.phase != "optimizer" and not _reduces_gradients(row.dimension, row.operator)
+
+
+def _reduces_gradients(dimension: str | None, operator: str) -> bool:
+    """Return whether they average gradients: of the three dimensions only layers of `tp` are divided by all_reduces."""
+    return dimension != "tp" and operator == "all_reduce"
 
 
 def _attention_ns(ranks: Sequence[RankReport], steps: int) -> float | None:
@@ -67,7 +77,7 @@ def _wait_ns(name: str, across: CrossRankSummary | None, steps: int) -> float | 
 
 def _waits(name: str, across: CrossRankSummary | None) -> Iterator[float | None]:
     for row in across.collectives if across else ():
-        if row.dimension == name:
+        if row.dimension == name and not _reduces_gradients(name, row.operator):
             members = 1 if row.operator == "send_recv" else row.group_size
             yield None if row.wait_ns is None or members is None else row.count * row.wait_ns * members
 

@@ -125,6 +125,20 @@ def test_experts_are_balanced_or_send_less() -> None:
     assert "on one host" not in the("transfer", found(communicating(("ep", 2, 18)))).recommendation
 
 
+@pytest.mark.parametrize(
+    ("own", "said"), [(True, "use --accumulate 2: grad"), (False, "accumulate gradients over mic")]
+)
+def test_experts_whose_gradients_transfer_most_are_not_told_to_send_fewer_tokens(own: bool, said: str) -> None:
+    row = replace(make_across().collectives[0], dimension="ep", count=8, ddp_bucket=False)
+    tokens = replace(row, operator="all_to_all", transfer_ns=1.0 * MS)
+    gradients = replace(row, operator="all_reduce", transfer_ns=9.0 * MS, ddp_bucket=True)
+    across = make_across(collectives=[tokens, gradients])
+    run = communicating(("ep", 2, 18), own=own, cross_rank=across)
+    assert the("transfer", found(run)).recommendation.startswith(said)
+    run = replace(run, cross_rank=make_across(collectives=[gradients, replace(tokens, transfer_ns=10.0 * MS)]))
+    assert the("transfer", found(run)).recommendation.startswith("send less")
+
+
 def test_a_known_load_of_experts_is_not_advised_on_by_its_waiting() -> None:
     known = make_divided(dimension="ep", imbalance=1.0, wait_ns=18.0 * MS)
     assert "balance the load" not in advice(found(communicating(("ep", 18, 2), divided_work=[known])))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
+from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE, TRANSFERS
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import run_context
 from perfkit.insights.run_rules import WAITING
@@ -184,3 +184,37 @@ def test_waiting_in_the_bubble_is_not_called_waiting_for_ranks() -> None:
     }
     assert evaluate(WAITING, **changes) is not None
     assert evaluate(WAITING, make_pipeline(), **changes) is None
+
+
+def test_a_bubble_of_transfers_gets_fewer_messages_and_what_the_schedule_then_idles() -> None:
+    draft = evaluate(TRANSFERS, make_pipeline(50, 20, micro_batches=8))
+    assert draft is not None
+    assert draft.sentence.startswith("the bubble of the pipeline takes 50 % of the step, 60 % of it neither because")
+    assert draft.recommendation == (
+        "try --micro-batches 4: half as many messages, each twice as large; with equal stages the schedule then idles "
+        "43 % of the pipeline's time instead of 27 %"
+    )
+    assert draft.potential_saving_ns == pytest.approx(30 * MS)
+    several = evaluate(TRANSFERS, make_pipeline(50, 20, micro_batches=8, stages=8, schedule="interleaved"))
+    assert several is not None
+    assert several.recommendation.startswith("try --pp-schedule 1f1b, which sends fewer messages per micro-batch; with")
+    foreign = make_pipeline(50, 20, micro_batches=8)
+    foreign = replace(foreign, stage_times=[replace(row, layers=None) for row in foreign.stage_times])
+    other = evaluate(TRANSFERS, foreign)
+    assert other is not None
+    assert other.recommendation.startswith("try 4 micro-batches per step")
+
+
+@pytest.mark.parametrize(("schedule", "batches"), [("gpipe", 4), ("gpipe", 9), ("none", 1), (None, 8)])
+def test_fewer_micro_batches_are_not_proposed_where_stages_would_be_empty_or_nothing_is_known(
+    schedule: str | None, batches: int
+) -> None:
+    draft = evaluate(TRANSFERS, make_pipeline(50, 20, micro_batches=batches, schedule=schedule))
+    assert draft is not None
+    assert draft.recommendation.startswith("perfkit merge")
+
+
+@pytest.mark.parametrize(("bubble", "ideal"), [(50, 30), (8, 0), (50, None)])
+def test_a_bubble_of_the_schedule_and_a_small_one_are_not_blamed_on_transfers(bubble: int, ideal: int | None) -> None:
+    assert evaluate(TRANSFERS, make_pipeline(bubble, ideal)) is None
+    assert evaluate(TRANSFERS) is None

@@ -1,12 +1,12 @@
 """Pieces of idle time, each with one cause, and the texts that name what ran."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.annotations import names_without_part
 from perfkit.schema.per_rank import idle as words
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.events import Events, PythonFrames
@@ -104,16 +104,21 @@ def fixed_pieces(start: Ints, end: Ints, cause: int, detail: Ints) -> Pieces:
     return Pieces(start, end, np.full(len(start), cause, np.int8), detail, np.full(len(start), -1, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
 class Texts:
-    """Numbers of texts: `FIXED`, then the names of events, then those of Python frames."""
+    """Numbers of texts: `FIXED`, then the names of events, then those of Python frames.
 
-    events: Events
-    frames: PythonFrames
+    Annotations that differ only in their micro-batch or layer share a number: that of one of them, whose text is then
+    the name without it (`PP:1F`, `FSDP::all_gather`).
+    """
+
+    def __init__(self, events: Events, frames: PythonFrames) -> None:
+        self.events = events
+        self.frames = frames
+        self._shared, self._renamed = _share_names(events)
 
     def of_event_name(self, name: Ints) -> Ints:
         """Return the number of each event's name; -1 stays -1."""
-        return np.where(name >= 0, name + len(FIXED), -1)
+        return np.where(name >= 0, self._shared[name] + len(FIXED), -1)
 
     def of_frame_name(self, name: Ints) -> Ints:
         """Return the number of each frame's name; -1 stays -1."""
@@ -123,6 +128,8 @@ class Texts:
         """Return the text of a number; None for -1."""
         if number < 0:
             return None
+        if number in self._renamed:
+            return self._renamed[number]
         for texts in (FIXED, self.events.names, self.frames.names):
             if number < len(texts):
                 return texts[number]
@@ -132,11 +139,26 @@ class Texts:
     def all_of(self, numbers: Ints) -> list[str]:
         """Return the texts of numbers, ascending and none of them -1."""
         found: list[str] = []
+        rest = numbers
         for texts in (FIXED, self.events.names, self.frames.names):
-            own = numbers[: np.searchsorted(numbers, len(texts))]
+            own = rest[: np.searchsorted(rest, len(texts))]
             found += map(texts.__getitem__, own.tolist())
-            numbers = numbers[len(own) :] - len(texts)
+            rest = rest[len(own) :] - len(texts)
+        for place in np.flatnonzero(np.isin(numbers, list(self._renamed))).tolist():
+            found[place] = self._renamed[int(numbers[place])]
         return found
 
     def __len__(self) -> int:
         return len(FIXED) + len(self.events.names) + len(self.frames.names)
+
+
+def _share_names(events: Events) -> tuple[Ints, dict[int, str]]:
+    """Return the index that stands for each name of an event, and the texts of the numbers that stand for several."""
+    shared = np.arange(len(events.names) + 1)  # the last one is where -1 points to
+    without = names_without_part(events)
+    first: dict[str, int] = {}
+    if wanted := set(without.values()):
+        first = {name: key for key, name in enumerate(events.names) if name in wanted}
+    for key, name in without.items():
+        shared[key] = first.setdefault(name, key)
+    return shared, {key + len(FIXED): name for name, key in first.items()}

@@ -61,6 +61,18 @@ def test_what_is_not_known_stays_unknown() -> None:
     assert only(ranks_of(make_issued(dimension="ep")), make_manifest(config={"layers": True})).layers is None
 
 
+@pytest.mark.parametrize("name", ["tp", "cp", "ep"])
+def test_only_what_layers_issue_counts(name: str) -> None:
+    own = make_issued(dimension=name, operator="all_to_all")
+    norm = make_issued(dimension=name, operator="all_reduce", phase="optimizer")
+    gradients = make_issued(dimension=name, operator="all_reduce", phase="backward")
+    (alone,) = divided_work(ranks_of(own), None, None)
+    assert divided_work(ranks_of(own, norm), None, None) == [alone]
+    (both,) = divided_work(ranks_of(own, gradients), None, None)
+    assert both.collectives == (2 if name == "tp" else 1) * alone.collectives
+    assert divided_work(ranks_of(norm), None, None) == []
+
+
 def test_the_wait_is_that_of_the_dimension() -> None:
     first = make_across().collectives[0]
     mine = {"dimension": "ep", "operator": "all_to_all", "count": 4, "wait_ns": 3.0 * MS}
