@@ -10,7 +10,7 @@ from perfkit.util.formatting import escape_unprintable
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 _OWN: Final = (
     *("/perfkit/capture/script/", "/perfkit/capture/recording/", "/perfkit/capture/lifecycle/"),
-    *("/perfkit/capture/monitor/", "/perfkit/cli/", "/perfkit/__main__.py"),
+    *("/perfkit/capture/monitor/", "/perfkit/integrations/", "/perfkit/cli/", "/perfkit/__main__.py"),
 )
 """Of perfkit: what is below a script."""
 _MESSAGES: Final = ("send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv")

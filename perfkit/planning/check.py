@@ -88,10 +88,10 @@ def request_of(run: RunReport, rates: Rates, device: PlannedDevice | None) -> tu
 
 def _layout(config: dict[str, Any], run: RunReport) -> Layout:
     sizes = lay_out(config.get("mesh"), run.world_size).sizes
-    if config.get("dp") == "deepspeed" or config.get("pp_schedule") not in (None, "1f1b"):
-        raise UsageError(
-            f"{run.path}: --check has no formulas for --dp {config['dp']} with {config.get('pp_schedule')}"
-        )
+    if config.get("dp") == "deepspeed":
+        raise UsageError(f"{run.path}: --check has no formulas for --dp deepspeed")
+    if config.get("pp_schedule") not in (None, "1f1b"):
+        raise UsageError(f"{run.path}: --check has no formulas for --pp-schedule {config['pp_schedule']}")
     return Layout(
         dp=config["dp"],
         replicate=sizes.get("replicate", 1),

@@ -1,16 +1,20 @@
 """Notes a rank's checkpoints, evaluations and logging: they are part of no step (metrics.md section 23)."""
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import torch.distributed as dist
 from msgspec.structs import replace
 
-from perfkit.schema.per_run.pauses import EarlierPauses, PausePhase, RecordedPause
+from perfkit.capture.hangs.rank_state import frames_of
+from perfkit.diagnosis.places import program_frame
+from perfkit.schema.per_run.pauses import MOST_CALLER, EarlierPauses, PausePhase, RecordedPause
 
 _MOST: Final = 10_000
 """Pauses that are kept, the last ones: a run may have millions of steps. Those before are added up."""
@@ -28,6 +32,13 @@ class OpenPause:
     def wrote(self, size: int) -> None:
         """Note that a checkpoint has so many bytes."""
         self.bytes = (self.bytes or 0) + size
+
+    def called_in(self, frame: FrameType) -> None:
+        """Note the line of the program that led to a frame of perfkit's own; the first such line counts."""
+        frames = frames_of(frame)
+        found = program_frame(frames)
+        if self.caller is None and found is not None and found is not frames[0]:
+            self.caller = f"{os.path.basename(found.file)}:{found.line} {found.function}"[:MOST_CALLER]
 
 
 class PauseLog:

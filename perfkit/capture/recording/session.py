@@ -13,6 +13,7 @@ writing and compressing a trace happen inside `step()` after that, so that they 
 """
 
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -203,7 +204,8 @@ class Session:
     def phase(self, phase: Phase) -> Iterator[None]:
         """Annotate a phase of the step; the time of `checkpoint`, `evaluation` and `logging` counts for no step."""
         if phase in PAUSE_PHASES:
-            with self.pause(phase):
+            with self.pause(phase) as pause:
+                pause.called_in(sys._getframe())
                 yield
             return
         span = _SPANS.get(phase)

@@ -38,6 +38,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     """Gathered parameters at the end of forward."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
+    accumulates: bool
+    """Whether these are all parameters and gradients, which earlier micro-batches leave."""
     unstacked_bytes: int
     """Gradients of experts, once more."""
     head_gradient_bytes: int
@@ -69,9 +71,12 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
     of_layers = _by_layer(tensors)
     largest, rest = max(of_layers.values(), default=0), state.entries - sum(of_layers.values())
     sharded = gathers(layout) and shape.layers is not None  # else nothing is known of what is gathered at one time
-    unreduced = 4 * 2 * largest if sharded else 0  # a layer's gradients, and their copy for the collective
+    accumulates = sharded and _accumulates(layout)
+    # A layer's gradients, and their copy for the collective.
+    unreduced = 4 * (largest + (state.entries if accumulates else largest)) if sharded else 0
     kept = {"zero2": state.entries}.get(layout.dp, 0) if sharded else 0
-    working = (rest + min(2, len(of_layers)) * largest if layout.dp != "zero2" else state.entries) if sharded else 0
+    keeps_all = layout.dp == "zero2" or accumulates
+    working = (state.entries if keeps_all else rest + min(2, len(of_layers)) * largest) if sharded else 0
     wrapped = layout.pp == 1 or layout.replicas > 1
     in_buckets = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
     cast = [tensor for tensor in tensors if tensor.decayed and tensor.end != "first"]
@@ -84,10 +89,16 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
         forward_bytes=precision.gathered * kept,
         backward_bytes=precision.gathered * working + unreduced,
+        accumulates=accumulates,
         unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
         head_gradient_bytes=0 if sharded else precision.gradient * sum(t.count for t in tensors if t.end == "tied"),
         outputs_bytes=_outputs(shape, layout, precision, samples, stage),
     )
+
+
+def _accumulates(layout: Layout) -> bool:
+    """Return whether torch keeps gathered parameters and their gradients from one micro-batch to the next."""
+    return layout.pp > 1 and layout.micro_batches > 1
 
 
 def _by_layer(tensors: list[Tensor]) -> dict[int, int]:
@@ -120,11 +131,12 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
     layers = kept.layers_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
     loss = kept.ends_bytes + kept.loss_bytes if kept else 0
     one = kept.recomputed_bytes + kept.backward_bytes if kept else 0
-    early = gradients if layout.pp > 1 else 0  # those of earlier micro-batches
+    early = gradients if layout.pp > 1 and not parts.accumulates else 0  # those of earlier micro-batches
+    late = 0 if parts.accumulates else gradients
     moments = {
         "end of forward": held + early + layers + loss + parts.forward_bytes,
         "begin of backward": held + early + layers + one + parts.backward_bytes + parts.head_gradient_bytes,
-        "end of backward": held + gradients + parts.outputs_bytes + one + parts.backward_bytes + parts.unstacked_bytes,
+        "end of backward": held + late + parts.outputs_bytes + one + parts.backward_bytes + parts.unstacked_bytes,
         "optimizer": held + gradients,
     }
     when = max(moments, key=lambda moment: moments[moment])
@@ -179,15 +191,19 @@ def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
         (
             "gathered and unreduced, backward",
             parts.backward_bytes,
-            "2 layers and the rest; a layer's gradients twice"
-            if layout.dp != "zero2"
-            else "all; a layer's gradients twice",
+            _backward_buffers(parts, layout),
             _FSDP,
         ),
         ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
+
+
+def _backward_buffers(parts: _Parts, layout: Layout) -> str:
+    if parts.accumulates:
+        return "all, and all gradients; a layer's once more"
+    return ("all" if layout.dp == "zero2" else "2 layers and the rest") + "; a layer's gradients twice"
 
 
 def _widths(shape: Shape, layout: Layout) -> str:

@@ -66,15 +66,30 @@ def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: in
         return
     whole = sum(ranks * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
     units = 1 + len({tensor.layer for tensor in tensors if tensor.layer is not None})
-    passes = 1 if layout.dp == "zero2" else 2
+    before_forward, before_backward = _gathers(layout, stage)
+    passes = before_forward + before_backward
     if ranks > 1:
         size = passes * precision.gathered * whole
-        words = "parameters, before forward" + (" and before backward" if passes == 2 else "")
-        yield message(dimension, "all_gather", ranks, passes * units, size, words, hidden=(1 / passes, 1 - 1 / passes))
+        words = "parameters, before forward" + (" and before backward" if before_backward else "")
+        hidden = (before_forward / passes, before_backward / passes)
+        yield message(dimension, "all_gather", ranks, passes * units, size, words, hidden=hidden)
         yield message(dimension, "reduce_scatter", ranks, units, reduced * whole, "gradients", hidden=_BACKWARD)
     if layout.replicate > 1:
         size = reduced * whole // ranks
         yield message("replicate", "all_reduce", layout.replicate, units, size, "parts of gradients", hidden=_BACKWARD)
+
+
+def _gathers(layout: Layout, stage: int) -> tuple[int, int]:
+    """Return how often parameters are gathered before forward and before backward passes.
+
+    In ZeRO-3 forward passes free parameters; backward passes of all micro-batches but the last, in which torch reduces
+    gradients, keep them. So in 1F1B a forward pass gathers if no backward pass precedes it, and a backward pass if a
+    forward pass does.
+    """
+    if layout.dp == "zero2":
+        return 1, 0
+    first = min(layout.pp - stage, layout.micro_batches)
+    return first, 1 + layout.micro_batches - first
 
 
 def _pipeline(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:

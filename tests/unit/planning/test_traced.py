@@ -70,6 +70,15 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     assert found == pytest.approx(peak, rel=0.01 if near else 0.1)
 
 
+def test_a_sharded_stage_keeps_parameters_and_gradients_between_micro_batches() -> None:
+    """Of real ranks: 8 layers, 2 micro-batches of one sample."""
+    shape = gpt_shape(name="gpt", layers=8, width=256, heads=4, block=32, vocabulary=512, bias=True)
+    layout = Layout(dp="zero3", shard=2, pp=2, micro_batches=2)
+    need = memory_of(shape, layout, PRECISIONS["float32"], 1, fused=True, reserve=0).memory
+    found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes
+    assert found == pytest.approx(30_699_300, rel=0.12)
+
+
 def test_layers_exchange_16_bits_where_parameters_are_gathered_in_16() -> None:
     """Of real ranks: 16 layers, 32 samples of 64 tokens, vocabulary 64, computed again; the inputs of layers count."""
     shape = gpt_shape(name="gpt", layers=16, width=64, heads=4, block=64, vocabulary=64, bias=True)

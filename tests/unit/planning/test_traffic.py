@@ -222,6 +222,17 @@ def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
     ]
 
 
+@pytest.mark.parametrize(("micro_batches", "gathers"), [(2, 3), (4, 5)])
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_stage_gathers_after_each_pass_that_frees(stage: int, micro_batches: int, gathers: int) -> None:
+    """Of real runs with two stages."""
+    layout = Layout(dp="zero3", shard=2, pp=2, micro_batches=micro_batches)
+    found = messages_of(SHAPE, layout, PRECISIONS["float32"], 2, stage, clips=True)
+    units = 3  # two layers, and what is outside of layers
+    assert [one.count for one in found if one.operator == "all_gather"] == [gathers * units]
+    assert [one.count for one in found if one.operator == "reduce_scatter"] == [units]
+
+
 def test_stages_send_their_part_of_the_sequence() -> None:
     """Of a real run: 8 messages of 32,768 bytes, half of what stages without sequence parallelism send."""
     layout = Layout(pp=2, tp=2, sequence_parallel=True, micro_batches=4)

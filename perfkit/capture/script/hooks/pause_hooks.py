@@ -16,11 +16,8 @@ from typing import Any, Final, Protocol
 import torch
 from torch import nn
 
-from perfkit.capture.hangs.rank_state import frames_of
 from perfkit.capture.recording.pause_log import OpenPause, written_bytes
 from perfkit.capture.script.hooks.import_hook import run_after_import
-from perfkit.diagnosis.places import program_frame
-from perfkit.schema.per_run.pauses import MOST_CALLER
 
 _DISTRIBUTED: Final = "torch.distributed.checkpoint"
 
@@ -40,7 +37,8 @@ def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
         if not _is_on_disk(f):
             return save(obj, f, *args, **kwargs)
         with pause() as noted:
-            _note_caller(noted)
+            if noted:
+                noted.called_in(sys._getframe())
             before = _position(f) if noted else None
             result = save(obj, f, *args, **kwargs)
             if noted and (after := _position(f)) is not None:
@@ -48,12 +46,6 @@ def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
             return result
 
     return hooked
-
-
-def _note_caller(noted: OpenPause | None) -> None:
-    """Note the line of the program that a hook was called from."""
-    if noted is not None and (frame := program_frame(frames_of(sys._getframe(2)))) is not None:
-        noted.caller = f"{os.path.basename(frame.file)}:{frame.line} {frame.function}"[:MOST_CALLER]
 
 
 def _is_on_disk(target: Any) -> bool:
@@ -88,7 +80,8 @@ def _around_distributed_save(save: Callable[..., Any], pause: Pause, asynchronou
     @functools.wraps(save)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         with pause() as noted:
-            _note_caller(noted)
+            if noted:
+                noted.called_in(sys._getframe())
             result = save(*args, **kwargs)
             if noted and asynchronous:
                 noted.asynchronous = True

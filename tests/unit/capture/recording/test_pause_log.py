@@ -1,8 +1,13 @@
-"""Pauses within each other."""
+"""Pauses within each other, and where the program makes them."""
+
+import sys
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from perfkit.capture.recording.pause_log import PauseLog
+import perfkit
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 
 
@@ -65,3 +70,25 @@ def test_evaluations_are_also_dropped_from_what_is_added_up() -> None:
     assert len(log.earlier()) == 1
     log.drop_evaluations()
     assert (log.earlier(), log.all()) == ([], [])
+
+
+def test_the_line_of_a_loop_that_pauses_is_noted(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=1") as prof:
+        line = sys._getframe().f_lineno + 2
+        for _ in range(2):
+            with prof.phase("checkpoint"):
+                pass
+            prof.step()
+    (run,) = perfkit.analyze(tmp_path / "mine").runs
+    (row,) = run.pauses
+    name = "test_the_line_of_a_loop_that_pauses_is_noted"
+    assert (row.phase, row.caller) == ("checkpoint", f"{Path(__file__).name}:{line} {name}")
+
+
+def test_code_without_a_file_is_no_line_of_the_program() -> None:
+    pause = OpenPause()
+    code = compile("import sys; pause.called_in(sys._getframe())", "<stdin>", "exec")
+    thread = Thread(target=eval, args=(code, {"pause": pause}))
+    thread.start()
+    thread.join()
+    assert pause.caller is None
