@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_run.monitor.align import RankSteps, align, rank_steps
 from perfkit.analysis.per_run.monitor.findings import monitor_findings
+from perfkit.analysis.per_run.monitor.losses import BadLosses, find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.common import Finding
@@ -44,7 +45,8 @@ class _Log(NamedTuple):
     peak_rss_bytes: int
     """-1 if unknown."""
     losses: tuple[float, float] | None
-    """The first and the last."""
+    """The first and the last that are numbers."""
+    bad_losses: BadLosses | None
     is_cut: bool
     damaged: int
     """Records that were left out."""
@@ -134,8 +136,15 @@ def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding
         if (log := _log(content)) is not None:
             read[rank] = log
     findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut], damaged))
+    findings += _losses(read)
     table = align({rank: log.steps for rank, log in read.items()})
     return (None if table is None else summarize(table, _facts(list(read.values())))), findings
+
+
+def _losses(logs: Mapping[int, _Log]) -> Iterator[Finding]:
+    found = {rank: log.bad_losses for rank, log in logs.items() if log.bad_losses is not None}
+    if found:
+        yield Finding(code="loss_not_a_number", severity="warning", message=loss_sentence(found, len(logs)))
 
 
 def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int]) -> Iterator[Finding]:
@@ -181,6 +190,7 @@ def _log(content: _Content) -> _Log | None:
         int(records["peak_allocated_bytes"].max()),
         int(records["peak_rss_bytes"].max()),
         (float(finite[0]), float(finite[-1])) if len(finite) else None,
+        find_bad_losses(records),
         is_cut,
         damaged,
     )

@@ -79,6 +79,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "periodic_stalls": "Every n-th step of the run takes longer.",
     "slow_steps": "Single steps of the run took more than twice the usual time.",
     "rank_late_over_run": "Other ranks waited for these ranks over a part of the run, or occasionally.",
+    "loss_not_a_number": "The loss is NaN or infinite, from a step on or in some steps.",
     "monitor_log_ends_early": "The logs of ranks end before those of others: nothing is known of their later steps.",
     "monitor_log_unread": "Logs of the monitor could not be read completely.",
     # Comparisons and histories

@@ -1,6 +1,6 @@
 """What is shown of a run: derived from the newest steps of its ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
+from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
 from perfkit.report.content.steps.monitor import uneven_sentence
@@ -128,7 +129,14 @@ def find_events(run: RunFollower) -> list[str]:
         return []
     summary = summarize(table, LogFacts(0, 0, None, None, None, None))
     found = [one.message for one in monitor_findings(summary) if one.code != EARLY_END]  # these ranks are silent
-    return found or list(filter(None, [uneven_sentence(summary)]))
+    return [*_bad_losses(run), *(found or filter(None, [uneven_sentence(summary)]))]
+
+
+def _bad_losses(run: RunFollower) -> Iterator[str]:
+    logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
+    found = {rank: bad for rank, records in logs.items() if (bad := find_bad_losses(records)) is not None}
+    if found:
+        yield loss_sentence(found, len(logs))
 
 
 def _ranks(

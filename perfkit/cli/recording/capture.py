@@ -9,7 +9,7 @@ import typer
 from perfkit.capture.durations import parse_duration
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.util.formatting import escape_unprintable, shell_word
+from perfkit.util.formatting import escape_unprintable, shell_word, size
 from perfkit.util.number_ranges import Ranges
 
 if TYPE_CHECKING:
@@ -106,11 +106,11 @@ def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
     if record is None:
         raise CaptureError(f"{target}: its manifest does not describe a capture")
     traces = [file for file in manifest.files if file.kind == "trace"]
-    size = sum(file.bytes for file in traces) / 1e6
+    written = size(sum(file.bytes for file in traces))
     last = record.first_step + record.steps - 1
     typer.echo(
         escape_unprintable(
-            f"{target}: steps {record.first_step} to {last}, {_count(len(traces), 'rank')}, {size:.1f} MB; "
+            f"{target}: steps {record.first_step} to {last}, {_count(len(traces), 'rank')}, {written}; "
             f"to see where the time went: perfkit analyze {shell_word(target)}"
         )
     )

@@ -128,6 +128,7 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     """The highest of a rank."""
     first_loss: float | None
     last_loss: float | None
+    """Of those that are numbers."""
     changes: list[StepTimeChange]
     stalls: list[PeriodicStall]
     slow_steps: list[SlowStep]

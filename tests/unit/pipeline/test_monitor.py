@@ -11,9 +11,11 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError, TraceError
 from perfkit.report.content.steps.monitor import events, whole_run
-from perfkit.schema.monitor.columns import STEP_DTYPE
+from perfkit.schema.monitor.columns import LOSS_GIVEN, STEP_DTYPE
 from perfkit.schema.monitor.header import HEADER_BYTES
+from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.roll_up import roll_up
+from perfkit.watch.view import find_events
 from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
 from tests.support.processes.command import run_command
 
@@ -150,6 +152,23 @@ def test_a_log_that_ends_early_is_told(tmp_path: Path) -> None:
     assert _quietly(folder).endswith("the logs of ranks 0, 2 end before step 999, the first, of rank 2, at step 399")
     (run,) = perfkit.analyze(folder).runs
     assert [(one.code, one.rank) for one in run.findings] == [("monitor_log_ends_early", None)]
+
+
+def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
+    own = own_times(2, 200)
+    for rank in range(2):
+        made = records(own, rank)
+        made["flags"], made["loss"] = LOSS_GIVEN, 0.5
+        if rank:
+            made["loss"][120:] = np.nan
+        write_log(tmp_path, rank, 2, made)
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert [(one.code, one.message) for one in run.findings] == [
+        ("loss_not_a_number", "from step 120 on the loss is not a number (NaN or infinite) (first on rank 1)")
+    ]
+    follower = RunFollower(tmp_path)
+    follower.read()
+    assert find_events(follower) == [run.findings[0].message]
 
 
 def test_a_change_that_another_follows_is_not_for_good(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Losses that are not a number."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.util.formatting import ranges
+
+_WHAT: Final = "the loss is not a number (NaN or infinite)"
+
+
+class BadLosses(NamedTuple):
+    """The steps of a rank whose loss is not a number, of those with a known one."""
+
+    first_step: int
+    steps: int
+    lasting: bool
+    """Whether `first_step` begins a stretch up to the last known loss; otherwise a number follows at some step."""
+    rolled_up: bool
+    """Whether steps are logged together with others, whose mean is then not a number either."""
+    or_before: bool
+    """Whether it may have begun before `first_step`, in steps that are not among the records."""
+
+
+def find_bad_losses(records: NDArray[np.void]) -> BadLosses | None:
+    """Return the steps of a rank's log whose loss is not a number; None if all known losses are numbers."""
+    known = records[(records["flags"] & LOSS_GIVEN) != 0]
+    bad = ~np.isfinite(known["loss"])
+    if not bad.any():
+        return None
+    lasting = bool(bad[-1])
+    if lasting:
+        bad[: np.flatnonzero(np.append(True, ~bad))[-1]] = False  # what is followed by a number
+    found = known[bad]
+    return BadLosses(
+        first_step=int(found["step"][0]),
+        steps=int(found["steps"].sum()),
+        lasting=lasting,
+        rolled_up=bool((found["steps"] > 1).any()),
+        or_before=lasting and len(found) == len(known) and int(records["step"][0]) > 0,
+    )
+
+
+def loss_sentence(found: Mapping[int, BadLosses], ranks: int) -> str:
+    """Return since when losses are not a number, or in how many steps; empty if all are.
+
+    Args:
+        found: What `find_bad_losses` has found, by rank.
+        ranks: Ranks with a log.
+    """
+    lasting = {rank: one for rank, one in found.items() if one.lasting}
+    chosen = lasting or found
+    if not chosen:
+        return ""
+    first = min(chosen.values(), key=lambda one: one.first_step)
+    about = "about " if first.rolled_up else ""
+    who = [rank for rank, one in chosen.items() if one.first_step == first.first_step]
+    where = "" if len(who) == ranks else f" (first on rank{'s' if len(who) > 1 else ''} {ranges(who)})"
+    if lasting:
+        return f"from {about}step {first.first_step:,} {'or before ' * first.or_before}on {_WHAT}{where}"
+    if first.steps == 1:
+        return f"in step {first.first_step:,} {_WHAT}{where}"
+    return f"in {about}{first.steps:,} steps, the first of them step {first.first_step:,}, {_WHAT}{where}"

@@ -1,0 +1,95 @@
+"""Ranks of a script that are killed at random moments: what they had recorded is readable, nothing is half-written."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.storage.run_folder import read_manifest
+from tests.support.processes.launching import (
+    LIMIT_S,
+    MPIEXEC,
+    PYTHON,
+    alive,
+    descendants_of,
+    environment,
+    needs_mpiexec,
+)
+
+SCRIPT = """
+import os, sys, torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+told = os.open(f"{sys.argv[1]}/rank{dist.get_rank()}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1_000_000):
+    optimizer.zero_grad()
+    model(torch.ones(2, 8)).square().mean().backward()
+    optimizer.step()
+    os.write(told, b"%d\\n" % (os.getpid() if step == 0 else step))
+"""
+OPTIONS = ["--monitor", "--no-report", "--schedule", "wait=20,warmup=1,active=2,repeat=500"]
+
+
+def told(folder: Path, rank: int) -> list[int]:
+    """Return the pid of a rank and the steps that it has completed since; empty before its first step has ended."""
+    path = folder / f"rank{rank}"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.slow  # three runs of two ranks under each launcher
+@pytest.mark.parametrize("launcher", ["n", pytest.param("mpiexec", marks=needs_mpiexec)])
+def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(launcher: str, tmp_path: Path) -> None:
+    script = tmp_path / "trains.py"
+    script.write_text(SCRIPT)
+    chance = random.Random(launcher)  # noqa: S311  no secret
+    for number in range(3):
+        killed, after_s = number % 2, chance.uniform(0, 2)
+        folder = tmp_path / f"told{number}"
+        folder.mkdir()
+        program = [*PYTHON, "run", str(script), *OPTIONS, "--trace-dir", str(tmp_path), "--name", f"run{number}"]
+        command = [*program, "-n", "2"] if launcher == "n" else [*MPIEXEC, *program]
+        job = subprocess.Popen([*command, "--", str(folder)], env=environment(), stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + LIMIT_S
+        while not told(folder, killed):
+            assert time.monotonic() < deadline
+            assert job.poll() is None
+            time.sleep(0.05)
+        time.sleep(after_s)
+        processes = descendants_of(job.pid)
+        os.kill(told(folder, killed)[0], signal.SIGKILL)
+        assert job.wait(LIMIT_S) != 0
+        check_ended(processes)
+        check_run(tmp_path / f"run{number}", folder)
+        failure = read_manifest(tmp_path / f"run{number}").failure
+        if launcher == "n":  # mpiexec kills the other rank at once, which can record nothing
+            assert failure is not None
+            assert failure.rank == killed
+
+
+def check_ended(processes: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while alive(processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive(processes) == []
+
+
+def check_run(run: Path, folder: Path) -> None:
+    """Check what a run has left, against the steps that its ranks have told of."""
+    steps = perfkit.steps(run)
+    for rank in range(2):
+        recorded = int(steps.loc[steps["rank"] == rank, "steps"].sum())
+        assert len(told(folder, rank)) - 1 <= recorded <= len(told(folder, rank)) + 1
+    for path in run.glob("[!.]*.json"):
+        json.loads(path.read_bytes())
+    for path in run.glob("[!.]*.json.gz"):
+        json.loads(gzip.decompress(path.read_bytes()))
