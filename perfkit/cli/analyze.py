@@ -183,14 +183,15 @@ def analyze(
     PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
 
     \b
-    perfkit analyze traces/                      all runs in a folder, compared
-    perfkit analyze traces/my-run --full         one run, with all tables
-    perfkit analyze traces/my-run --section idle --section memory   only these
-    perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
-    perfkit analyze traces/my-run -o page.html --steps 3,7-9   a page with the timelines of these steps
-    perfkit analyze traces/ --json | jq .        as JSON (see `perfkit schema`)
-    perfkit analyze traces/ --by compile         runs that differ in one option, compared
-    perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
+    perfkit analyze traces/                        all runs in a folder, compared
+    perfkit analyze traces/my-run --full           one run, with all tables
+    perfkit analyze traces/my-run --section idle   only tables on idle time
+    perfkit analyze rank*.json.gz -o report.md     traces of any program
+    perfkit analyze traces/my-run -o page.html     a page that opens offline
+    perfkit analyze traces/my-run -o page.html --steps 3,7-9   these timelines
+    perfkit analyze traces/ --json | jq .          as JSON (see `perfkit schema`)
+    perfkit analyze traces/ --by compile           compare runs by one option
+    perfkit analyze traces/ --forecast 64,128      throughput of more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)

@@ -34,7 +34,7 @@ def doctor(
     \b
     perfkit doctor
     perfkit doctor --json > doctor.json       for a bug report
-    mpiexec -n 4 -ppn 4 perfkit doctor        what each rank finds, on a compute node
+    mpiexec -n 4 -ppn 4 perfkit doctor        what each rank finds
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     from perfkit.doctor.diagnose import diagnose
 

@@ -34,8 +34,8 @@ def history(
     device are compared. Change points beyond noise are reported for eight or more runs.
 
     \b
-    perfkit history traces/ -o history.html       with charts of every run
-    perfkit history traces/ --by commit           one point per commit, with an interval
+    perfkit history traces/ -o history.html    charts of every run
+    perfkit history traces/ --by commit        a point and an interval per commit
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(History, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.

@@ -55,8 +55,8 @@ def peaks(
     the caches, counted as in STREAM: two arrays read, one written. Do not run anything else at the same time.
 
     \b
-    perfkit peaks                                        a table
-    perfkit peaks --device cpu --threads 8 -o here.toml  a row for the roofline of runs with 8 threads per rank
+    perfkit peaks                                          a table
+    perfkit peaks --device cpu --threads 8 -o here.toml    a row of a device table
     perfkit analyze traces/ --device-table here.toml
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     wanted = dtypes.split(",")

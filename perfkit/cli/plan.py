@@ -148,10 +148,10 @@ def plan(
     models, run a step of the real module on fake tensors. The command for the best layout is printed.
 
     \b
-    perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris --precision bfloat16
+    perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris
     perfkit plan --params 7.5e9 --ranks 64 --explain
     perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
-    perfkit plan --params 7e9 --layers 32 --width 4096 --heads 32 --sequence 2048 -n 64 --device h100
+    perfkit plan --params 7e9 --layers 32 --width 4096 --sequence 2048 -n 64
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(Plan, name, output, json)
     # Imported late, so that `--help` does not wait for the workloads.

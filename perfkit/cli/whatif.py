@@ -47,7 +47,7 @@ def whatif(
     accumulate=4            micro-steps per step
     ranks=64                collectives among this many ranks
     bucket_cap=50MB         DDP's buckets
-    module:layers.*=0.7x    modules by qualified name, or by class (Block.Attention); needs --with-stack
+    module:layers.*=0.7x    modules by name or class; needs --with-stack
 
     \b
     perfkit whatif traces/my-run

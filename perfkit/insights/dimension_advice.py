@@ -78,14 +78,19 @@ def reduce_transfer(context: RunContext, one: DimensionTime) -> str | None:
     return None
 
 
+def synchronise_less(context: RunContext, one: DimensionTime | None) -> str | None:
+    """Return how to synchronise less often in a dimension (None: unknown); None where that is impossible."""
+    if one is None or not reduces_gradients(context, one) or not _may_accumulate(context):
+        return None
+    return "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
+
+
 def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     """Return what to do about waiting in a dimension (None: unknown) for ranks of which none is late."""
     # Where the load is known, another rule reports imbalance.
     is_load_known = any(row.imbalance is not None for row in context.run.divided_work)
     if one is not None and one.parts == {"ep"} and not is_load_known:
         return "balance the load of the experts: an auxiliary loss, or a capacity factor"
-    if one is not None and reduces_gradients(context, one) and _may_accumulate(context):
-        return "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
     return "perfkit merge shows all ranks on one timeline: see what differs between them from step to step"
 
 

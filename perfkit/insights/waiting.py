@@ -11,7 +11,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     rank_list,
     take_turns,
 )
-from perfkit.insights.dimension_advice import wait_less
+from perfkit.insights.dimension_advice import synchronise_less, wait_less
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
@@ -61,7 +61,20 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     who = "other ranks, none of which is late beyond chance in all steps"
     if across is None or not across.lateness_known:
         who = "other ranks (too few steps to tell which of them are late)"
+    common_ns, less_often = _common_wait_ns(context), synchronise_less(context, most)
+    if less_often and context.share(common_ns) >= MIN_SHARE:
+        return InsightDraft(who, {}, less_often, min(common_ns, longest_ns))
     return InsightDraft(who, {}, wait_less(context, most), longest_ns)
+
+
+def _common_wait_ns(context: RunContext) -> float:
+    """Return the waiting per step that all ranks have (ns), the most that synchronising less often can save.
+
+    However seldom ranks meet, a step takes as long as the rank that waits least needs for its own work.
+    """
+    across, steps = context.run.cross_rank, context.recorded_steps
+    waits: dict[int | None, int] = {row.rank: row.exposed_wait_ns for row in across.rank_waits} if across else {}
+    return min((waits.get(rank.rank, 0) for rank in context.run.ranks), default=0) / steps
 
 
 def waited_for(context: RunContext) -> RankPauses | None:

@@ -29,12 +29,12 @@ mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
 
 \b
 perfkit collectives -n 2 --operators all_reduce
-mpiexec -n 4 perfkit collectives --mesh dp=2,tp=2 -o reports/network.json -o reports/network.html
+mpiexec -n 4 perfkit collectives --mesh dp=2,tp=2 -o network.json
 perfkit collectives -n 4 --pairs
-perfkit collectives -n 2 --compare old.json --fail-on 'all_reduce.busbw < -10%'
+perfkit collectives -n 2 --compare a.json --fail-on 'all_reduce.busbw < -10%'
 
 \b
-Exit codes: 1 a result is wrong, 3 a condition holds, 4 one cannot be evaluated.
+Exit codes: 1 wrong results, 3 a condition holds, 4 one cannot be evaluated.
 """
 _CONDITIONS: Final = "'all_reduce.busbw < -10%' (the largest message) or 'all_reduce.latency > 500us' (the smallest)"
 

@@ -31,7 +31,7 @@ def serve(
 
     \b
     perfkit serve traces/
-    perfkit serve traces/ --no-browser --port 8000   on a remote machine: forward the port, open the link
+    perfkit serve traces/ --no-browser --port 8000   on a remote machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     for path in paths:
         if not path.is_dir():

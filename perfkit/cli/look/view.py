@@ -48,8 +48,8 @@ def view(
     \b
     perfkit view traces/my-run --rank 3
     perfkit view traces/my-run --rank 3 --step 12   opens at this step
-    perfkit view traces/my-run --rank 3 --step 12 --at 40ms-42ms   and in it at these 2 ms
-    perfkit view trace.json.gz --no-browser   on a remote machine: forward the port, open the link
+    perfkit view traces/my-run --rank 3 --step 12 --at 40ms-42ms   at these 2 ms
+    perfkit view trace.json.gz --no-browser   on a remote machine
     perfkit view traces/my-run --offline      with the UI served from this machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:

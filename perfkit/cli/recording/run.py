@@ -161,8 +161,8 @@ def run() -> None:
     this host. Without any of them there is one rank.
 
     \b
-    perfkit run gpt -n 2                               a workload, on two ranks of this host
-    perfkit run train.py -n 2 -- --epochs 1            your script, with its own arguments
+    perfkit run gpt -n 2                               a workload, on two ranks
+    perfkit run train.py -n 2 -- --epochs 1            your script
     mpiexec -n 8 perfkit run train.py -- --epochs 1    under a launcher
     perfkit run -m package.train -n 2                  a module
     """  # noqa: D301  \b marks a paragraph that keeps its lines

@@ -39,8 +39,8 @@ what is missing.
 
 \b
 perfkit sweep gpt --ranks 1,2,4 --scaling strong,weak --repeat 3
-perfkit sweep transformer --source memory,hdf5 --vary num_workers=0,2 -- --preset tiny
-perfkit sweep gpt --mesh dp=8 --mesh dp=4,tp=2 --vary dp=ddp,zero3 --scaling strong
+perfkit sweep transformer --source memory,hdf5 -- --preset tiny
+perfkit sweep gpt --mesh dp=8 --mesh dp=4,tp=2 --vary dp=ddp,zero3
 """
 
 _NAMED: Final = 10

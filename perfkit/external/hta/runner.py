@@ -19,9 +19,9 @@ from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, Broke
 from perfkit.util.extras import install_extra
 
 ANALYSES: Final[dict[str, str]] = {
-    "temporal-breakdown": "idle, compute and non-compute time of each rank, from its first to its last device event",
-    "idle-time": "why each stream was idle: waiting for the host, between kernels, or other",
-    "launch-stats": "each launch: duration of the call, of the kernel, and the delay between them",
+    "temporal-breakdown": "idle, compute and other time of each rank",
+    "idle-time": "why each stream was idle: host, kernels or other",
+    "launch-stats": "of each launch the call, the kernel and the delay",
     "queue-length": "outstanding operations per stream",
     "memory-bandwidth": "copies and memsets, GB/s",
     "critical-path": "composition of a step's critical path",

@@ -100,9 +100,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "data"), "data prepare", "run gpt"])
-def test_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples_that_fit_into_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*name.split(), "--help"]) == 0
-    assert re.search(rf"^  perfkit {name}\b", capsys.readouterr().out, re.MULTILINE)
+    shown = capsys.readouterr().out
+    assert re.search(rf"^  perfkit {name}\b", shown, re.MULTILINE)
+    assert [line for line in shown.splitlines() if len(line) > 80 and "<" not in line] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

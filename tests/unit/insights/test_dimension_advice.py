@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.schema.cross_rank import BandwidthFit
+from perfkit.schema.cross_rank import BandwidthFit, RankWait
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
@@ -25,7 +25,11 @@ def communicating(*parts: tuple[str | None, float, float], own: bool = True, **c
     dimensions = make_dimensions(*((name, 8 * one, 8 * other) for name, one, other in parts), **spans)
     part = {"compute": 78 * MS, "communication": 20 * MS}
     whole = make_efficiency(wait_ns=round(8 * wait * MS), transfer_ns=round(8 * transfer * MS), unmatched_ns=0)
-    across = make_across(collectives=[replace(row, ddp_bucket=False) for row in make_across().collectives])
+    # Both ranks wait for 10 ms per step.
+    across = make_across(
+        collectives=[replace(row, ddp_bucket=False) for row in make_across().collectives],
+        rank_waits=[RankWait(rank=rank, wait_ns=40 * MS, exposed_wait_ns=40 * MS) for rank in (0, 1)],
+    )
     run = run_of(part, part, efficiency=whole, cross_rank=across, dimensions=dimensions, config=OWN)
     return replace(run, **({} if own else {"config": None}), **changes)
 
@@ -49,6 +53,22 @@ def test_gradients_accumulate(name: str) -> None:
     said = the("transfer", found(communicating((name, 2, 18), own=False))).recommendation
     assert said.startswith("accumulate gradients over micro-steps")
     assert "--accumulate" in the("waiting", found(communicating((name, 18, 2)))).recommendation
+
+
+@pytest.mark.parametrize(
+    ("least_ms", "advised", "saving_ms"),
+    [(28, "synchronise less often", 7), (8, "perfkit merge shows", 18), (0, "perfkit merge shows", 18)],
+)
+def test_synchronising_less_often_saves_no_more_than_the_rank_that_waits_least(
+    least_ms: int, advised: str, saving_ms: int
+) -> None:
+    """In four steps of 100 ms: where one rank hardly waits, a step takes as long as its own work in any case."""
+    run = communicating(("dp", 18, 2))
+    waits = [RankWait(rank=rank, wait_ns=ms * MS, exposed_wait_ns=ms * MS) for rank, ms in ((0, 100), (1, least_ms))]
+    assert run.cross_rank is not None
+    one = the("waiting", found(replace(run, cross_rank=replace(run.cross_rank, rank_waits=waits))))
+    assert one.recommendation.startswith(advised)
+    assert one.potential_saving_ns == saving_ms * MS
 
 
 def test_gradients_that_accumulate_already_accumulate_over_more() -> None:
