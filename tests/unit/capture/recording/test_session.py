@@ -92,7 +92,7 @@ def test_a_delay_is_injected_once_per_step_even_across_epochs(monkeypatch: pytes
 
     monkeypatch.setattr(time, "sleep", sleep)
     delay = Injection(phase="data_loading", delay_ns=40_000_000)
-    session = Session(ProcessRankGroup(CPU), CPU, Path(), None, injections=[delay])
+    session = Session(ProcessRankGroup(CPU), CPU, Path(), None, injections=iter([delay]))
     session.start()
     for _ in range(3):
         for _ in session.batches([1, 2]):
