@@ -72,9 +72,10 @@ class OutcomeReporter:
         else:
             print_status(f"{self._script}: {reason.text}")
 
-    def report_own_profiler(self) -> None:
-        """Print that the script profiles itself."""
-        print_status(f"{self._script} profiles itself with torch.profiler: perfkit does not record it beside that")
+    def report_own_profiler(self, *, has_begun: bool) -> None:
+        """Print that the script profiles itself; `has_begun` is whether perfkit has recorded steps of it before."""
+        what = "records no more steps" if has_begun else "does not record it beside that"
+        print_status(f"{self._script} profiles itself with torch.profiler: perfkit {what}")
 
     def report_error(self, error: BaseException) -> None:
         """Print that an error of perfkit's own has ended the recording."""

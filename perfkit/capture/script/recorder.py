@@ -301,7 +301,7 @@ class ScriptRecorder:
                 self._recording.session.discard()
                 self._stop(self._recording, None)
         if launcher_rank().rank == 0:
-            self._outcome.report_own_profiler()
+            self._outcome.report_own_profiler(has_begun=self._recording is not None)
 
     def _start(self) -> ScriptRecording:
         self._check_backward_thread()

@@ -1,5 +1,6 @@
 """The session in one process: which steps it records, what it delays, what it reports after a failure."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.recording import cycle_recorder
 from perfkit.capture.recording.manifest_writer import versions
 from perfkit.capture.recording.session import Session
+from perfkit.errors import RunError
 from perfkit.schema.manifest import Injection
 from perfkit.schema.rank import MemoryUse
 from perfkit.storage.run_folder import read_manifest
@@ -30,6 +32,44 @@ def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was
     (rank,) = run.ranks
     assert [step.step for step in rank.steps] == [1, 2]
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+@pytest.mark.parametrize("elsewhere", [1, 2])
+def test_a_step_that_ends_in_another_thread_is_an_error_and_no_crash(elsewhere: int, tmp_path: Path) -> None:
+    errors: list[str] = []
+
+    def end_step() -> None:
+        try:
+            prof.step()
+        except RunError as error:
+            errors.append(str(error))
+
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=2") as prof:
+        for step in range(4):
+            if step == elsewhere:
+                thread = threading.Thread(target=end_step)
+                thread.start()
+                thread.join()
+            else:
+                prof.step()
+    assert errors == ["a step ended in another thread than those before, where torch's profiler cannot be stopped"]
+
+
+def test_a_thread_that_ends_while_it_is_recorded_leaves_its_steps(tmp_path: Path) -> None:
+    profiled = perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=5")
+
+    def train() -> None:
+        prof = profiled.__enter__()
+        for _ in range(3):
+            torch.ones(8) @ torch.ones(8)
+            prof.step()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    profiled.__exit__(None, None, None)
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert [[step.step for step in rank.steps] for rank in run.ranks] == [[1, 2]]
 
 
 def test_a_large_trace_gets_no_table_of_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
