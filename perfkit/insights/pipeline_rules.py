@@ -139,9 +139,10 @@ def _heavy_stage(context: RunContext) -> InsightDraft | None:
 def _balance(heavy: HeavyStage) -> str:
     move = heavy.layer_move
     if move is not None:
+        between = ", or to the stages between" if abs(heavy.stage - move.to_stage) > 1 else ""
         return (
-            f"give a layer of stage {heavy.stage} to stage {move.to_stage}, or to the stages between: by replay a step "
-            f"is then {duration(move.gain_ns)} shorter"
+            f"give a layer of stage {heavy.stage} to stage {move.to_stage}{between}: by replay a step is then "
+            f"{duration(move.gain_ns)} shorter"
         )
     several = "one layer of one stage" if heavy.also else "a whole layer"
     return f"move work from {heavy_names(heavy)} to the other stages: moving {several} is not known to help"

@@ -139,7 +139,10 @@ def test_a_heavy_stage_is_named_with_what_moving_a_layer_gives() -> None:
     assert draft.sentence.startswith(
         "stage 2 takes 30 % longer per micro-batch than the median of the others (rank 2): with"
     )
-    assert draft.recommendation.startswith("give a layer of stage 2 to stage 1")
+    assert draft.recommendation.startswith("give a layer of stage 2 to stage 1: by replay")
+    far = evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, layer_move=LayerMove(to_stage=0, gain_ns=3e6))))
+    assert far is not None
+    assert far.recommendation.startswith("give a layer of stage 2 to stage 0, or to the stages between: by replay")
     assert "3.00 ms shorter" in draft.recommendation
     unmoved = evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, layer_move=None)))
     assert unmoved is not None

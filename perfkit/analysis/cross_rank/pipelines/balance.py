@@ -1,5 +1,6 @@
 """Find stages that are heavier than the others, and what equal stages or moving a layer would give."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,6 +28,8 @@ _FEWEST_PER_PART: Final = 3
 """Parts of the recording that have to agree, and their fewest micro-batches."""
 _AGREEMENT: Final = 0.5
 """Least excess of each part, as a share of the excess of the whole recording."""
+_ENOUGH: Final = 0.2
+"""Excess of a part that is enough in any case: where a stage is far heavier, parts may differ more."""
 _MIN_GAIN: Final = 0.01
 """Smallest gain from moving a layer that is reported, as a share of the pipeline's time."""
 
@@ -171,7 +174,7 @@ def _is_steady(series: Floats, place: int) -> bool:
         return False
     excess = float(np.median(own))
     parts = np.array_split(own, min(_MOST_PARTS, count // _FEWEST_PER_PART))
-    if min(float(np.median(part)) for part in parts) < _AGREEMENT * excess:
+    if min(float(np.median(part)) for part in parts) < min(_AGREEMENT * excess, math.log1p(_ENOUGH)):
         return False
     return excess > 0 and excess >= _DEVIATIONS * (1 + _FEW / count) * chance_spread(series)
 

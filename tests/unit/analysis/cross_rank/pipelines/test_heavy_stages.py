@@ -49,6 +49,13 @@ def test_a_stage_that_is_slow_for_most_of_the_recording_is_not_called_heavy() ->
     assert set(excess_by_place(slow)) == {2}
 
 
+def test_a_stage_of_twice_the_layers_is_found_although_another_is_slow_for_a_while() -> None:
+    times = np.random.default_rng(13).normal(1000 * US, 30 * US, (2, 4, 5)).astype(np.int64)
+    times[1] = 2.5 * times[1]
+    times[0, 1:3, 2] = 1.8 * times[0, 1:3, 2]
+    assert set(excess_by_place(times)) == {1}
+
+
 def test_too_few_micro_batches_tell_nothing() -> None:
     times = np.array([[[130], [131]], [[100], [101]]]) * US
     assert excess_by_place(times) == {}
