@@ -38,8 +38,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     """Gathered parameters at the end of forward."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
-    accumulates: bool
-    """Whether these are all parameters and gradients, which earlier micro-batches leave."""
+    reduced_bytes: int | None
+    """Copy of a layer's gradients that are reduced after all backward passes; None if they are reduced in them."""
     unstacked_bytes: int
     """Gradients of experts, once more."""
     head_gradient_bytes: int
@@ -71,12 +71,13 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
     of_layers = _by_layer(tensors)
     largest, rest = max(of_layers.values(), default=0), state.entries - sum(of_layers.values())
     sharded = gathers(layout) and shape.layers is not None  # else nothing is known of what is gathered at one time
-    accumulates = sharded and _accumulates(layout)
+    # torch's pipelines free gathered parameters, and reduce gradients, after all backward passes.
+    keeps_all = sharded and layout.pp > 1
     # A layer's gradients, and their copy for the collective.
-    unreduced = 4 * (largest + (state.entries if accumulates else largest)) if sharded else 0
+    unreduced = 4 * (state.entries if keeps_all else 2 * largest) if sharded else 0
     kept = {"zero2": state.entries}.get(layout.dp, 0) if sharded else 0
-    keeps_all = layout.dp == "zero2" or accumulates
-    working = (state.entries if keeps_all else rest + min(2, len(of_layers)) * largest) if sharded else 0
+    needed = state.entries if keeps_all or layout.dp == "zero2" else rest + min(2, len(of_layers)) * largest
+    working = needed if sharded else 0
     wrapped = layout.pp == 1 or layout.replicas > 1
     in_buckets = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
     cast = [tensor for tensor in tensors if tensor.decayed and tensor.end != "first"]
@@ -89,16 +90,11 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
         forward_bytes=precision.gathered * kept,
         backward_bytes=precision.gathered * working + unreduced,
-        accumulates=accumulates,
+        reduced_bytes=4 * largest if keeps_all else None,
         unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
         head_gradient_bytes=0 if sharded else precision.gradient * sum(t.count for t in tensors if t.end == "tied"),
         outputs_bytes=_outputs(shape, layout, precision, samples, stage),
     )
-
-
-def _accumulates(layout: Layout) -> bool:
-    """Return whether torch keeps gathered parameters and their gradients from one micro-batch to the next."""
-    return layout.pp > 1 and layout.micro_batches > 1
 
 
 def _by_layer(tensors: list[Tensor]) -> dict[int, int]:
@@ -131,8 +127,8 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
     layers = kept.layers_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
     loss = kept.ends_bytes + kept.loss_bytes if kept else 0
     one = kept.recomputed_bytes + kept.backward_bytes if kept else 0
-    early = gradients if layout.pp > 1 and not parts.accumulates else 0  # those of earlier micro-batches
-    late = 0 if parts.accumulates else gradients
+    early = gradients if layout.pp > 1 and parts.reduced_bytes is None else 0  # those of earlier micro-batches
+    late = gradients if parts.reduced_bytes is None else parts.reduced_bytes
     moments = {
         "end of forward": held + early + layers + loss + parts.forward_bytes,
         "begin of backward": held + early + layers + one + parts.backward_bytes + parts.head_gradient_bytes,
@@ -201,8 +197,8 @@ def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
 
 
 def _backward_buffers(parts: _Parts, layout: Layout) -> str:
-    if parts.accumulates:
-        return "all, and all gradients; a layer's once more"
+    if parts.reduced_bytes is not None:
+        return "all, and all gradients"
     return ("all" if layout.dp == "zero2" else "2 layers and the rest") + "; a layer's gradients twice"
 
 

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining.stage import _PipelineStageBase
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -125,11 +128,26 @@ def _step(
         if layout.pp == 1:
             forward()[0].backward()  # type: ignore[no-untyped-call]
         else:
-            _pipelined(forward, layout, stage, before_forward)
+            with _reduced_at_the_end(module):
+                _pipelined(forward, layout, stage, before_forward)
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+@contextmanager
+def _reduced_at_the_end(module: nn.Module) -> Iterator[None]:
+    """Let a sharded module keep parameters and gradients until all backward passes have ended, as torch's stages do."""
+    if not isinstance(module, FSDPModule) or not hasattr(_PipelineStageBase, "perform_reduce_grad"):  # older torch
+        yield
+        return
+    module.set_is_last_backward(False)
+    module.set_reshard_after_backward(False)
+    module.set_requires_gradient_sync(False)
+    yield
+    stage: Any = SimpleNamespace(submod=module)
+    _PipelineStageBase.perform_reduce_grad(stage, 1)
 
 
 def _pipelined(
