@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import ended_ranks
 from perfkit.errors import RunError
@@ -31,15 +32,26 @@ def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:
     If `rank` has lost a connection, and another rank had ended by then, that end comes first in time.
     """
     own = Cause(rank, error)
+    if isinstance(error, TerminatedError):
+        return cause_of_end(folder, rank, error)
     if not is_lost_connection(text_of(error)):
         return own
     deadline = time.monotonic() + _WAIT_S
     while read_failure(folder) is None and time.monotonic() < deadline:
-        cause = _peer_that_left(folder, rank) or _peer_that_is_gone(folder, rank)
+        cause = _peer_that_left(folder, rank) or _peer_that_is_gone(folder, rank, "lost its connection")
         if cause is not None:
             return cause
         time.sleep(_POLL_S)
     return own
+
+
+def cause_of_end(folder: Path, rank: int, error: BaseException) -> Cause:
+    """Return why `rank` ends at once: because of another that is gone, if it was sent SIGTERM, as launchers do then.
+
+    A rank that perfkit sees end by SIGTERM records that before, so that another one without a record was first.
+    """
+    gone = _peer_that_is_gone(folder, rank, "was ended by SIGTERM") if isinstance(error, TerminatedError) else None
+    return gone or Cause(rank, error)
 
 
 def _peer_that_left(folder: Path, rank: int) -> Cause | None:
@@ -51,8 +63,8 @@ def _peer_that_left(folder: Path, rank: int) -> Cause | None:
     return None
 
 
-def _peer_that_is_gone(folder: Path, rank: int) -> Cause | None:
+def _peer_that_is_gone(folder: Path, rank: int, then: str) -> Cause | None:
     for gone in ended_ranks(folder, rank):
-        how = f"was killed, or ended without a message (os._exit), before rank {rank} lost its connection"
+        how = f"was killed, or ended without a message (os._exit), before rank {rank} {then}"
         return Cause(gone, RunError(how))
     return None

@@ -9,7 +9,7 @@ from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import StepMeasurements, rank_record
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
-from perfkit.capture.script.first_cause import find_first_cause
+from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import assemble_manifest, remove_exit_records, write_exit_record
 from perfkit.capture.script.outcome import OutcomeReporter
@@ -54,7 +54,8 @@ class ScriptRecording:
 
     def fail_at_once(self, error: BaseException) -> None:
         """Mark the run as failed where nothing more can be waited for, and leave nothing that only a run needs."""
-        self.record_failure(error)
+        cause = cause_of_end(self.session.folder, self.ranks.rank, error)
+        record_failure(self.session.folder, cause.rank, cause.error, None)
         self.captures.run_failed()
         remove_exit_records(self.session.folder)
 

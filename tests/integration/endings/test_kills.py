@@ -17,6 +17,7 @@ from tests.support.processes.launching import (
     LIMIT_S,
     MPIEXEC,
     PYTHON,
+    TORCHRUN,
     alive,
     descendants_of,
     environment,
@@ -39,6 +40,8 @@ for step in range(1_000_000):
 """
 OPTIONS = ["--monitor", "--no-report", "--schedule", "wait=20,warmup=1,active=2,repeat=500"]
 
+LAUNCHERS = {"n": PYTHON, "torchrun": [*TORCHRUN, "--no-python", "--", *PYTHON], "mpiexec": [*MPIEXEC, *PYTHON]}
+
 
 def told(folder: Path, rank: int) -> list[int]:
     """Return the pid of a rank and the steps that it has completed since; empty before its first step has ended."""
@@ -47,7 +50,7 @@ def told(folder: Path, rank: int) -> list[int]:
 
 
 @pytest.mark.slow  # three runs of two ranks under each launcher
-@pytest.mark.parametrize("launcher", ["n", pytest.param("mpiexec", marks=needs_mpiexec)])
+@pytest.mark.parametrize("launcher", ["n", "torchrun", pytest.param("mpiexec", marks=needs_mpiexec)])
 def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(launcher: str, tmp_path: Path) -> None:
     script = tmp_path / "trains.py"
     script.write_text(SCRIPT)
@@ -56,9 +59,9 @@ def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(lau
         killed, after_s = number % 2, chance.uniform(0, 2)
         folder = tmp_path / f"told{number}"
         folder.mkdir()
-        program = [*PYTHON, "run", str(script), *OPTIONS, "--trace-dir", str(tmp_path), "--name", f"run{number}"]
-        command = [*program, "-n", "2"] if launcher == "n" else [*MPIEXEC, *program]
-        job = subprocess.Popen([*command, "--", str(folder)], env=environment(), stderr=subprocess.DEVNULL)
+        run = ["run", str(script), *OPTIONS, "--trace-dir", str(tmp_path), "--name", f"run{number}"]
+        command = [*LAUNCHERS[launcher], *run, *(["-n", "2"] if launcher == "n" else []), "--", str(folder)]
+        job = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + LIMIT_S
         while not told(folder, killed):
             assert time.monotonic() < deadline
@@ -71,7 +74,7 @@ def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(lau
         check_ended(processes)
         check_run(tmp_path / f"run{number}", folder)
         failure = read_manifest(tmp_path / f"run{number}").failure
-        if launcher == "n":  # mpiexec kills the other rank at once, which can record nothing
+        if launcher != "mpiexec":  # which kills the other rank at once: it can record nothing
             assert failure is not None
             assert failure.rank == killed
 

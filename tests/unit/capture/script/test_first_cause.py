@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.capture.script.first_cause import find_first_cause
+from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
 from perfkit.capture.script.manifest_assembly import write_exit_record
 from perfkit.capture.script.rank_marks import mark_joined
+from perfkit.errors import RunError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 from tests.unit.capture.script.test_manifest_assembly import record
@@ -49,6 +51,20 @@ def test_a_rank_whose_pid_another_process_has_got_is_gone(tmp_path: Path) -> Non
     assert find_first_cause(tmp_path, 1, LOST).rank == 1
     mark.write_bytes(mark.read_bytes().replace(started.encode(), b"1"))
     assert find_first_cause(tmp_path, 1, LOST).rank == 0
+
+
+def test_a_rank_that_is_gone_before_a_launcher_ends_the_others_comes_first(tmp_path: Path, ended: int) -> None:
+    error = TerminatedError("ended by SIGTERM")
+    mark_joined(tmp_path, 1)
+    mark_joined(tmp_path, 2)  # this process, which runs
+    for find in (find_first_cause, cause_of_end):
+        assert find(tmp_path, 1, error)[:2] == (1, error)
+    mark_joined(tmp_path, 0, pid=ended)
+    for find in (find_first_cause, cause_of_end):
+        cause = find(tmp_path, 1, error)
+        assert (cause.rank, str(cause.error).endswith("before rank 1 was ended by SIGTERM")) == (0, True)
+    another = RunError("ended")
+    assert cause_of_end(tmp_path, 1, another)[:2] == (1, another)
 
 
 def test_another_error_is_its_own_cause(tmp_path: Path, ended: int) -> None:
