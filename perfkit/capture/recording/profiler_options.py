@@ -1,12 +1,16 @@
 """What torch's profiler is asked to record."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from msgspec import Struct
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity
 
 from perfkit.accelerators import accelerators
 from perfkit.capture.messages import print_warning
+
+if TYPE_CHECKING:
+    from torch._C._profiler import _ExperimentalConfig
 
 
 class ProfilerOptions(Struct, frozen=True, kw_only=True):
@@ -32,9 +36,11 @@ def activities(device: str) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, own]
 
 
-def every_thread() -> _ExperimentalConfig | None:
+def every_thread() -> "_ExperimentalConfig | None":
     """Return the setting with which all threads are recorded, and any may stop it; None if this torch has none."""
     try:
+        from torch._C._profiler import _ExperimentalConfig  # not public, and needed by few programs
+
         return _ExperimentalConfig(profile_all_threads=True)
-    except TypeError:
+    except (ImportError, TypeError):
         return None
