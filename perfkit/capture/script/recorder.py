@@ -62,7 +62,7 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import explain_no_steps
-from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.errors import RunError, UsageError
 from perfkit.schema.manifest import StepKind
 
 TIMED_AFTER: Final = 100
@@ -381,8 +381,7 @@ class ScriptRecorder:
         if self._recording is not None:
             self._recording.fail_at_once(error)
         else:
-            with suppress(StoreError, OSError):
-                self._run.leave(error, _SIGTERM_WAIT_S)
+            self._run.leave(error, _SIGTERM_WAIT_S)
 
     def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""
