@@ -10,6 +10,7 @@ Whatever goes wrong in perfkit is reported in one line, and the script continues
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -102,8 +103,8 @@ class ScriptRecorder:
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._busy = False
         self._over = False
-        self._backward_thread: threading.Thread | None = None
-        """Where the latest backward pass ran."""
+        self._backward_threads = weakref.WeakSet[threading.Thread]()
+        """Where backward passes have run."""
         self._captured_kind: StepKind | None = None
         """What a capture makes of the step in progress."""
         self.missed = False
@@ -194,7 +195,7 @@ class ScriptRecorder:
 
     def _on_backward(self, loss: Any) -> None:
         self._pauses.trains()
-        self._backward_thread = threading.current_thread()
+        self._backward_threads.add(threading.current_thread())
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:
@@ -233,7 +234,8 @@ class ScriptRecorder:
 
     def _check_backward_thread(self) -> None:
         """Refuse to record without the forward and backward passes, which would pass for idle time."""
-        if self._backward_thread not in (None, threading.current_thread()) and not self._counts_forward:
+        threads = self._backward_threads
+        if threads and threading.current_thread() not in threads and not self._counts_forward:
             raise RunError(
                 "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
             )
