@@ -69,7 +69,12 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Writes no line per request to stderr."""
+    """Writes nothing to stderr, which is the program's."""
+
+    def handle(self) -> None:
+        """Answer; a client that disconnects is not an error."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as the base class names it
         """Write nothing."""

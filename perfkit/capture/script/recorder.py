@@ -10,6 +10,7 @@ Whatever goes wrong in perfkit is reported in one line, and the script continues
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -62,7 +63,7 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import explain_no_steps
-from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.errors import RunError, UsageError
 from perfkit.schema.manifest import StepKind
 
 TIMED_AFTER: Final = 100
@@ -102,8 +103,8 @@ class ScriptRecorder:
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._busy = False
         self._over = False
-        self._backward_thread: threading.Thread | None = None
-        """Where the latest backward pass ran."""
+        self._backward_threads = weakref.WeakSet[threading.Thread]()
+        """Where backward passes have run."""
         self._captured_kind: StepKind | None = None
         """What a capture makes of the step in progress."""
         self.missed = False
@@ -194,7 +195,7 @@ class ScriptRecorder:
 
     def _on_backward(self, loss: Any) -> None:
         self._pauses.trains()
-        self._backward_thread = threading.current_thread()
+        self._backward_threads.add(threading.current_thread())
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:
@@ -233,7 +234,8 @@ class ScriptRecorder:
 
     def _check_backward_thread(self) -> None:
         """Refuse to record without the forward and backward passes, which would pass for idle time."""
-        if self._backward_thread not in (None, threading.current_thread()) and not self._counts_forward:
+        threads = self._backward_threads
+        if threads and threading.current_thread() not in threads and not self._counts_forward:
             raise RunError(
                 "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
             )
@@ -381,8 +383,7 @@ class ScriptRecorder:
         if self._recording is not None:
             self._recording.fail_at_once(error)
         else:
-            with suppress(StoreError, OSError):
-                self._run.leave(error, _SIGTERM_WAIT_S)
+            self._run.leave(error, _SIGTERM_WAIT_S)
 
     def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""

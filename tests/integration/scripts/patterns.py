@@ -220,6 +220,25 @@ def thread_that_ends() -> None:
     thread.join()
 
 
+def thread_per_epoch() -> None:
+    """Train each epoch in a new thread: the recording begins in one, and ends in another."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+
+    for _ in range(ITERATIONS // 2):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+
+
 def step_in_threads() -> None:
     """Let a new thread make each step of the optimizer."""
     model = Net()
@@ -275,7 +294,7 @@ PATTERNS: dict[str, Callable[[], None]] = {
     for function in (
         *(step_in_backward, compiled_step, compiled_model, parameter_groups, critic_and_generator, scaler),
         *(manual_update, inference, two_phases, resumed, accumulated, closure),
-        *(thread_that_ends, step_in_threads, marks, fails),
+        *(thread_that_ends, thread_per_epoch, step_in_threads, marks, fails),
     )
 }
 

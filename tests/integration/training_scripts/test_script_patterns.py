@@ -46,6 +46,7 @@ SLOW = [
     Case("accumulated", 12, "12 steps; to see"),
     Case("closure", 12, "12 steps; to see"),
     Case("thread_that_ends", 4, "4 steps; to see"),
+    Case("thread_per_epoch", 12, "12 steps; to see"),
     Case("step_in_threads", None, "another thread than backward passes run in: --step-on backward counts those"),
     Case("step_in_threads", 12, "12 steps; to see", "backward"),
     Case("marks", 12, "12 steps; to see"),

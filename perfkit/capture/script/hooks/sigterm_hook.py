@@ -65,5 +65,7 @@ class SigtermHook:
     def _watch(self, reader: int) -> None:
         while numbers := os.read(reader, 64):
             if signal.SIGTERM in numbers and self._installed and not self._handled.wait(GRACE_S):
-                self._on_stuck()
-                os._exit(_EXIT_CODE)
+                try:
+                    self._on_stuck()
+                finally:  # whatever goes wrong there, as on a full disk
+                    os._exit(_EXIT_CODE)

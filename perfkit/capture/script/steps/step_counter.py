@@ -15,7 +15,7 @@ from perfkit.capture.script.steps.step_rule import StepRule
 
 
 class StepCounter:
-    """Counts the steps of a script, in the thread that ends the first one.
+    """Counts the steps of a script, in the thread that ends the first one; once that has ended, in the next that does.
 
     Each `after_*` method notes an event and returns whether it ends a step.
 
@@ -112,7 +112,8 @@ class StepCounter:
 
     def _in_thread(self) -> bool:
         counted_is_gone = self._counted is not None and self._counted() is None
-        return self._thread in (None, threading.current_thread()) or counted_is_gone
+        thread_is_gone = self._thread is None or not self._thread.is_alive()  # one thread per epoch, for example
+        return thread_is_gone or counted_is_gone or self._thread is threading.current_thread()
 
     def _end(self, optimizer: Optimizer | None = None, seen: SeenOptimizer | None = None) -> bool:
         if optimizer is not None and seen is not None:

@@ -4,7 +4,9 @@ import os
 import re
 import signal
 import socket
+import struct
 import threading
+import time
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
@@ -82,6 +84,21 @@ def test_such_a_page_is_told_nothing_from_the_first_moment(tmp_path: Path, monke
     monkeypatch.setattr(threading.Thread, "start", start_and_ask)
     MetricsServer(port, tmp_path, None).close()
     assert told == [403]
+
+
+def test_a_client_that_resets_its_connection_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    port, before = free_port(), threading.enumerate()
+    server = MetricsServer(port, tmp_path, None)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /met")
+        while len(threads := {*threading.enumerate()}.difference(before)) < 2:
+            time.sleep(0.01)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    for thread in threads:
+        if not thread.name.endswith("metrics"):
+            thread.join(20)
+    server.close()
+    assert capfd.readouterr().err == ""
 
 
 def ask_as(host: str, port: int) -> tuple[HTTPResponse, str]:

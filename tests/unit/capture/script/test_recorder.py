@@ -1,5 +1,6 @@
 """Nothing that perfkit does in a hook reaches the script."""
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,23 @@ def test_a_run_whose_recording_cannot_start_has_failed_for_that_reason(
     assert manifest.failure is not None
     assert (manifest.state, manifest.failure.message) == ("failed", "OSError: no space left")
     assert not list(run.glob(".*"))
+
+
+@pytest.mark.parametrize("steps_too", [True, False])
+def test_a_backward_pass_of_another_thread_matters_only_if_the_one_that_steps_has_none(
+    steps_too: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ScriptConfig(trace_dir=str(tmp_path / "traces"), workload="train")
+    recorder, loss = ScriptRecorder("train.py", [], config, time.perf_counter_ns()), torch.zeros(1)
+    if steps_too:
+        recorder._on_backward(loss)
+    other = threading.Thread(target=recorder._on_backward, args=(loss,))
+    other.start()
+    other.join()
+    recorder._on_optimizer_step(torch.optim.SGD([loss]))
+    assert recorder.has_begun == steps_too
+    assert ("another thread than backward passes" in capsys.readouterr().err) != steps_too
+    recorder.end(None)
 
 
 def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,15 @@ def test_steps_in_another_thread_are_not_counted() -> None:
         assert not pool.submit(trained, steps, optimizer).result()
 
 
+def test_steps_in_the_next_thread_are_counted_once_the_one_before_has_ended() -> None:
+    steps, optimizer = counter(), SGD(parameters())
+    for _ in range(2):  # epochs
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(trained, steps, optimizer).result()
+            assert not trained(steps, optimizer)
+    assert trained(steps, optimizer)
+
+
 def test_after_an_optimizer_is_gone_the_next_one_is_counted() -> None:
     steps, first, second = counter(), SGD(parameters()), Adam(parameters())
     assert trained(steps, first)

@@ -1,0 +1,23 @@
+"""SIGTERM ends a process, whatever goes wrong in what is called before."""
+
+import signal
+import subprocess
+import sys
+
+from tests.support.processes.launching import LIMIT_S
+
+STUCK = """
+import ctypes
+from perfkit.capture.script.hooks import sigterm_hook
+def fail():
+    raise OSError("the disk is full")
+sigterm_hook.GRACE_S = 0.1
+sigterm_hook.SigtermHook(fail, fail).install()
+# Does not return to Python when the signal arrives.
+ctypes.CDLL(None).system(b"kill -TERM $PPID; exec >&- 2>&-; while kill -0 $PPID; do sleep 0.05; done")
+"""
+
+
+def test_a_stuck_process_ends_although_what_is_called_before_fails() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, check=False, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
