@@ -35,7 +35,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     buckets_bytes: int
     """All the time."""
     forward_bytes: int
-    """Gathered parameters at the end of forward."""
+    """Gathered parameters at the end of forward, and gradients that earlier micro-batches leave unreduced."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
     accumulates: bool
@@ -87,7 +87,7 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         activations=activations_of(shape, layout, precision, samples, stage, fused=fused),
         casts_bytes=cast_bytes(sum(tensor.count for tensor in cast), precision, gathered=sharded),
         buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
-        forward_bytes=precision.gathered * kept,
+        forward_bytes=precision.gathered * kept + (4 * state.entries if accumulates else 0),
         backward_bytes=precision.gathered * working + unreduced,
         accumulates=accumulates,
         unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
@@ -187,17 +187,17 @@ def _term(part: str, name: str, value: int, formula: str, source: str) -> PlanTe
 def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
     made = [
         ("DDP's buckets", parts.buckets_bytes, "4 Psi", _DDP),
-        ("parameters gathered, end of forward", parts.forward_bytes, "all that stay gathered", _FSDP),
-        (
-            "gathered and unreduced, backward",
-            parts.backward_bytes,
-            _backward_buffers(parts, layout),
-            _FSDP,
-        ),
+        ("gathered and unreduced, end of forward", parts.forward_bytes, _forward_buffers(parts, layout), _FSDP),
+        ("gathered and unreduced, backward", parts.backward_bytes, _backward_buffers(parts, layout), _FSDP),
         ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
+
+
+def _forward_buffers(parts: _Parts, layout: Layout) -> str:
+    kept = ["all that stay gathered"] if layout.dp == "zero2" else []
+    return ", and ".join([*kept, *(["all gradients"] if parts.accumulates else [])])
 
 
 def _backward_buffers(parts: _Parts, layout: Layout) -> str:

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -125,7 +126,7 @@ def _step(
         if layout.pp == 1:
             forward()[0].backward()  # type: ignore[no-untyped-call]
         else:
-            _pipelined(forward, layout, stage, before_forward)
+            _pipelined(module, forward, layout, stage, before_forward)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -133,11 +134,20 @@ def _step(
 
 
 def _pipelined(
-    forward: Callable[[], tuple[Tensor, Tensor]], layout: Layout, stage: int, before_forward: Callable[[], None]
+    module: nn.Module,
+    forward: Callable[[], tuple[Tensor, Tensor]],
+    layout: Layout,
+    stage: int,
+    before_forward: Callable[[], None],
 ) -> None:
     """Compute all micro-batches in the order of 1F1B; their outputs are kept until the end, as torch's stages do."""
     flying: deque[Tensor] = deque()
-    outputs = []
+    outputs: list[Tensor] = []
+
+    def backward() -> None:
+        _accumulate(module, last=len(flying) == 1 and len(outputs) == layout.micro_batches)
+        _backward(flying.popleft())
+
     for _ in range(layout.micro_batches):
         before_forward()
         begin, output = forward()
@@ -145,9 +155,17 @@ def _pipelined(
         outputs.append(output.detach())
         del begin, output
         if len(flying) == layout.pp - stage:
-            _backward(flying.popleft())
+            backward()
     while flying:
-        _backward(flying.popleft())
+        backward()
+
+
+def _accumulate(module: nn.Module, *, last: bool) -> None:
+    """Let a sharded stage keep gathered parameters and whole gradients until its last backward pass, as torch's do."""
+    if isinstance(module, FSDPModule):
+        module.set_is_last_backward(last)
+        module.set_reshard_after_backward(last)
+        module.set_requires_gradient_sync(last)
 
 
 def _backward(output: Tensor) -> None:
