@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from perfkit.insights.dimension_advice import gathers_parameters, reduces_gradients
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all, heavy_names
@@ -52,11 +53,17 @@ def _transfers(context: RunContext) -> InsightDraft | None:
     sentence = (
         f"the bubble of the pipeline takes {whole_percent(pipeline.bubble_share)} of the step, "
         f"{whole_percent(min(rest_ns / bubble_ns, 1))} of it neither because of the schedule nor of unequal stages: "
-        "transfers, and what ranks do between micro-batches"
+        f"transfers, {_data_parallel(context)}and what ranks do between micro-batches"
     )
     evidence = {"bubble_share": pipeline.bubble_share, "communication_share": rest_ns / wall_ns}
     saving_ns = context.step_ns * min(rest_ns / wall_ns, pipeline.bubble_share)
     return InsightDraft(sentence, evidence, _fewer_messages(context, pipeline), saving_ns)
+
+
+def _data_parallel(context: RunContext) -> str:
+    """Return what a stage may also wait for: gradients or parameters that another one exchanges within its actions."""
+    found = any(reduces_gradients(context, one) or gathers_parameters(context, one) for one in context.dimensions())
+    return "communication of data-parallel ranks, " if found else ""
 
 
 def _fewer_messages(context: RunContext, pipeline: Pipeline) -> str:

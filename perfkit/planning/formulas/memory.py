@@ -35,7 +35,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     buckets_bytes: int
     """All the time."""
     forward_bytes: int
-    """Gathered parameters at the end of forward."""
+    """Gathered parameters at the end of forward, and gradients that earlier micro-batches leave unreduced."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
     reduced_bytes: int | None
@@ -73,6 +73,7 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
     sharded = gathers(layout) and shape.layers is not None  # else nothing is known of what is gathered at one time
     # torch's pipelines free gathered parameters, and reduce gradients, after all backward passes.
     keeps_all = sharded and layout.pp > 1
+    left = 4 * state.entries if keeps_all and layout.micro_batches > 1 else 0
     # A layer's gradients, and their copy for the collective.
     unreduced = 4 * (state.entries if keeps_all else 2 * largest) if sharded else 0
     kept = {"zero2": state.entries}.get(layout.dp, 0) if sharded else 0
@@ -88,7 +89,7 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         activations=activations_of(shape, layout, precision, samples, stage, fused=fused),
         casts_bytes=cast_bytes(sum(tensor.count for tensor in cast), precision, gathered=sharded),
         buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
-        forward_bytes=precision.gathered * kept,
+        forward_bytes=precision.gathered * kept + left,
         backward_bytes=precision.gathered * working + unreduced,
         reduced_bytes=4 * largest if keeps_all else None,
         unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
@@ -183,17 +184,18 @@ def _term(part: str, name: str, value: int, formula: str, source: str) -> PlanTe
 def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
     made = [
         ("DDP's buckets", parts.buckets_bytes, "4 Psi", _DDP),
-        ("parameters gathered, end of forward", parts.forward_bytes, "all that stay gathered", _FSDP),
-        (
-            "gathered and unreduced, backward",
-            parts.backward_bytes,
-            _backward_buffers(parts, layout),
-            _FSDP,
-        ),
+        ("gathered and unreduced, end of forward", parts.forward_bytes, _forward_buffers(parts, layout), _FSDP),
+        ("gathered and unreduced, backward", parts.backward_bytes, _backward_buffers(parts, layout), _FSDP),
         ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
+
+
+def _forward_buffers(parts: _Parts, layout: Layout) -> str:
+    kept = ["all that stay gathered"] if layout.dp == "zero2" else []
+    left = ["all gradients"] if parts.reduced_bytes is not None and layout.micro_batches > 1 else []
+    return ", and ".join([*kept, *left])
 
 
 def _backward_buffers(parts: _Parts, layout: Layout) -> str:

@@ -82,8 +82,9 @@ def _data_parallel(shape: Shape, layout: Layout, precision: Precision, stage: in
 def _gathers(layout: Layout, stage: int) -> tuple[int, int]:
     """Return how often parameters are gathered before forward and before backward passes.
 
-    In ZeRO-3 forward passes free parameters, and backward passes in torch's pipelines keep them. So in 1F1B a forward
-    pass gathers if no backward pass precedes it, and a backward pass if a forward pass does.
+    In ZeRO-3 forward passes free parameters; backward passes keep them until torch reduces gradients after the last
+    micro-batch. So in 1F1B a forward pass gathers if no backward pass precedes it, and a backward pass if a
+    forward pass does.
     """
     if layout.dp == "zero2":
         return 1, 0

@@ -18,7 +18,8 @@ class PipelineRank(Struct, frozen=True, kw_only=True):
     imbalance_ns: int | None
     """What unequal stages and micro-batches add to it; negative on a stage that others wait for."""
     communication_ns: int | None
-    """The rest of the bubble: transfers, and the host's work between micro-batches."""
+    """The rest of the bubble: transfers, what stages communicate with data-parallel ranks, and the host's work between
+    micro-batches."""
     other_communication_ns: int
     """Exposed communication that is not the bubble, such as sends and other dimensions."""
     other_ns: int

@@ -17,7 +17,7 @@ from perfkit.schema.per_run.pipeline import (
     PipelineStage,
     StageExcess,
 )
-from tests.support.reports.report_builders import MS, make_efficiency, make_rank, make_run, make_step
+from tests.support.reports.report_builders import MS, make_dimensions, make_efficiency, make_rank, make_run, make_step
 
 
 def make_pipeline(bubble: int = 43, ideal: int | None = 40, **changes: Any) -> Pipeline:
@@ -206,6 +206,18 @@ def test_a_bubble_of_transfers_gets_fewer_messages_and_what_the_schedule_then_id
     other = evaluate(TRANSFERS, foreign)
     assert other is not None
     assert other.recommendation.startswith("try 4 micro-batches per step")
+
+
+@pytest.mark.parametrize(
+    ("dimension", "named"), [("dp", True), ("replicate+shard", True), ("tp", False), (None, False)]
+)
+def test_stages_may_wait_for_what_another_exchanges_with_data_parallel_ranks(
+    dimension: str | None, named: bool
+) -> None:
+    draft = evaluate(TRANSFERS, make_pipeline(50, 20), dimensions=make_dimensions((dimension, 1, 1)))
+    assert draft is not None
+    assert ("transfers, communication of data-parallel ranks, and what" in draft.sentence) == named
+    assert ("transfers, and what" in draft.sentence) == (not named)
 
 
 @pytest.mark.parametrize(("schedule", "batches"), [("gpipe", 4), ("gpipe", 9), ("none", 1), (None, 8)])

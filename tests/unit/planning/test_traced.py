@@ -70,25 +70,34 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     assert found == pytest.approx(peak, rel=0.01 if near else 0.1)
 
 
+# Of real ranks with zero3, pp=2, dp=2 and 2 micro-batches: sizes, samples of a micro-batch, the stage with the higher
+# peak, bytes. Of the second at the end of the last forward pass, which gradients of the first micro-batch outlive.
+RECORDED_STAGES = [
+    ({"layers": 8, "width": 256, "block": 32, "vocab_size": 512}, 1, 0, 30_699_300),
+    ({"layers": 4, "width": 128, "block": 64, "vocab_size": 8192}, 8, 1, 98_629_836),
+]
 SHARDED_STAGES = Layout(dp="zero3", shard=2, pp=2, micro_batches=2)
-RECORDED_SHARDED_STAGE = 30_699_300
-"""Of real ranks: 8 layers, 2 micro-batches of one sample."""
 
 
-def test_a_sharded_stage_keeps_parameters_and_gradients_between_micro_batches() -> None:
-    shape = gpt_shape(name="gpt", layers=8, width=256, heads=4, block=32, vocabulary=512, bias=True)
-    need = memory_of(shape, SHARDED_STAGES, PRECISIONS["float32"], 1, fused=True, reserve=0).memory
+@pytest.mark.parametrize(("sizes", "samples", "stage", "peak"), RECORDED_STAGES)
+def test_a_sharded_stage_keeps_parameters_and_gradients_between_micro_batches(
+    sizes: dict[str, int], samples: int, stage: int, peak: int
+) -> None:
+    shape = gpt_model(None, {"heads": 4, **sizes}).shape
+    need = memory_of(shape, SHARDED_STAGES, PRECISIONS["float32"], samples, fused=True, reserve=0).memory
     found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes
-    assert found == pytest.approx(RECORDED_SHARDED_STAGE, rel=0.01)
+    assert found == pytest.approx(peak, rel=0.01)
 
 
 @pytest.mark.slow
-def test_a_sharded_stage_is_traced_as_torch_runs_it() -> None:
-    gpt = {"layers": 8, "width": 256, "heads": 4, "block": 32, "vocab_size": 512}
-    request = TraceRequest(layouts=[SHARDED_STAGES], precision="float32", samples=[1], stages=[1], gpt=dict(gpt))
-    (step,) = trace(request).steps
-    kept = sum(step.held[kind] for kind in ("SHARDED_PARAM", "OPT"))
-    assert step.held["Total"] - kept == pytest.approx(RECORDED_SHARDED_STAGE, rel=0.03)
+@pytest.mark.parametrize(("sizes", "samples", "stage", "peak"), RECORDED_STAGES)
+def test_a_traced_stage_keeps_them_too(sizes: dict[str, int], samples: int, stage: int, peak: int) -> None:
+    request = TraceRequest(
+        layouts=[SHARDED_STAGES], precision="float32", samples=[samples], stages=[stage], gpt={"heads": 4, **sizes}
+    )
+    held = trace(request).steps[0].held
+    kept = sum(held.get(kind, 0) for kind in ("PARAM", "SHARDED_PARAM", "OPT"))
+    assert held["Total"] - kept == pytest.approx(peak, rel=0.04)
 
 
 def test_layers_exchange_16_bits_where_parameters_are_gathered_in_16() -> None:

@@ -22,25 +22,27 @@ class BadLosses(NamedTuple):
     rolled_up: bool
     """Whether steps are logged together with others, whose mean is then not a number either."""
     or_before: bool
-    """Whether it may have begun before `first_step`, in steps that are not among the records."""
+    """Whether it may have begun before `first_step`: nothing is known of the loss of the step before."""
 
 
 def find_bad_losses(records: NDArray[np.void]) -> BadLosses | None:
     """Return the steps of a rank's log whose loss is not a number; None if all known losses are numbers."""
-    known = records[(records["flags"] & LOSS_GIVEN) != 0]
+    rows = np.flatnonzero(records["flags"] & LOSS_GIVEN)
+    known = records[rows]
     bad = ~np.isfinite(known["loss"])
     if not bad.any():
         return None
     lasting = bool(bad[-1])
     if lasting:
         bad[: np.flatnonzero(np.append(True, ~bad))[-1]] = False  # what is followed by a number
-    found = known[bad]
+    found, row = known[bad], int(rows[bad][0])
+    is_unknown = row - 1 not in rows if row else records["step"][0] > 0
     return BadLosses(
         first_step=int(found["step"][0]),
         steps=int(found["steps"].sum()),
         lasting=lasting,
         rolled_up=bool((found["steps"] > 1).any()),
-        or_before=lasting and len(found) == len(known) and int(records["step"][0]) > 0,
+        or_before=lasting and bool(is_unknown),
     )
 
 

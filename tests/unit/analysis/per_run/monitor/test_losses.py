@@ -55,3 +55,9 @@ def test_steps_that_are_logged_together_are_known_about() -> None:
 def test_of_older_steps_that_are_not_kept_nothing_is_said() -> None:
     assert sentence(records(nan, nan, first=500)) == f"from step 500 or before on {WHAT}"
     assert sentence(records(1.0, nan, first=500)) == f"from step 501 on {WHAT}"
+
+
+def test_losses_that_are_given_every_few_steps_may_have_been_bad_before() -> None:
+    assert sentence(records(1.0, None, None, nan, None, nan)) == f"from step 3 or before on {WHAT}"
+    assert sentence(records(None, nan)) == f"from step 1 or before on {WHAT}"
+    assert sentence(records(1.0, None, 1.0, nan)) == f"from step 3 on {WHAT}"
