@@ -92,7 +92,8 @@ def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -
 
 
 def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) -> None:
-    options = ["-n", "2", "--steps", "350", "--capture-when", "every=100", "--captures", "2", "--batch-size", "4"]
+    # From a request to its capture some seconds pass: a hundred of these steps on a busy machine.
+    options = ["-n", "2", "--steps", "800", "--capture-when", "every=100", "--captures", "2", "--batch-size", "4"]
     place = ["--trace-dir", str(tmp_path), "--name", "mine"]
     done = execute([*PYTHON, "run", *TINY["transformer"], *options, *place])
     assert done.returncode == 0, done.stderr
