@@ -28,6 +28,7 @@ from perfkit.storage import run_folder
 from perfkit.storage.run_folder import read_manifest
 from perfkit.util.atomic_write import atomic_write
 from tests.support.processes.command import run_command
+from tests.support.processes.launching import PYTHON, execute
 
 SHORT = "wait=0,warmup=1,active=1"
 LIMIT_S = 60
@@ -128,15 +129,18 @@ def test_the_schedule_goes_first(tmp_path: Path) -> None:
     assert not list(prof.folder.glob("*capture*"))
 
 
-def test_two_at_once_come_one_after_the_other(tmp_path: Path) -> None:
+def test_two_at_once_come_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_POLL_S", 1.0)  # the first lasts until the second has started
     with asking() as threads, after_the_schedule(tmp_path) as prof:
-        results = [threads.submit(run_command, "capture", prof.folder) for _ in range(2)]
+        # Processes: two commands in one would redirect the same streams.
+        results = [threads.submit(execute, [*PYTHON, "capture", str(prof.folder)]) for _ in range(2)]
         while not any(result.done() for result in results):
             a_step(prof)
         while not all(result.done() for result in results):
             a_step(prof)
-    assert [result.result().returncode for result in results] == [0, 0]
-    assert "waiting for it" in "".join(result.result().stderr for result in results)
+    errors = [result.result().stderr for result in results]
+    assert [result.result().returncode for result in results] == [0, 0], errors
+    assert "waiting for it" in "".join(errors)
     records = [read_manifest(prof.folder / f"capture-{number}").capture for number in (1, 2)]
     assert records[0] is not None
     assert records[1] is not None
