@@ -60,9 +60,9 @@ def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def hole_bytes(descriptor: int) -> int:
-    """Return how many bytes of an open file follow on the begin of its first hole, which takes no space on a disk.
+    """Return how many bytes of an open file lie beyond the beginning of its first hole, which takes no space on a disk.
 
-    0 if it has none, is not a file, or its file system does not tell.
+    0 if it has no hole, is not a file, or its file system does not tell.
     """
     try:
         size, hole = os.fstat(descriptor).st_size, os.lseek(descriptor, 0, os.SEEK_HOLE)

@@ -202,13 +202,11 @@ def closure() -> None:
         print(float(optimizer.step(evaluate)))  # type: ignore[no-untyped-call]
 
 
-def thread_that_ends() -> None:
-    """Train in a thread that ends while its steps are recorded."""
+def train_in_thread(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    """Train in a new thread until it ends."""
 
     def train() -> None:
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
+        for _ in range(steps):
             optimizer.zero_grad()
             loss = loss_of(model)
             loss.backward()
@@ -220,23 +218,18 @@ def thread_that_ends() -> None:
     thread.join()
 
 
+def thread_that_ends() -> None:
+    """Train in a thread that ends while its steps are recorded."""
+    model = Net()
+    train_in_thread(model, torch.optim.SGD(model.parameters(), lr=0.1), 4)
+
+
 def thread_per_epoch() -> None:
     """Train each epoch in a new thread: the recording begins in one, and ends in another."""
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def train() -> None:
-        for _ in range(2):
-            optimizer.zero_grad()
-            loss = loss_of(model)
-            loss.backward()
-            optimizer.step()
-            print(loss.item())
-
     for _ in range(ITERATIONS // 2):
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
+        train_in_thread(model, optimizer, 2)
 
 
 def step_in_threads() -> None:
