@@ -1,4 +1,4 @@
-"""Records every step of this rank as it ends: to the step log, and to those in this process who ask for it.
+"""Records every step of this rank as it ends, in its step log.
 
 Nothing that goes wrong here reaches the program, whose results, random numbers and exit code stay as they are: the
 monitor reports it in one line, and stops.
@@ -6,7 +6,6 @@ monitor reports it in one line, and stops.
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import nan
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from perfkit.capture.monitor.metrics import MetricsServer
     from perfkit.capture.monitor.otlp import OtlpSender
 
-RECENT: Final = 256
-"""Steps whose records are kept in memory."""
 _SAMPLE_S: Final = 1.0
 _SOON_NS: Final = 100_000
 """A step that begins so soon after another has ended shares its reading of the processor time: a system call less."""
@@ -82,10 +79,6 @@ class StepMonitor:
         self._hooks = MonitorHooks(self.times, self.losses)
         self.has_failed = False
         """Whether an error has stopped it."""
-        self.recent: deque[StepRecord] = deque(maxlen=RECENT)
-        """Records of the last steps, the newest last."""
-        self.listeners: list[Callable[[StepRecord], None]] = []
-        """Called with the record of each step, in the thread that steps."""
 
     @property
     def is_on(self) -> bool:
@@ -248,13 +241,10 @@ class StepMonitor:
         return tuple.__new__(StepRecord, values)
 
     def _emit(self, record: StepRecord) -> None:
-        self.recent.append(record)
         if self._log is not None:
             self._log.append(record)
         elif len(self._before_log) < _MOST_BEFORE_LOG:
             self._before_log.append(record)
-        for listener in self.listeners:
-            listener(record)
 
     def _take_samples(self, sampler: Sampler) -> None:
         try:

@@ -20,6 +20,7 @@ from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIM
 
 _compiling: Final = torch.compiler.is_compiling
 _AVAILABLE: Final = dist.is_available()
+_queue_callback: Final = torch.autograd.Variable._execution_engine.queue_callback
 _Undo = Callable[[], None]
 
 
@@ -184,7 +185,8 @@ def _wrap_scale(scaler: Any, times: StepTimes, losses: BackwardLoss) -> _Undo:
 
 
 def _has_peers() -> bool:
-    return _AVAILABLE and dist.GroupMember.WORLD is not None and dist.get_world_size() > 1
+    world = dist.GroupMember.WORLD if _AVAILABLE else None
+    return world is not None and world.size() > 1
 
 
 class _EndOfGradients:
@@ -198,19 +200,26 @@ class _EndOfGradients:
         loss: What the pass begins from.
     """
 
+    __slots__ = ("_ends_ns", "_handle", "_times")
+
     def __init__(self, times: StepTimes, loss: Any) -> None:
         self._times = times
         self._ends_ns: tuple[int, int] | None = None
         self._handle: Any = None
         times.may_wait()
-        with suppress(Exception):  # the outermost boundary: beyond it is the program's backward pass
+        # `suppress` calls three functions of Python: with cold caches it takes as long as what is in it.
+        try:
             first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss  # an iterator is the program's
-            if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
+            if isinstance(first, Tensor) and not first.is_leaf:
                 self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001, S110  the outermost boundary: beyond it is the program's backward pass
+            pass
 
     def _on_first_gradient(self, _gradient: Tensor) -> None:
-        with suppress(Exception):
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
+        try:  # noqa: SIM105
+            _queue_callback(self._on_last_gradient)
+        except Exception:  # noqa: BLE001, S110  as above
+            pass
 
     def _on_last_gradient(self) -> None:
         self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
@@ -218,8 +227,7 @@ class _EndOfGradients:
     def note(self) -> None:
         """Note that the backward pass has ended."""
         if self._handle is not None:
-            with suppress(Exception):
-                self._handle.remove()
+            self._handle.remove()
         if self._ends_ns is not None:
             ended_ns, waited_ns = self._ends_ns
             seen_ns = self._times.total(COLLECTIVE) - waited_ns  # in `Work.wait`, which is counted already

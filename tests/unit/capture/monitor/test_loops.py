@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, dataloader
 import perfkit
 from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.errors import UsageError
-from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.run_folder import read_manifest
@@ -78,8 +77,7 @@ def test_marks_and_pauses_of_a_recorded_loop_are_followed(tmp_path: Path) -> Non
     assert (records["backward_ns"] == -1).all()
     assert (records["pause_ns"] > 0).all()
     assert (records["flags"] == 0).all()
-    assert prof.monitor is not None
-    assert [record.step for record in prof.monitor.recent] == [0, 1, 2, 3, 4]
+    assert records["step"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_an_error_stops_the_monitor_in_one_line_and_not_the_loop(
@@ -101,7 +99,7 @@ def test_an_error_stops_the_monitor_in_one_line_and_not_the_loop(
 
 @pytest.mark.parametrize("stopped_by", ["a step", "the sampler"])
 def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone(
-    tmp_path: Path, stopped_by: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_by: str
 ) -> None:
     monitor, heard, own = StepMonitor(), list[int](), list[str]()
 
@@ -113,14 +111,15 @@ def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone
         monitor.end_step(len(own), "plain")
         monitor.begin_step()
 
-    def listen(record: StepRecord) -> None:
+    def append(record: StepRecord) -> None:
         heard.append(record.step)
         if stopped_by == "a step" and record.step == 1:
             raise ValueError("no")
 
     monitor.install()
-    monitor.listeners.append(listen)
     monitor.open(tmp_path, 0, 1, CPU)
+    assert monitor._log is not None
+    monkeypatch.setattr(monitor._log, "append", append)
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     handles = [
@@ -143,25 +142,6 @@ def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone
     assert not set(before) & set(_global_optimizer_post_hooks)
 
 
-def test_a_listener_gets_each_record_and_its_error_stops_only_the_monitor(tmp_path: Path) -> None:
-    monitor, heard = StepMonitor(), []
-
-    def listen(record: StepRecord) -> None:
-        heard.append(record.step)
-        if record.step == 2:
-            raise ValueError("no")
-
-    monitor.listeners.append(listen)
-    monitor.open(tmp_path, 0, 1, CPU)
-    kind: StepKind = "plain"
-    for step in range(5):
-        monitor.begin_step()
-        monitor.end_step(step, kind)
-    assert heard == [0, 1, 2]
-    assert monitor.has_failed
-    monitor.close()
-
-
 def test_steps_before_there_is_a_folder_are_in_the_log(tmp_path: Path) -> None:
     monitor = StepMonitor()
     for step in range(4):
@@ -181,7 +161,7 @@ def test_a_loss_on_a_device_is_not_waited_for_before_there_is_a_folder(monkeypat
     monitor.begin_step()
     monitor.end_step(0, "cold", torch.ones((), device="meta"))
     assert not asked
-    assert not monitor.recent[-1].flags & LOSS_GIVEN
+    assert not monitor._before_log[-1].flags & LOSS_GIVEN
 
 
 def test_the_manifest_has_the_first_steps_and_says_how_many_there_were(

@@ -1,7 +1,6 @@
 """The monitor of a script's rank."""
 
 import time
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from perfkit.capture.monitor.step_times import DATA
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.script_monitor import ScriptMonitor
-from perfkit.schema.monitor.record import StepRecord
 
 
 @pytest.fixture
@@ -25,7 +23,6 @@ def test_the_wait_is_that_of_the_step_that_has_ended(monitor: ScriptMonitor) -> 
         monitor.begin_step()
         monitor.monitor.times.add(DATA, lasted_ns)
         monitor.end_step("plain")
-        monitor.monitor.recent = deque([StepRecord(step=0, data_ns=1)])  # the device has not finished a later one
         assert monitor.last_load_ns == lasted_ns
 
 
