@@ -102,7 +102,7 @@ class StepWatch:
         self._answered_s = -_GATHER_S
         self._state: RankState | None = None
         """What this rank has answered, until a step ends."""
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()  # a signal handler may stop this within it
         self._has_left = False
         self._has_begun = False
         self.steps = 0

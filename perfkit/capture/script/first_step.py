@@ -45,7 +45,7 @@ class RunBeginning:
 
     def __init__(self, begin: Callable[[], BegunRun]) -> None:
         self._begin = begin
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may end the run while it begins
         self._error: Exception | None = None
         self.begun: BegunRun | None = None
         """The run, once it has begun."""

@@ -67,7 +67,7 @@ class StepLogWriter:
             most_bytes=max(most_bytes, LEAST_MOST_BYTES),
             columns=list(COLUMNS),
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close this within it
         self._descriptor: int | None = None
         self._end = HEADER_BYTES
         with atomic_write(self.path) as stream:

@@ -59,8 +59,10 @@ class SigtermHook:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._handled.set()
         signal.signal(number, signal.SIG_DFL)  # a second SIGTERM ends the process at once
-        self._on_signal()
-        os.kill(os.getpid(), number)
+        try:
+            self._on_signal()
+        finally:  # whatever goes wrong there: it must not reach the script, which would go on
+            os.kill(os.getpid(), number)
 
     def _watch(self, reader: int) -> None:
         while numbers := os.read(reader, 64):

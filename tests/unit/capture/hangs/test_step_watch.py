@@ -189,6 +189,20 @@ def test_stopping_in_a_folder_that_is_gone_is_silent(tmp_path: Path, capfd: pyte
     assert not (tmp_path / "gone").exists()
 
 
+def test_a_signal_handler_may_stop_the_watch_while_it_writes(tmp_path: Path) -> None:
+    watch = StepWatch(tmp_path, 0, 2, None, lambda _: None)
+
+    def interrupted() -> None:
+        with watch._writing:
+            watch.stop(ValueError("a bad batch"))  # as in a handler, which runs in the thread that writes
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert state_of(tmp_path, 0).ended == "ended with ValueError: a bad batch"
+
+
 def test_the_default_follows_the_usual_step() -> None:
     watch = StepWatch(Path(), 0, 1, None, lambda _: None)
     watch.steps = 1

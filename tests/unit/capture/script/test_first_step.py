@@ -190,6 +190,21 @@ def test_a_rank_that_is_to_end_does_not_wait_for_a_run_that_cannot_begin(run: Ru
     assert run.begun is None
 
 
+def test_a_signal_handler_may_end_the_run_while_it_begins() -> None:
+    def begin() -> BegunRun:
+        run.leave(TerminatedError("ended"))  # as in a handler, which runs in the thread that begins the run
+        left.set()
+        raise StoreError("the process is gone by now")
+
+    def ask() -> None:
+        with suppress(StoreError):
+            run.get()
+
+    run, left = RunBeginning(begin), threading.Event()
+    threading.Thread(target=ask, daemon=True).start()
+    assert left.wait(LIMIT_S)
+
+
 @pytest.fixture
 def group_store(monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return the store of a process group of two ranks, as `init_process_group` wraps it."""

@@ -17,6 +17,7 @@ from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs, read_steps
 from perfkit.storage.step_log.roll_up import Records, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
+from tests.support.processes.launching import LIMIT_S
 
 RECORD = STEP_DTYPE.itemsize
 
@@ -255,3 +256,19 @@ def test_the_log_replaces_a_link_and_does_not_follow_it(tmp_path: Path) -> None:
     write_log(tmp_path, 1)
     assert target.read_text() == "kept"
     assert not (tmp_path / "rank0.steps").is_symlink()
+
+
+def test_a_signal_handler_may_close_the_log_within_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, pwrite = write_log(tmp_path, 2), os.pwrite
+
+    def interrupted(descriptor: int, data: bytes, at: int) -> int:
+        written = pwrite(descriptor, data, at)
+        writer.close()  # as in a handler, which runs in the thread that writes
+        return written
+
+    monkeypatch.setattr(os, "pwrite", interrupted)
+    thread = threading.Thread(target=writer.append, args=(make_record(2),), daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert read_all(writer.path)["step"].tolist() == [0, 1, 2]

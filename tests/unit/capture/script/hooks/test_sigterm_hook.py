@@ -21,3 +21,22 @@ ctypes.CDLL(None).system(b"kill -TERM $PPID; exec >&- 2>&-; while kill -0 $PPID;
 def test_a_stuck_process_ends_although_what_is_called_before_fails() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, check=False, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
+
+
+FAILS = """
+import os, signal, time
+from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
+def fail():
+    raise OSError("the disk is full")
+SigtermHook(fail, fail).install()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+except OSError:
+    print("the script goes on")
+"""
+
+
+def test_a_process_ends_although_what_is_called_before_fails() -> None:
+    done = subprocess.run([sys.executable, "-c", FAILS], capture_output=True, check=False, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, b"", b"")
