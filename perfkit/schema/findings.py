@@ -41,7 +41,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "multiple_traces_per_rank": "Several traces of one rank were treated as its profiling cycles.",
     "world_size_unknown": "The traces name a backend but no world size; ranks may be missing.",
     "rank_out_of_range": "A rank is not below the world size.",
-    "ranks_missing": "Ranks of the world have no trace.",
+    "ranks_missing": "Ranks of the world have no trace; of a capture, perhaps because they were not asked for one.",
     "several_jobs": "A folder has traces of several jobs; each is analysed as a separate run.",
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",

@@ -179,7 +179,9 @@ class CaptureRecord(Struct, frozen=True, kw_only=True):
     steps: int
     """Recorded steps, as planned."""
     ranks: list[int]
-    """The ranks that were to record."""
+    """The ranks that were to record: those that were asked and have answered."""
+    asked: list[int] | None = None
+    """The ranks that were asked; None: all."""
     problems: dict[int, str] = {}
     """Ranks that have recorded fewer steps, or none, and why."""
 

@@ -1,6 +1,6 @@
 """Data-quality findings of a whole run (metrics.md section 9)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.schema.common import Finding
@@ -41,16 +41,39 @@ def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManife
         return [Finding(code="no_traces", severity="info", message=message)]
     if not ranks:
         return [Finding(code="no_traces", severity="warning", message="this run has no readable trace")]
-    missing = world_size - len(ranks)
+    found = {rank.rank for rank in ranks}
+    asked = manifest.capture.asked if manifest is not None and manifest.capture is not None else None
+    wanted = {rank for rank in asked or () if 0 <= rank < world_size}
+    if not wanted or None in found:
+        # Capped because the world size is a number in an untrusted file.
+        absent = [] if None in found else [rank for rank in range(min(world_size, 100_000)) if rank not in found]
+        return _without_trace(world_size - len(ranks), f"{world_size} ranks", absent)
+    lost = sorted(wanted - found)
+    return _left_out(wanted, world_size) + _without_trace(len(lost), f"the {len(wanted)} that were to record", lost)
+
+
+def _without_trace(missing: int, of: str, absent: Collection[int]) -> list[Finding]:
     if missing <= 0:
         return []
-    seen = {rank.rank for rank in ranks}
-    # Capped because the world size is a number in an untrusted file.
-    absent = ranges(rank for rank in range(min(world_size, 100_000)) if rank not in seen)
-    which = absent if len(absent) <= 60 else absent[:60].rsplit(",", 1)[0] + ", …"
-    listed = "" if None in seen else f" ({'rank' if missing == 1 else 'ranks'} {which})"
-    message = f"trace missing for {missing} of {world_size} ranks{listed}; excluded"
+    listed = f" ({_ranks(absent)})" if absent else ""
+    message = f"trace missing for {missing} of {of}{listed}; excluded"
     return [Finding(code="ranks_missing", severity="warning", message=message)]
+
+
+def _left_out(wanted: Collection[int], world_size: int) -> list[Finding]:
+    if len(wanted) == world_size:
+        return []
+    message = (
+        f"only {_ranks(wanted)} of {world_size} {'was' if len(wanted) == 1 else 'were'} to record these steps "
+        "(perfkit capture --ranks): what the others did in them is not known"
+    )
+    return [Finding(code="ranks_missing", severity="info", message=message)]
+
+
+def _ranks(numbers: Collection[int]) -> str:
+    listed = ranges(numbers)
+    shown = listed if len(listed) <= 60 else listed[:60].rsplit(",", 1)[0] + ", …"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {shown}"
 
 
 def _unknown_world_size(ranks: list[RankReport], world_sizes: list[int]) -> Iterator[Finding]:

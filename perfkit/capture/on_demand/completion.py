@@ -43,6 +43,7 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
         first_step=plan.first_step,
         steps=plan.steps,
         ranks=plan.ranks,
+        asked=request.ranks,
         problems=dict(sorted(problems.items())),
     )
     if not (slot.folder / MANIFEST_NAME).exists() and not _write_manifest(slot, record, done):

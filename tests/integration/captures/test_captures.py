@@ -86,6 +86,7 @@ def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -
     only = record_of(folder / "capture-3")
     assert recorded_steps(folder / "capture-3") == {1: [*range(only.first_step, only.first_step + 3)]}
     assert only.first_step > first + 1
+    assert (record_of(folder / "capture-2").asked, only.asked) == (None, [1])
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
     assert read_manifest(folder).state == "completed"
     assert "warning" not in errors
