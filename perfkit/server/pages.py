@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit._version import __version__
+from perfkit.capture.on_demand.mailbox import has_died
 from perfkit.errors import PerfkitError
 from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.schema.report import Report
@@ -185,7 +186,7 @@ def _analyse(location: RunLocation) -> Report:
 
 
 def _is_running(location: RunLocation) -> bool:
-    return location.has_manifest and read_manifest(location.path).state == "running"
+    return location.has_manifest and read_manifest(location.path).state == "running" and not has_died(location.path)
 
 
 def _not_found() -> Page:

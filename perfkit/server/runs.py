@@ -9,7 +9,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from perfkit.capture.on_demand.mailbox import has_died
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.aggregate import clock_step_times
 from perfkit.schema.manifest import RunManifest
@@ -83,7 +85,7 @@ class RunList:
                 same = known is not None and (known.signature, known.location.name) == (seen, location.name)
                 entries[key] = known if known and same else _Entry(location, seen, _listed(key, location, seen))
             self._entries = entries
-            runs = [entry.listed for entry in entries.values()]
+            runs = [_as_it_is_now(entry) for entry in entries.values()]
         return sorted(runs, key=lambda run: (run.started or "", run.changed_s), reverse=True)
 
     def _locations(self) -> Iterator[RunLocation]:
@@ -125,6 +127,14 @@ def has_data(location: RunLocation) -> bool:
 
 def _logs(location: RunLocation) -> list[Path]:
     return list(find_step_logs(location.path).values()) if location.path.is_dir() else []
+
+
+def _as_it_is_now(entry: _Entry) -> ListedRun:
+    """Return a run as failed if it was killed: no file shows that."""
+    listed = entry.listed
+    if listed.state != "running" or not has_died(entry.location.path):
+        return listed
+    return replace(listed, state="failed", what=f"{listed.what}; rank 0 was killed, or ended without a message")
 
 
 def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:

@@ -11,6 +11,7 @@ from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_finding
 from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
+from perfkit.capture.on_demand.mailbox import has_died
 from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor.columns import LOSS_GIVEN
@@ -24,6 +25,8 @@ HISTORY: Final = 512
 _SILENT_STEPS: Final = 10
 _SILENT_S: Final = 10.0
 """A run is silent after so many times its step time, and so long."""
+
+KILLED: Final = "over: rank 0 was killed, or ended without a message"
 
 _MOST: Final = 1 << 53
 """A manifest's numbers of steps and samples are below, or not believed."""
@@ -187,7 +190,7 @@ def _state(run: RunFollower, step_ns: float) -> tuple[str, bool]:
     if state == "completed":
         return "completed", False
     if silent > max(_SILENT_S, _SILENT_STEPS * step_ns / 1e9):
-        return f"no step for {_spell(silent)}", True
+        return KILLED if has_died(run.folder) else f"no step for {_spell(silent)}", True
     return "running", False
 
 

@@ -24,6 +24,35 @@ _started: Final[dict[int, str]] = {}
 """When processes of this host started, by pid: a pid may be another process's by the time of a hang."""
 
 
+def start_of(pid: int) -> str:
+    """Return when a process of this host started, in ticks since the system's start; empty if unknown."""
+    fields = _fields(pid)
+    return fields[START] if fields else ""
+
+
+def is_gone(place: str, pid: int, started: str) -> bool:
+    """Return whether a process ran on this host and has ended; False if that is unknown.
+
+    One that its parent has not waited for yet has ended.
+
+    Args:
+        place: Its host and pid namespace, as `process_identity` returns them; empty if unknown.
+        pid: Its pid there.
+        started: What `start_of` returned for it: the pid may be another's by now. Empty if unknown.
+    """
+    own, _ = process_identity()
+    if not own or place != own:
+        return False
+    try:
+        os.kill(pid, 0)
+        fields = stat_fields(pid)
+        return has_ended(fields) or started not in ("", fields[START])
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+    except (OSError, IndexError):  # another user's, or no /proc
+        return False
+
+
 def note_starts(places: Places) -> None:
     """Note when the ranks of this host started, while they are known to run."""
     own, _ = process_identity()

@@ -14,13 +14,13 @@ from torch.autograd import profiler as autograd_profiler
 
 from perfkit.capture.conditions import CaptureRules
 from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.hangs.processes import start_of
 from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import one_line, print_status, print_warning
 from perfkit.capture.on_demand.completion import complete
-from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot
+from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot, has_died
 from perfkit.capture.on_demand.recording import RankCapture
-from perfkit.capture.on_demand.requester import has_died
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
 from perfkit.capture.recording.session import Session
@@ -101,7 +101,7 @@ class CaptureAgent:
         with contextlib.suppress(Exception):  # a full disk: a run without captures
             if self._rank == 0:
                 place, pid = process_identity()
-                self._mailbox.open(OpenMark(place=place, pid=pid, poll_s=self._poll_s))
+                self._mailbox.open(OpenMark(place=place, pid=pid, started=start_of(pid), poll_s=self._poll_s))
         threading.Thread(target=self._watch, name=f"{OWN_THREAD}captures", daemon=True).start()
         if self._late is not None and self._requesting is not None:
             from perfkit.capture.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest

@@ -27,6 +27,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from perfkit.capture.hangs.processes import is_gone
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.util.atomic_write import TEMPORARY_SUFFIX, atomic_write
@@ -49,6 +50,8 @@ class OpenMark(Struct, frozen=True, kw_only=True):
     place: str
     """Host and pid namespace of rank 0; empty if unknown."""
     pid: int
+    started: str = ""
+    """When its process started, as `start_of` returns it."""
     poll_s: float
     """How often ranks look for requests."""
 
@@ -274,6 +277,15 @@ class Mailbox:
     def next_number(self) -> int:
         """Return the number of the next capture."""
         return max([0, *_numbers(self.folder), *_numbers(self.run_folder)]) + 1
+
+
+def has_died(run_folder: Path) -> bool:
+    """Return whether rank 0 of a run ran on this host, and is gone without a message, so that the run is over.
+
+    That is known from the end of the first step on: from then on a run takes requests.
+    """
+    mark = Mailbox(run_folder).mark()
+    return mark is not None and is_gone(mark.place, mark.pid, mark.started)
 
 
 def finished_captures(run_folder: Path) -> list[Path]:

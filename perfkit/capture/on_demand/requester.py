@@ -5,16 +5,14 @@ one that is furthest that all ranks learn of them in time. A rank that does not 
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.hangs.processes import is_gone
 from perfkit.capture.on_demand.completion import complete
-from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot
-from perfkit.capture.process_stat import has_ended, stat_fields
+from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot, has_died
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import read_manifest
@@ -232,25 +230,5 @@ def _require_open(folder: Path, mark: OpenMark | None) -> None:
             f"{folder}: the run takes no captures: it is about to end, or an older perfkit records it; a script takes "
             "them once its first step has ended"
         )
-    if _is_gone(mark):
+    if is_gone(mark.place, mark.pid, mark.started):
         raise CaptureError(f"{folder}: the run was killed: its rank 0, process {mark.pid} of this host, is gone")
-
-
-def has_died(folder: Path) -> bool:
-    """Return whether rank 0 of a run that takes requests ran on this host, and is gone without a message."""
-    mark = Mailbox(folder).mark()
-    return mark is not None and _is_gone(mark)
-
-
-def _is_gone(mark: OpenMark) -> bool:
-    """Return whether rank 0 ran on this host and has ended."""
-    place, _ = process_identity()
-    if not place or mark.place != place:
-        return False
-    try:
-        os.kill(mark.pid, 0)
-        return has_ended(stat_fields(mark.pid))
-    except (ProcessLookupError, FileNotFoundError):
-        return True
-    except (OSError, IndexError):
-        return False

@@ -5,16 +5,14 @@ connection to it. Its mark tells them whose process is gone.
 """
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from perfkit.capture.hangs.processes import note_start
+from perfkit.capture.hangs.processes import is_gone, note_start, start_of
 from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.process_stat import START, has_ended, stat_fields
 
 _NAME: Final = ".rank{}.process"
 
@@ -42,17 +40,16 @@ def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
 def process_mark(pid: int | None = None) -> bytes:
     """Return what identifies a process of this host in a file; by default this one."""
     place, own = process_identity()
-    return msgspec.json.encode(_Process(place, pid or own, _started(pid or own)))
+    return msgspec.json.encode(_Process(place, pid or own, start_of(pid or own)))
 
 
 def is_of_ended(mark: bytes) -> bool:
     """Return whether a mark is that of a process which ran on this host and has ended; False if that is unknown."""
-    place, _ = process_identity()
     try:
         process = msgspec.json.decode(mark, type=_Process)
     except msgspec.DecodeError:
         return False
-    return bool(place) and process.place == place and not _runs(process)
+    return is_gone(process.place, process.pid, process.started)
 
 
 def joined_ranks(folder: Path) -> set[int]:
@@ -98,24 +95,6 @@ def _has_ended(folder: Path, rank: int) -> bool:
         return is_of_ended(_path(folder, rank).read_bytes())
     except OSError:
         return False
-
-
-def _runs(process: _Process) -> bool:
-    """Return whether a process of this host runs; one that its parent has not waited for yet does not."""
-    try:
-        os.kill(process.pid, 0)
-        fields = stat_fields(process.pid)
-        return not has_ended(fields) and process.started in ("", fields[START])
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    except (OSError, IndexError):  # another user's, or no /proc
-        return True
-
-
-def _started(pid: int) -> str:
-    with contextlib.suppress(OSError, IndexError):
-        return stat_fields(pid)[START]
-    return ""
 
 
 def _path(folder: Path, rank: int) -> Path:

@@ -17,6 +17,7 @@ from perfkit.storage.run_folder import read_manifest, write_manifest
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.processes import loopback
 from tests.support.processes.launching import ROOT
+from tests.support.processes.left_runs import mark_rank_0
 
 SAMPLE = ROOT / "traces" / "sample-hdf5"
 
@@ -86,6 +87,28 @@ def test_the_list_follows_the_runs(runs: Path) -> None:
         write_manifest(runs / "two", msgspec.structs.replace(manifest, state="completed"))
         shutil.rmtree(runs / "one")
         assert {name: run["state"] for name, run in listed(server).items()} == {"two": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("rank_0", "state"),
+    [
+        ("running", "running"),
+        ("of another host", "running"),
+        ("ended", "failed"),
+        ("of a pid that is another's", "failed"),
+    ],
+)
+def test_a_run_that_was_killed_is_listed_as_failed(runs: Path, rank_0: str, state: str) -> None:
+    with serving(runs) as server:
+        assert listed(server)["two"]["state"] == "running"
+        mark_rank_0(runs / "two", rank_0)
+        found = listed(server)["two"]
+        assert found["state"] == state
+        assert ("rank 0 was killed, or ended without a message" in str(found["what"])) == (state == "failed")
+        waits = (
+            "This run has written nothing to analyse yet" in ask(server, f"/{server.secret}/report/{found['key']}")[2]
+        )
+        assert waits == (state == "running")
 
 
 def test_an_empty_folder_gets_its_first_run(tmp_path: Path) -> None:

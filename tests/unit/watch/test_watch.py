@@ -1,6 +1,8 @@
 """The live view: what it reads, and what it draws."""
 
+import os
 import re
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from perfkit.watch.frame import SORTS, draw, sparkline
 from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view
 from tests.support.monitor.made_runs import eventful_times, own_times, records, with_checks, write_log, write_run
+from tests.support.processes.left_runs import mark_rank_0
 
 
 def _drawn(run: RunFollower, width: int = 80, height: int = 24, sort: str = "late", copies: int = 1) -> list[str]:
@@ -127,6 +130,20 @@ def test_a_silent_rank_is_named(tmp_path: Path) -> None:
     text = "\n".join(_drawn(RunFollower(tmp_path)))
     assert "ranks ·x·" in text
     assert "silent for 32 steps or more: rank 1" in text
+
+
+@pytest.mark.parametrize(
+    ("rank_0", "silent_s", "killed"),
+    [("ended", 60, True), ("ended", 0, False), ("running", 60, False), ("of another host", 60, False)],
+)
+def test_a_run_that_was_killed_is_over(tmp_path: Path, rank_0: str, silent_s: float, killed: bool) -> None:
+    write_run(tmp_path, own_times(2, 40))
+    mark_rank_0(tmp_path, rank_0)
+    for log in tmp_path.glob("rank*.steps"):
+        os.utime(log, (time.time() - silent_s,) * 2)
+    header = _drawn(RunFollower(tmp_path))[0]
+    assert ("over: rank 0 was killed" in header) == killed
+    assert ("no step for" in header) == (not killed and silent_s > 0)
 
 
 def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
