@@ -111,9 +111,9 @@ def lay_out(text: str | None, world_size: int) -> MeshLayout:
     sizes: dict[str, int] = {name: given.get(name, 1) for name in DIMENSIONS if name in given or name in data}
     layout = MeshLayout(sizes=sizes)
     if layout.world_size != world_size:
-        product = " x ".join(map(str, given.values()))
+        product = f"{' x '.join(map(str, given.values()))} = " if len(given) > 1 else ""
         raise UsageError(
-            f"--mesh {text}: {product} = {layout.world_size} ranks, but this run has {world_size}: "
+            f"--mesh {text}: {product}{layout.world_size} ranks, but this run has {world_size}: "
             f"start {layout.world_size} ranks, or change a dimension"
         )
     return layout

@@ -152,15 +152,29 @@ def change_of(part: IdlePart) -> str | None:
     """Return the change that the remedy is about, as `perfkit whatif` takes it; None if none is like it.
 
     Fewer launches spare the operators that issue them, which are work of the host and no idle time of it: without
-    them there would be no pauses, but a replay without the pauses keeps them. And to record what is unknown saves
-    nothing yet.
+    them there would be no pauses, but a replay without the pauses keeps them.
     """
-    if part.cause in ("launch_bound", "unknown"):
+    if part.cause == "launch_bound":
         return None
     if part.cause == "synchronisation":
         return NO_SYNCHRONISATION
     named = part.cause in ("host_work", "not_running") and part.is_named()
     return no_idle(part.largest.detail if named else part.cause)
+
+
+_QUESTIONS: Final = (
+    "find what the host does",
+    "find what the thread",
+    "check what else",
+    "record the host too",
+    "annotate the program",
+)
+"""How remedies begin that lead to the reason and save nothing by themselves."""
+
+
+def only_finds_out(remedy: str) -> bool:
+    """Return whether a remedy only leads to the reason."""
+    return remedy.startswith(_QUESTIONS)
 
 
 def remedy(part: IdlePart, context: RunContext) -> str:

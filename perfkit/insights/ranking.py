@@ -135,4 +135,5 @@ def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:
         evidence=draft.evidence,
         recommendation=draft.recommendation,
         potential_saving_ns=draft.potential_saving_ns,
+        only_finds_out=draft.only_finds_out,
     )

@@ -23,6 +23,8 @@ class InsightDraft(NamedTuple):
     category: Category | None = None
     """Category of the step's time that the bound is the mean over ranks of; a step may save more, if ranks take turns
     to need it."""
+    only_finds_out: bool = False
+    """Whether the recommendation only leads to the reason: then the bound is the time that it is about, no promise."""
 
 
 class Rule(NamedTuple):

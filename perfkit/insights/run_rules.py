@@ -18,6 +18,7 @@ from perfkit.insights.idle import (
     evidence,
     fewer_launches,
     largest_cause,
+    only_finds_out,
     remedy,
     saving_ns,
 )
@@ -208,6 +209,7 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         "analyse the traces of all ranks" if missing > 0 else advice or _COMPARE_BANDWIDTH,
         max(0.0, rest_ns),
+        only_finds_out=missing > 0,
     )
 
 
@@ -279,14 +281,17 @@ def _host(context: RunContext) -> InsightDraft | None:
         "overhead_ns": exposed_ns,
         "profiler_ns": _profiler_ns(context),
     }
+    advice = remedy(part, context) if part else _reduce_idle(context)
+    question = only_finds_out(advice)
     return InsightDraft(
         f"{idle} for {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
         f"{why}{_or_data(context, part)}",
         figures | (evidence(part, context) if part else {}),
-        remedy(part, context) if part else _reduce_idle(context),
+        advice,
         min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
-        change_of(part) if part else None,
+        change_of(part) if part and not question else None,
         "overhead",
+        only_finds_out=question,
     )
 
 

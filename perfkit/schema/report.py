@@ -33,6 +33,8 @@ class Insight(Struct, frozen=True, kw_only=True):
     """Per step: predicted, or otherwise an upper bound; None if unknown."""
     predicted_for: str | None = None
     """The change, as `perfkit whatif` takes it, that the saving was predicted for by replay; None for a bound."""
+    only_finds_out: bool = False
+    """Whether the recommendation only leads to the reason: `potential_saving_ns` is then the time that it is about."""
 
 
 class Report(RunPlots, Struct, frozen=True, kw_only=True):

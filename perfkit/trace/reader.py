@@ -9,7 +9,7 @@ import msgspec
 
 from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
+from perfkit.schema.trace_header import HEADER_KEY, HEADER_VERSION, PerfkitHeader
 from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_int, parse_text
 from perfkit.trace.event_table import EventTableBuilder
@@ -162,6 +162,9 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
 def _decoded(key: str, value: bytes, damage: list[str]) -> Any:
     try:
         return _DECODERS.get(key, decode_value)(value)
+    except _NewerHeaderError as error:
+        damage.append(str(error))
+        return None
     except ValueError:
         damage.append(f"the header's {key} cannot be read and is ignored")
         return None
@@ -178,18 +181,37 @@ def _base_ns(value: bytes, path: Path) -> int:
     return int(number)
 
 
+class _NewerHeaderError(ValueError):
+    """perfkit's part of the header is of a version to come; the message is a sentence for the user."""
+
+
 def _perfkit_header(value: bytes) -> PerfkitHeader | None:
     try:
-        return msgspec.json.decode(value, type=PerfkitHeader | None)
+        return _of_known_version(msgspec.json.decode(value, type=PerfkitHeader | None))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     decoded = decode_value(value)
     try:
-        return msgspec.convert(decoded, PerfkitHeader | None)
+        return _of_known_version(msgspec.convert(decoded, PerfkitHeader | None))
     except msgspec.ValidationError:
         if isinstance(decoded, dict) and {"rank", "world_size"} <= decoded.keys():
+            _refuse_newer(decoded.get("schema_version"))
             raise
         return None  # the key of another program
+
+
+def _of_known_version(header: PerfkitHeader | None) -> PerfkitHeader | None:
+    if header is not None:
+        _refuse_newer(header.schema_version)
+    return header
+
+
+def _refuse_newer(version: object) -> None:
+    if isinstance(version, int) and version > HEADER_VERSION:
+        raise _NewerHeaderError(
+            f"a newer perfkit wrote the header's {HEADER_KEY} (version {version}; this one reads {HEADER_VERSION}): "
+            "it is ignored; update perfkit to use it"
+        )
 
 
 def _distributed_info(value: bytes) -> dict[str, Any]:

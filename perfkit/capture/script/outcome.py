@@ -40,15 +40,21 @@ class OutcomeReporter:
         After a failure without the answer of their analysis, which would push the script's own error off the screen.
         """
         if _has_trace(folder):
-            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {shell_word(folder)}")
+            shown = self._as_given(folder)
+            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {shell_word(shown)}")
             if self._config.report and not failed and has_small_traces(folder):
-                print_answer(folder, _STDERR)
+                print_answer(shown, _STDERR)
         elif not self.explained:
             needed = self._schedule.skip_first + self._schedule.cycle_steps
             print_status(
                 f"{self._script}: {what}, and no trace: the first one takes {needed} steps with "
                 f"--schedule {self._config.schedule} ({folder})"
             )
+
+    def _as_given(self, folder: Path) -> Path:
+        """Return the folder as `--trace-dir` names it, unless the script has changed the working directory since."""
+        given = Path(self._config.trace_dir) / folder.name
+        return given if given.resolve() == folder else folder
 
     def report_failure(self, folder: Path, rank: int, world_size: int, steps: int, cause: Cause) -> None:
         """Print why the script failed on `rank`, which is the first rank that did."""

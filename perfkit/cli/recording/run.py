@@ -173,7 +173,7 @@ def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> Non
     json = given.pop("json", False)
     if json and not with_report:
         raise UsageError("--json prints the report, which --no-report leaves out: remove one of them")
-    job = make_job(workload, given)
+    job = make_job(workload, given, ranks)
     check_packages(job)
     if ranks is None or is_child():
         with exit_on_sigint():  # torch is imported

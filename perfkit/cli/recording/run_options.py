@@ -85,8 +85,13 @@ def application(
     return command(start, parameters, f"{summary}\n\n{_EXAMPLES.format(name=workload.name)}")
 
 
-def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
+def make_job(workload: "WorkloadType", values: dict[str, Any], ranks: int | None = None) -> "Job":
     """Build the job from defaults, preset, TOML file and command line; later ones win.
+
+    Args:
+        workload: Which.
+        values: Options of the command line.
+        ranks: Number of ranks; None if it is not known yet.
 
     Raises:
         UsageError: An option, a value or a combination is invalid.
@@ -108,6 +113,8 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     trained, source = workload(config), source_type(of_source)
+    if ranks is not None:
+        run.check_world(ranks)  # first: other checks use the sizes of the mesh
     check_parallelism(trained, run)
     problem = source.find_problem(trained.data_spec(run.seed), data)
     if problem:

@@ -99,6 +99,8 @@ def _saving(insight: Insight, run: RunReport | None) -> str:
     if insight.potential_saving_ns is None:
         return ""
     saved = f"{duration(insight.potential_saving_ns)} {_of_step(insight.potential_saving_ns, run)}"
+    if insight.only_finds_out:
+        return f"concerns {saved}"
     if insight.predicted_for is None:
         return f"up to {saved}"
     by_replay = f"predicted by replaying the steps with {escape_unprintable(insight.predicted_for)}"

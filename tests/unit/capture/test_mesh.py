@@ -11,7 +11,7 @@ from perfkit.errors import UsageError
 @pytest.mark.parametrize(
     ("mesh", "ranks", "message"),
     [
-        ("dp=3", 2, "--mesh dp=3: 3 = 3 ranks, but this run has 2: start 3 ranks"),
+        ("dp=3", 2, "--mesh dp=3: 3 ranks, but this run has 2: start 3 ranks"),
         ("pp=2,dp=2", 8, "2 x 2 = 4 ranks, but this run has 8"),
         ("sp=2", 2, "unknown dimension 'sp': choose from pp, replicate, dp, shard, ep, cp, tp"),
         ("dp=2,dp=2", 4, "dimension dp is given twice"),

@@ -148,3 +148,10 @@ def test_precedence_of_presets(tmp_path: Path) -> None:
     file.write_text('preset = "huge"\n')
     with pytest.raises(UsageError, match="preset 'huge'"):
         make_job(transformer, {"config": str(file)})
+
+
+def test_a_mesh_of_another_number_of_ranks_is_refused_before_what_follows_from_its_sizes() -> None:
+    with pytest.raises(UsageError, match="--mesh pp=3: 3 ranks, but this run has 2"):
+        make_job(WORKLOADS.load("gpt"), {"mesh": "pp=3"}, 2)
+    with pytest.raises(UsageError, match="--batch-size 16 is not divisible by --micro-batches 6, the default"):
+        make_job(WORKLOADS.load("gpt"), {"mesh": "pp=3", "layers": 3}, 3)

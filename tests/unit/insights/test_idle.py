@@ -159,6 +159,7 @@ def test_host_work_saves_what_is_named(detail: str, advice: str) -> None:
     assert f"30.0 ms of it is host work, most of that {detail} in train.py(5): f (20.0 ms per step)" in found.sentence
     assert advice in found.recommendation
     assert found.potential_saving_ns == 20 * MS
+    assert not found.only_finds_out
     assert "data if" not in found.sentence
 
 
@@ -182,6 +183,7 @@ def test_an_annotation_is_no_work_that_could_be_done_elsewhere() -> None:
     assert "20.0 ms of it is host work, most of that in backward (20.0 ms per step)" in found.sentence
     assert found.recommendation.startswith("find what the host does between the operators of backward; record Python")
     assert "thread" not in found.recommendation
+    assert found.only_finds_out
     annotated = insight(idle_rank(row("host_work", "## backward ##", 20)))
     assert annotated.recommendation == "find what the host does between the operators of ## backward ##"
 
@@ -199,22 +201,23 @@ def test_allocation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "detail", "sentence", "advice"),
+    ("cause", "detail", "sentence", "advice", "is_question"),
     [
-        ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles"),
-        ("dependency", QUEUED_FOR_NOTHING, "queued for a reason not in the trace", "whether the trace lacks kernels"),
-        ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger kernels"),
-        ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for"),
-        ("profiler", "between two steps", "profiler", "record less"),
-        ("unknown", NO_LAUNCH, "launch not recorded", "ProfilerActivity.CPU"),
-        ("unknown", NOTHING_RECORDED, "nothing recorded on the host", "annotate the program"),
+        ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles", False),
+        ("dependency", QUEUED_FOR_NOTHING, "queued for a reason not in the trace", "the trace lacks kernels", True),
+        ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger", False),
+        ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for", False),
+        ("profiler", "between two steps", "profiler", "record less", False),
+        ("unknown", NO_LAUNCH, "launch not recorded", "ProfilerActivity.CPU", True),
+        ("unknown", NOTHING_RECORDED, "nothing recorded on the host", "annotate the program", True),
     ],
 )
-def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str) -> None:
+def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str, is_question: bool) -> None:
     context = "train.py(5): f" if cause == "not_running" else None
     found = insight(idle_rank(row(cause, detail, 20, context), row("host_work", "other", 2)))
     assert sentence in found.sentence
     assert advice in found.recommendation
+    assert found.only_finds_out is is_question
 
 
 @pytest.mark.parametrize("cause", CAUSES)

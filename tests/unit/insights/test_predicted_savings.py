@@ -50,6 +50,13 @@ def test_a_prediction_replaces_the_bound() -> None:
     assert "up to 12.3 ms per step, predicted by replaying the steps with input=0" in shown(run_with(input=12.3))
 
 
+def test_advice_that_only_leads_to_the_reason_promises_nothing() -> None:
+    """More traces or annotations make no step shorter, whatever a replay without the time predicts."""
+    one = replace(the_input(run_with(input=12.3)), only_finds_out=True)
+    (item,) = document(Report(perfkit_version="", runs=[run_with()], insights=[one]), 10).advice
+    assert item.potential_saving == "concerns 12.3 ms per step"
+
+
 def test_what_is_replayed_in_full_is_no_upper_bound() -> None:
     """To take a delay away is what is recommended; of input or transfers something is left."""
     one = replace(the_input(run_with(input=12.3)), predicted_for="rank1=healthy")

@@ -258,6 +258,15 @@ def test_perfkits_own_header_that_cannot_be_is_a_finding(tmp_path: Path) -> None
     assert read(tmp_path, own | {"perfkit": {"rank": "first"}}).header_damage == ()
 
 
+@pytest.mark.parametrize("rank", [1, {"of": "another type"}])
+def test_the_header_of_a_newer_perfkit_is_ignored_with_a_line_that_says_so(rank: object, tmp_path: Path) -> None:
+    own = {"schema_version": 2, "rank": rank, "world_size": 2}
+    trace = read(tmp_path, {"perfkit": own, "traceEvents": [OP]})
+    (line,) = trace.header_damage
+    assert line.startswith("a newer perfkit wrote the header's perfkit (version 2; this one reads 1)")
+    assert (trace.header.perfkit, trace.header.rank) == (None, None)
+
+
 def test_a_header_with_a_key_twice_has_lost_no_events(tmp_path: Path) -> None:
     twice = b'{"deviceProperties": [], "deviceProperties": [], "traceEvents": [%s]}'
     trace = read(tmp_path, twice % json.dumps(OP).encode())

@@ -192,6 +192,7 @@ def _micro_batch_problems(run: RunConfig, schedule: str, ranks: int) -> Iterator
             yield f"--pp-schedule {schedule} does not divide batches: remove --micro-batches {parts}"
         return
     if run.batch_size % parts:
-        yield f"--batch-size {run.batch_size} is not divisible by --micro-batches {parts}"
+        default = "" if run.micro_batches else f", the default for a pipeline of {ranks} ranks"
+        yield f"--batch-size {run.batch_size} is not divisible by --micro-batches {parts}{default}"
     if parts % ranks:
         yield f"--micro-batches {parts} is not a multiple of the {ranks} ranks of the pipeline"

@@ -26,7 +26,10 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         (("gpt", "--mesh", "pp=1"), "a pipeline needs at least two ranks: remove pp=1"),
         (("gpt", "--mesh", "pp=4"), "--layers 2 are fewer than the 4 stages of the pipeline"),
         (("gpt", "--mesh", "pp=2", "--pp-schedule", "zbv"), "--layers 2 are fewer than the 4 stages"),
-        (("gpt", "--mesh", "pp=2", "--batch-size", "6"), "--batch-size 6 is not divisible by --micro-batches 4"),
+        (
+            ("gpt", "--mesh", "pp=2", "--batch-size", "6"),
+            "--batch-size 6 is not divisible by --micro-batches 4, the default for a pipeline of 2 ranks",
+        ),
         (("gpt", "--mesh", "pp=2", "--micro-batches", "1"), "--micro-batches 1 is not a multiple of the 2 ranks"),
         (
             ("gpt", "--mesh", "pp=2", "--pp-schedule", "none", "--micro-batches", "2"),

@@ -1,0 +1,26 @@
+"""The last line of a recorded script names its folder as the user would type it."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.schedule import Schedule
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.outcome import OutcomeReporter
+
+
+@pytest.mark.parametrize(("elsewhere", "shown"), [(False, "traces/mine"), (True, "{top}/traces/mine")])
+def test_the_folder_is_named_as_given_while_the_working_directory_is_the_same(
+    elsewhere: bool, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "traces" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "rank0.json.gz").write_bytes(gzip.compress(b"{}"))
+    monkeypatch.chdir(tmp_path)
+    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="traces", report=False), Schedule())
+    if elsewhere:  # the script has changed it
+        monkeypatch.chdir(folder)
+    reporter.report_end(folder, "3 steps")
+    where = shown.format(top=tmp_path)
+    assert f"train.py: 3 steps; to see where the time went: perfkit analyze {where}\n" in capfd.readouterr().err
