@@ -18,9 +18,10 @@ from perfkit.schema.common import Finding
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
-from perfkit.util.formatting import ranges
+from perfkit.util.formatting import ranges, whole_percent
 from perfkit.whatif.candidates import MOST_RANKED, candidates
 from perfkit.whatif.changes import parse_changes
+from perfkit.whatif.explained import find_unexplained
 from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
 
 _VIOLATED: Final = 0.01
@@ -112,3 +113,11 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
             f"{violated:,} dependencies contradict the times in the traces and are left out: predictions may be off"
         )
         yield Finding(code="dependencies_contradicted", severity="warning", message=message)
+    unexplained = find_unexplained(graph, run)
+    if unexplained:
+        of = "the rank" if unexplained.rank is None else f"rank {unexplained.rank}"
+        message = (
+            f"for which collectives {of} waits is known of only {whole_percent(unexplained.share)} of its exposed "
+            "communication: what changes of communication, or of late ranks, would save is predicted as too little"
+        )
+        yield Finding(code="waits_unknown", severity="warning", message=message)

@@ -37,7 +37,7 @@ def find_awaited(graph: StepGraph) -> Awaited:
     joined = joined_points(graph)
     transfers = np.flatnonzero(joined >= 0)
     waits = _waits(graph)
-    before = _before(graph)
+    before = nodes_before(graph)
     # By rank and number, so that one search finds each rank's next wait.
     size = len(nodes.start)
     own = transfers[np.lexsort((joined[transfers], nodes.rank[transfers]))]
@@ -69,7 +69,7 @@ def _waits(graph: StepGraph) -> Ints:
     return np.unique(edges.target[waits]).astype(np.int64)
 
 
-def _before(graph: StepGraph) -> Ints:
+def nodes_before(graph: StepGraph) -> Ints:
     """Return what precedes each node on its thread or stream; -1 for nothing."""
     nodes, edges = graph.nodes, graph.edges
     same = (edges.kind == ORDER) & (nodes.lane[edges.source] == nodes.lane[edges.target])

@@ -10,6 +10,7 @@ from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.run import RunReport
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
+from perfkit.whatif.explained import find_unexplained
 from perfkit.whatif.predict import predict_saving, replay_unchanged
 
 _MOST_NODES: Final = 500_000
@@ -27,7 +28,7 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     """
     if len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
         return []
-    tried = list(dict.fromkeys(_changes(run)))
+    tried = list(dict.fromkeys(_changes(run, explained=find_unexplained(graph, run) is None)))
     if not tried:
         return []
     before = replay_unchanged(graph)
@@ -42,13 +43,15 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     return found
 
 
-def _changes(run: RunReport) -> Iterator[str]:
+def _changes(run: RunReport, *, explained: bool) -> Iterator[str]:
+    """Yield what to try; nothing that makes waiting for collectives shorter, unless the graph explains this waiting."""
     steps = [step for rank in run.ranks for step in rank.steps]
     wall_ns = sum(step.wall_ns for step in steps)
     large = {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
-    if run.cross_rank and run.cross_rank.stragglers and run.cross_rank.stragglers_gain_ns > 0:
-        yield healthy_ranks(row.rank for row in run.cross_rank.stragglers)
-    if "communication" in large and run.dimensions:
+    across = run.cross_rank if explained else None
+    if across and across.stragglers and across.stragglers_gain_ns > 0:
+        yield healthy_ranks(row.rank for row in across.stragglers)
+    if explained and "communication" in large and run.dimensions:
         for row in run.dimensions.rows:
             yield free_transfers(row.dimension)
     if "data_loading" in large:

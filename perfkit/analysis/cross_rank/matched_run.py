@@ -6,7 +6,7 @@ from typing import NamedTuple
 from perfkit.analysis.cross_rank.clock_alignment import align
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
 from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
-from perfkit.analysis.cross_rank.point_to_point import split_receives
+from perfkit.analysis.cross_rank.point_to_point import split_messages
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import MeshDimension
@@ -35,4 +35,4 @@ def match_run(
     """
     matched = match(name_pipeline_groups(calls, mesh), known_size)
     clocks = align(matched, hosts)
-    return MatchedRun(split_receives(matched, clocks), clocks)
+    return MatchedRun(split_messages(matched, clocks), clocks)

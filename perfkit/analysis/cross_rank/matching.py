@@ -54,10 +54,10 @@ class MatchedCollectives(NamedTuple):
     splits: NDArray[np.bool_]
     """Whether it is matched and n-to-n, so that it can be split into waiting and transfer."""
     transfer_ns: Ints
-    """Shortest duration over the ranks; its own duration if it is not split. Of a receive whose waiting is known, the
-    rest of its duration."""
+    """Shortest duration over the ranks; its own duration if it is not split. Of a send or receive whose waiting is
+    known, the rest of its duration."""
     wait_known: NDArray[np.bool_]
-    """Whether `wait_ns` is known: it is split, or a receive that was compared with its send. Elsewhere it is 0."""
+    """Whether `wait_ns` is known: it is split, or a message that was compared with its other end. Elsewhere it is 0."""
 
     @property
     def alone(self) -> NDArray[np.bool_]:
@@ -68,6 +68,12 @@ class MatchedCollectives(NamedTuple):
     def paired(self) -> NDArray[np.bool_]:
         """Whether it is a send or a receive, or both."""
         return np.array([_is_paired(kind) for kind in self.kinds] or [False], np.bool_)[self.kind]
+
+    @property
+    def transfer_known(self) -> NDArray[np.bool_]:
+        """Whether `transfer_ns` is that of the whole collective: of a message that of the receive."""
+        sends = np.array([kind.operator == SEND for kind in self.kinds] or [False], np.bool_)
+        return np.asarray(self.wait_known & ~sends[self.kind])
 
     @property
     def wait_ns(self) -> Ints:

@@ -1,4 +1,4 @@
-"""Pair sends with receives, and find how long each receive waited for its send (metrics.md section 5).
+"""Pair sends with receives, and find how long each waited for the other (metrics.md section 5).
 
 A send and a receive pair up in the order of issue between their two ranks, step by step. NCCL's metadata name the peer
 of each, and the header of perfkit's own pipelines lists them. Without either the peer is known in a group of two ranks
@@ -26,21 +26,31 @@ class Pairs(NamedTuple):
     receive: Ints
 
 
-def split_receives(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> MatchedCollectives:
-    """Return the matched collectives with the waiting of receives, where the clocks are good enough to tell it.
+def split_messages(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> MatchedCollectives:
+    """Return the matched collectives with the waiting of messages, where the clocks are good enough to tell it.
 
-    A receive waits until its send begins; the rest of it is transfer. Where the begins are closer to each other than
-    the clocks agree, its waiting stays unknown.
+    A receive waits until its send begins, and a send until its receive does; the rest is transfer. A send that has
+    ended by then did not wait: there was a buffer for it. Where the instants that are compared are closer to each other
+    than the clocks agree, waiting stays unknown.
     """
     pairs = pair_rows(matched)
     if not len(pairs.send):
         return matched
-    begin_ns = align_ranks(clocks, matched.rank, matched.ended_ns - matched.duration_ns)
+    end_ns = align_ranks(clocks, matched.rank, matched.ended_ns)
+    begin_ns = end_ns - matched.duration_ns
     later_ns = begin_ns[pairs.send] - begin_ns[pairs.receive]
-    known = np.abs(later_ns) >= _uncertainty_ns(matched, pairs, clocks)
-    rows, duration_ns = pairs.receive[known], matched.duration_ns[pairs.receive[known]]
+    left_ns = end_ns[pairs.send] - begin_ns[pairs.receive]
+    least_ns = _uncertainty_ns(matched, pairs, clocks)
+    told = np.abs(later_ns) >= least_ns
+    found = _with_waits(matched, pairs.receive[told], np.maximum(later_ns[told], 0))
+    ended = told & (np.abs(left_ns) >= least_ns)
+    return _with_waits(found, pairs.send[ended], np.where(left_ns > 0, np.maximum(-later_ns, 0), 0)[ended])
+
+
+def _with_waits(matched: MatchedCollectives, rows: Ints, wait_ns: Ints) -> MatchedCollectives:
+    """Return the matched collectives, of which some have waited so long, at most as long as they took."""
     transfer_ns, wait_known = matched.transfer_ns.copy(), matched.wait_known.copy()
-    transfer_ns[rows] = duration_ns - np.clip(later_ns[known], 0, duration_ns)
+    transfer_ns[rows] = np.maximum(matched.duration_ns[rows] - wait_ns, 0)
     wait_known[rows] = True
     return matched._replace(transfer_ns=transfer_ns, wait_known=wait_known)
 

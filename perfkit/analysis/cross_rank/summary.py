@@ -14,6 +14,7 @@ from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE
 from perfkit.schema.cross_rank import (
     FEWEST_COMPARED_STEPS,
     CrossRankSummary,
@@ -103,21 +104,23 @@ def _numbered(values: Sequence[Hashable]) -> Ints:
 
 def _as_one(kind: CollectiveKey) -> CollectiveKey:
     """Return what a matched collective is shown as: a send and its receive are one."""
-    return kind._replace(operator="send_recv") if kind.operator in (SEND, RECEIVE) else kind
+    return kind._replace(operator=EXCHANGE) if kind.operator in (SEND, RECEIVE) else kind
 
 
 def _shared_row(matched: MatchedCollectives, rows: Ints, described: CollectiveKey) -> MatchedCollectiveStat:
     """Sum the matched collectives of one kind."""
     count = len(np.unique(matched.collective[rows]))
-    known = rows[matched.wait_known[rows]]
+    known = rows[matched.transfer_known[rows]]
     _, first = np.unique(matched.collective[known], return_index=True)
+    # Of a message, one of the two ends waits.
+    wait_ns = matched.wait_ns[rows if described.operator == EXCHANGE else known]
     transfer_ns = median(matched.transfer_ns[known[first]].tolist()) if len(known) else None
     algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
     factor = bus_factor(described)
     return MatchedCollectiveStat(
         **described.as_columns(),
         count=count,
-        wait_ns=float(matched.wait_ns[known].mean()) if len(known) else None,
+        wait_ns=float(wait_ns.sum()) / len(known) if len(known) else None,
         transfer_ns=transfer_ns,
         algbw=algbw,
         busbw=algbw * factor if algbw is not None and factor is not None else None,

@@ -112,7 +112,7 @@ def _row(
 
 def _bus_bandwidth(matched: MatchedCollectives, groups: Groups, rows: Ints) -> float | None:
     """Return bytes on the bus / transfer time of all matched collectives of known size; None if there are none."""
-    known = rows[matched.wait_known[rows] & (groups.size[rows] > 1)]
+    known = rows[matched.transfer_known[rows] & (groups.size[rows] > 1)]
     _, first = np.unique(matched.collective[known], return_index=True)
     known = known[first]
     if not len(known):

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import data_loading_rows, rows_by_key
+from perfkit.analysis.per_rank.communication.blocking_waits import CollectiveSpans, waits_until
 from perfkit.analysis.per_rank.idle.host_names import SYNCHRONISING
 from perfkit.analysis.per_rank.step_graph.calls import find_calls, queue_order
 from perfkit.analysis.per_rank.step_graph.completion import find_waits
@@ -17,7 +18,7 @@ from perfkit.analysis.per_rank.step_graph.table import Table, Trace
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges
 from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import EMPTY, Ints, Union, difference, distinct, split, union
+from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, difference, distinct, split, union
 
 _MOST_THREADS: Final = 64
 _NONE: Final = np.zeros(0, np.int64)
@@ -199,10 +200,18 @@ class _Builder:
         return split(difference(whole, self._computing()), issues)
 
     def _computing(self) -> Union:
-        """Return where the main thread runs operators that do not communicate."""
+        """Return where the main thread runs operators that do not communicate, or wait in them for a collective."""
         seg, events = self.main.segments, self.trace.events
-        computes = ~self.trace.names.communication_operator[events.name[seg.row]]
-        return union(seg.start[computes], seg.end[computes])
+        communicates = self.trace.names.communication_operator[events.name[seg.row]]
+        own = Segments(seg.start, seg.end, seg.row)
+        start = waits_until(own, communicates, events.start_ns[seg.row], events.end_ns[seg.row], self._spans())
+        return union(start[~communicates], seg.end[~communicates])
+
+    def _spans(self) -> CollectiveSpans:
+        """Return the collectives by end."""
+        found = self.trace.collectives
+        by_end = np.argsort(found.end, kind="stable")
+        return CollectiveSpans(found.start[by_end], found.end[by_end])
 
     def _main_issues(self) -> Ints:
         """Return when the main thread issued collectives, where that was recorded."""

@@ -1,4 +1,4 @@
-"""Sends and receives: paired, and a receive's waiting told from its transfer where the clocks allow it."""
+"""Sends and receives: paired, and their waiting for each other told from transfer where the clocks allow it."""
 
 from pathlib import Path
 
@@ -58,7 +58,33 @@ def test_a_receive_waits_for_its_send(tmp_path: Path) -> None:
     assert (across(run).matched, across(run).unmatched) == (4, 0)
     assert not messages(run, "collectives_unmatched")
     assert run.efficiency is not None
-    assert (run.efficiency.wait_ns, run.efficiency.unmatched_ns) == (200_000, 50_000)  # the sends
+    assert (run.efficiency.wait_ns, run.efficiency.unmatched_ns) == (200_000, 0)  # the sends waited for nothing
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_whoever_comes_first_waits_for_the_other(tmp_path: Path, late: int) -> None:
+    """A rank computes for 400 us longer in each of 12 steps; one sends, the other receives."""
+    builders = []
+    for rank, operator in enumerate(("send", "recv")):
+        builder = TraceBuilder(rank, 2, backend="gloo", host_name="a")
+        for step in range(12):
+            begin, own = step * 1000, 500 if rank == late else 100
+            builder.step(step, begin, 1000).op("aten::mm", begin, own).gloo(operator, begin + own, 540 - own)
+            builder.op("aten::add", begin + 545, 455)
+        builders.append(builder)
+    run = run_of(tmp_path, *builders)
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [12 * 400_000 * (late != rank) for rank in (0, 1)]
+    assert (row(run).wait_ns, row(run).transfer_ns) == (400_000, 40_000)
+    assert run.efficiency is not None
+    assert run.efficiency.unmatched_ns == 0
+    assert [one.rank for one in across(run).stragglers] == [late]
+    assert [insight.rule for insight in perfkit.analyze(tmp_path).insights][:1] == ["waiting"]
+
+
+def test_a_send_that_ends_before_its_receive_begins_did_not_wait(tmp_path: Path) -> None:
+    run = run_of(tmp_path, trace(0).gloo("send", 100, 50), trace(1).gloo("recv", 400, 30))
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [0, 0]
+    assert [wait.transfer_ns for wait in across(run).rank_waits] == [50_000, 30_000]
 
 
 def test_both_directions_of_an_exchange_are_kept_apart(tmp_path: Path) -> None:
@@ -101,6 +127,24 @@ def test_a_wait_within_the_clocks_residual_is_not_known(tmp_path: Path, late: in
     found = row(run_of(tmp_path, sender, receiver))
     assert (found.wait_ns is not None) == known
     assert found.wait_ns is None or found.wait_ns == pytest.approx(late * 1000, abs=20_000)
+
+
+@pytest.mark.parametrize(("lasts", "known_ns"), [(500, 300_000), (303, None), (100, 0)])
+def test_a_send_that_ends_as_its_receive_begins_by_clocks_that_differ_waits_for_an_unknown_time(
+    tmp_path: Path, lasts: int, known_ns: int | None
+) -> None:
+    def rank(number: int) -> TraceBuilder:
+        builder = trace(number, host="ab"[number], steps=4)
+        for step in range(4):
+            builder.gloo("all_reduce", step * 1000 + 700, 100 + number * (20 * (step % 2) - 10))
+        return builder
+
+    run = run_of(tmp_path, rank(0).gloo("send", 100, lasts), rank(1).gloo("recv", 400, 150))
+    assert run.efficiency is not None
+    assert run.efficiency.unmatched_ns == (lasts * 1000 if known_ns is None else 0)
+    wait_ns = row(run).wait_ns
+    assert wait_ns is not None
+    assert wait_ns == pytest.approx(known_ns or 0, abs=20_000)
 
 
 def test_without_a_common_clock_the_wait_is_not_known(tmp_path: Path) -> None:
@@ -190,13 +234,19 @@ def test_a_header_with_impossible_peers_matches_nothing(tmp_path: Path, peer: in
     assert across(run_of(tmp_path, *ranks)).matched == 0
 
 
-def test_metadata_of_nccl_name_the_peers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "received", "waits"),
+    [((300, 20), (100, 240), [0, 0, 200_000]), ((100, 240), (300, 40), [200_000, 0, 0])],
+)
+def test_metadata_of_nccl_name_the_peers(
+    tmp_path: Path, sent: tuple[int, int], received: tuple[int, int], waits: list[int]
+) -> None:
     def nccl(rank: int, operator: str, start: int, duration: int, peer: int) -> TraceBuilder:
         side = "Dst Rank" if operator == "send" else "Src Rank"
         builder = TraceBuilder(rank, 3, backend="nccl", host_name="a").step(0, 0, 1000)
         args = collective_args(operator, 8, 8, "Float", "4", "mesh_pp", (0, 1, 2), None) | {side: peer}
         return builder.launch(5, 2, 1).kernel("ncclDevKernel_SendRecv", start, duration, 5, args=args)
 
-    run = run_of(tmp_path, nccl(0, "send", 300, 20, 2), nccl(1, "send", 500, 10, 0), nccl(2, "recv", 100, 240, 0))
+    run = run_of(tmp_path, nccl(0, "send", *sent, 2), nccl(1, "send", 500, 10, 0), nccl(2, "recv", *received, 0))
     assert (across(run).matched, across(run).unmatched) == (2, 1)
-    assert [wait.wait_ns for wait in across(run).rank_waits] == [0, 0, 200_000]
+    assert [wait.wait_ns for wait in across(run).rank_waits] == waits

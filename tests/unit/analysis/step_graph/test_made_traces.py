@@ -149,6 +149,15 @@ def test_a_collective_whose_end_was_recorded_late_is_still_waited_for(tmp_path: 
     assert found["aten::mm"] == 295
 
 
+def test_a_hook_that_reduces_within_an_operator_waits_there(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 700).op("aten::mm", 0, 100)
+    builder.op("autograd::engine::evaluate_function: AccumulateGrad", 100, 500).op("c10d::allreduce_", 150, 5)
+    builder.gloo("all_reduce", 160, 390).op("aten::add", 600, 100)
+    graph = graph_of_built(tmp_path, builder)
+    assert on_path(graph)["all_reduce"] == 390
+    assert delay(graph, node_named(graph, "all_reduce"), -300) == -300
+
+
 def test_a_pause_long_before_the_end_of_a_collective_does_not_wait_for_it(tmp_path: Path) -> None:
     early = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 700)
     early.op("aten::mm", 0, 100).op("c10d::allreduce_", 100, 4).gloo("all_reduce", 105, 295)

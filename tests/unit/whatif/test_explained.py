@@ -1,0 +1,60 @@
+"""A replay promises nothing about communication where the graph does not have the waits that this consists of."""
+
+from pathlib import Path
+
+import perfkit
+from perfkit.pipeline.whatif import predict
+from perfkit.schema.report import Insight
+from tests.support.traces.trace_builder import TraceBuilder
+
+CYCLE = 1000
+
+
+def reducing_rank(rank: int, wait: int, recorded: int) -> TraceBuilder:
+    """A rank that computes for 100 us in each step, and waits `wait` us for a collective recorded until 100 later."""
+    builder = TraceBuilder(rank, 2, backend="gloo", host_name="one")
+    for step in range(4):
+        begin = CYCLE * step
+        builder.step(step, begin, CYCLE).op("aten::mm", begin, 100).op("c10d::allreduce_", begin + 100, 4)
+        builder.gloo("all_reduce", begin + 105, recorded)
+        builder.op("aten::add", begin + 105 + wait, CYCLE - 105 - wait)
+    return builder
+
+
+def write(folder: Path, *recorded: int, wait: int = 500) -> Path:
+    for rank, length in enumerate(recorded):
+        reducing_rank(rank, wait, length).write(folder / f"rank{rank}.json")
+    return folder
+
+
+def the_transfer(folder: Path) -> Insight:
+    (run,) = perfkit.analyze(folder).runs
+    assert run.ranks[0].steps[0].exposed_ns.communication >= 400_000
+    (one,) = [insight for insight in perfkit.analyze(folder).insights if insight.rule == "transfer"]
+    return one
+
+
+def codes(folder: Path) -> list[str]:
+    return [finding.code for finding in predict(folder).findings]
+
+
+def test_a_saving_is_predicted_where_the_threads_are_known_to_wait(tmp_path: Path) -> None:
+    one = the_transfer(write(tmp_path, 502, 520))
+    assert one.predicted_for is not None
+    assert one.potential_saving_ns is not None
+    assert one.potential_saving_ns > 450_000
+    assert "waits_unknown" not in codes(tmp_path)
+
+
+def test_nothing_is_predicted_where_a_thread_goes_on_long_before_the_end_that_was_recorded(tmp_path: Path) -> None:
+    """A busy machine lets the backend record the end late: then no pause is known to be a wait."""
+    one = the_transfer(write(tmp_path, 502, 700))
+    assert one.predicted_for is None
+    assert one.potential_saving_ns is not None
+    assert one.potential_saving_ns > 0
+    (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
+    assert "rank 1 waits is known of only 0 % of its exposed communication" in finding.message
+
+
+def test_collectives_beside_computation_need_no_explanation(tmp_path: Path) -> None:
+    assert "waits_unknown" not in codes(write(tmp_path, 700, 700, wait=10))
