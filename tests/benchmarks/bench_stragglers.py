@@ -14,7 +14,6 @@ import argparse
 import os
 import pickle
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Final, NamedTuple
 import perfkit
 from perfkit.schema.cross_rank import Straggler
 from tests.support.processes.delayed_jobs import Delay, Job, make_jobs
+from tests.support.processes.ports import free_port
 
 _REAL_TIME: Final = ("chrt", "-f", "50")
 _TOLERANCE: Final = 0.2
@@ -82,9 +82,7 @@ def score(folder: Path, jobs: Sequence[Job], ranks: int) -> Score:
 def record(folder: Path, jobs: Sequence[Job], ranks: int, prefix: Sequence[str]) -> None:
     """Run all jobs one after the other, in one process per rank."""
     (folder / "jobs").write_bytes(pickle.dumps(list(jobs)))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     module = "tests.support.processes.delayed_training"
     started = [
         subprocess.Popen(

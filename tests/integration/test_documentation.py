@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documentation import ROOT, Block, blocks, commands, matches
+from tests.support.processes.launching import LIMIT_S
 
 RUN_BY_CI = ("make ",)
 """Run by CI itself."""
@@ -33,7 +34,7 @@ def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "COLUMNS": "80"}
     return subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * LIMIT_S
     )
 
 

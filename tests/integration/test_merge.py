@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, execute, in_real_time
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
 
 pytestmark = needs_trace_processor
@@ -15,9 +15,8 @@ pytestmark = needs_trace_processor
 @pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
     injected = ["--inject", "rank=1,phase=backward,delay=100ms", "--steps", "6"]
-    done = execute(
-        [*PYTHON, "run", "transformer", "--preset", "tiny", "-n", "2", "--trace-dir", str(tmp_path), *injected]
-    )
+    command = [*in_real_time(), *PYTHON, "run", "transformer", "--preset", "tiny", "-n", "2"]
+    done = execute([*command, "--trace-dir", str(tmp_path), *injected])
     assert done.returncode == 0, done.stderr
     output = tmp_path / "merged.pftrace"
     assert execute([*PYTHON, "merge", str(tmp_path), "-o", str(output)]).returncode == 0

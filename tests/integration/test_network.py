@@ -24,7 +24,7 @@ ADDRESSES = ("10.213.77.1", "10.213.77.2")
 
 def ip(*words: str) -> None:
     try:
-        done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except FileNotFoundError:
         pytest.skip("no `ip` (iproute2) on this system")
     if done.returncode != 0:
@@ -51,7 +51,7 @@ class Hosts:
 
     def remove(self) -> None:
         for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=10, check=False)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=LIMIT_S, check=False)
 
     def start(self, trace_dir: Path) -> list[subprocess.Popen[str]]:
         options = [*TINY["gpt"], "--schedule", "wait=1,active=2,repeat=2", "--steps", "5000", "--timeout", "20s"]

@@ -10,6 +10,7 @@ from perfkit.pipeline.analyze import analyze
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
+from tests.support.processes.launching import LIMIT_S
 
 SCRIPT = """
 import io, sys, time, torch, torch.distributed as dist
@@ -20,7 +21,7 @@ class SlowFile(io.FileIO):
     def write(self, data):
         if not self.slept:
             self.slept = True
-            time.sleep(0.5)
+            time.sleep(2)
         return super().write(data)
 
 dist.init_process_group("gloo")
@@ -37,7 +38,7 @@ for step in range(14):
         with torch.no_grad():
             for _ in range(10):
                 model.module(inputs)
-                time.sleep(0.03)
+                time.sleep(0.15)
         model.train()
     if step == 7:
         torch.save(model.state_dict(), SlowFile(f"{sys.argv[1]}/{dist.get_rank()}.pt", "w"))
@@ -48,7 +49,7 @@ dist.destroy_process_group()
 def perfkit(*args: object) -> "subprocess.CompletedProcess[str]":
     """Run the command in a separate process."""
     command = [sys.executable, "-m", "perfkit", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def rows(folder: Path) -> dict[tuple[str, int | None], RankPauses]:
@@ -69,22 +70,23 @@ def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path
     assert set(found) == {("checkpoint", 0), ("checkpoint", 1), ("evaluation", 0)}
     for rank in range(2):
         row = found["checkpoint", rank]
-        assert 500e6 <= row.total_ns < 700e6
+        assert 2e9 <= row.total_ns < 2.8e9
         assert row.recorded_ns == pytest.approx(row.total_ns, rel=0.02)
         assert row.bytes is not None
         assert row.bytes > 4 * (64 * 64 + 64 * 8)
         assert row.caller is not None
         assert row.caller.startswith("train.py:")
     evaluation = found["evaluation", 0]
-    assert 300e6 <= evaluation.total_ns < 500e6
+    assert 1.5e9 <= evaluation.total_ns < 2.3e9
     assert evaluation.waited_ns is not None
-    assert evaluation.waited_ns > 200e6
-    # Nobody is late, and neither the recorded steps nor those by the run's own clock have the pauses.
+    assert evaluation.waited_ns > 1e9
+    # Nobody is late by them (two ranks that share cores may differ a little), and neither the recorded steps nor those
+    # by the run's own clock have the pauses.
     (run,) = analyze(folder).runs
     assert run.cross_rank is not None
-    assert run.cross_rank.stragglers == []
+    assert [row for row in run.cross_rank.stragglers if row.lag_ns > 50e6] == []
     own_clock = read_manifest(folder).ranks[0].step_wall_ns
-    assert max(own_clock[1:]) < 250e6
+    assert max(own_clock[1:]) < 1e9
 
 
 OFTEN = """

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from tests.support.processes.launching import (
     children_of,
     environment,
     execute,
+    in_real_time,
     needs_mpiexec,
     start,
     wait_for_folder,
@@ -218,7 +220,7 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
 def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
     delays = ["--inject", "rank=1,phase=backward,delay=60ms", "--inject", "phase=data_loading,delay=30ms"]
     options = [*TINY["gpt"], "--no-profile", "--steps", "5", "--trace-dir", str(tmp_path)]
-    manifest = run_once([*PYTHON, "run", *options, *delays, "-n", "2"], tmp_path)
+    manifest = run_once([*in_real_time(), *PYTHON, "run", *options, *delays, "-n", "2"], tmp_path)
     assert manifest.files == []
     assert manifest.step_kinds == ["cold", "plain", "plain", "plain", "plain"]
     assert [(item.rank, item.phase, item.delay_ns) for item in manifest.injections] == [
@@ -226,7 +228,8 @@ def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
         (None, "data_loading", 30_000_000),
     ]
     for rank in manifest.ranks:
-        assert all(30e6 <= load < 45e6 for load in rank.load_ns[1:])
+        assert all(load >= 30e6 for load in rank.load_ns[1:])
+        assert median(rank.load_ns[1:]) < 45e6
         # Rank 0 waits for rank 1 in backward, so both have both delays.
         assert all(wall >= 88e6 for wall in rank.step_wall_ns[1:])
 

@@ -16,11 +16,11 @@ from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import (
     LIMIT_S,
     PYTHON,
-    alive,
     descendants_of,
     execute,
     needs_mpiexec,
     start,
+    still_alive,
 )
 
 GPT = ["gpt", "--batch-size", "4", "--samples", "256"]
@@ -85,10 +85,7 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
     assert process.returncode == 130
     assert errors.splitlines()[-1].startswith("perfkit: error: ended by SIGINT: 1 of 2 points ran")
     assert len(processes) >= 4  # the launcher, its proxy, two ranks
-    deadline = time.monotonic() + 10
-    while alive(processes) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert alive(processes) == []
+    assert still_alive(processes) == []
     assert states(folder) == ["completed", "planned"]
     assert read_manifest(broken).state != "completed"
     (whole,) = (path for path in folder.glob("gpt-*") if path != broken)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from tests.support.processes.launching import PYTHON, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 
 pytestmark = pytest.mark.slow  # the clients take seconds to import
 
@@ -20,10 +20,16 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
 
+def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
 def sent(target: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [*PYTHON, "analyze", str(SAMPLE), "-o", target]
     settings = environment() | {"HOME": str(folder)} | variables
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=120, check=False)
+    done = run(command, folder, settings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("sample-hdf5")  # the answer is still there
     return done
@@ -33,7 +39,7 @@ def read_back(code: str, *arguments: str | Path, **variables: str) -> list[str]:
     """Run a reader in a separate process: the clients warn, which fails a test."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(
-        command, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=True
+        command, env=os.environ | variables, capture_output=True, text=True, timeout=LIMIT_S, check=True
     ).stdout.splitlines()
 
 
@@ -96,6 +102,6 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
 def test_a_server_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
     command = [*PYTHON, "analyze", str(SAMPLE), "-o", "mlflow:http://127.0.0.1:9"]
     settings = environment() | {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=120, check=False)
+    done = run(command, tmp_path, settings)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("perfkit: error: -o mlflow:http://127.0.0.1:9: ")

@@ -186,7 +186,7 @@ def test_what_this_device_does_not_have(tmp_path: Path) -> None:
 def test_compiled(workload: str, tmp_path: Path) -> None:
     model = [*GPT, "--batch-size", "8"] if workload == "gpt" else ["transformer", "--preset", "tiny"]
     options = ["--compile", "--accumulate", "2"]
-    manifest, run = record(tmp_path, *model, "-n", "2", *options, limit_s=580)
+    manifest, run = record(tmp_path, *model, "-n", "2", *options, limit_s=2 * LIMIT_S)
     assert manifest.compiled is not None
     assert manifest.compiled.graphs >= 1
     assert manifest.compiled.steps == [0]
@@ -202,7 +202,7 @@ def test_compiled(workload: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # compiles a model
 def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
-    done = execute(tmp_path, *GPT, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=580)
+    done = execute(tmp_path, *GPT, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=2 * LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert "perfkit: warning: torch compiled during recorded steps (0)" in done.stderr
     (run,) = perfkit.analyze(tmp_path).runs

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from perfkit.cli import main
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import chromium, needs_chromium, new_page
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -91,7 +91,7 @@ def test_one_origin_may_fetch_and_then_it_ends(browser: Any, tmp_path: Path) -> 
         view(str(SAMPLE), "--ui", allowed) as (process, link),
     ):
         address = link.partition("url=")[2]
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(other)
         assert page.evaluate(FETCH, address) == "Failed to fetch"
         assert process.poll() is None
@@ -105,9 +105,9 @@ def test_one_origin_may_fetch_and_then_it_ends(browser: Any, tmp_path: Path) -> 
 
 def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
     with view(str(SAMPLE), "--rank", "1", "--offline") as (process, link):
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(link)
-        page.wait_for_function("document.title.startsWith('rank1.json.gz')", timeout=90_000)
+        page.wait_for_function("document.title.startsWith('rank1.json.gz')")
         page.close()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
@@ -133,7 +133,7 @@ def test_the_pages_command_shows_the_step_of_another_marker(browser: Any, tmp_pa
         trace.annotation("my iteration", 10_000 * place, 9_990).op("aten::mm", 10_000 * place + 10, 5000)
     path, page_file = trace.write(tmp_path / "rank0.json"), tmp_path / "page.html"
     assert main(["analyze", str(path), "--step-marker", "^my iter", "-o", str(page_file)]) == 0
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(page_file.as_uri())
     page.locator(".strip.ranks .cell").click()
     page.locator(".strip.steps .cell").nth(1).click()
@@ -163,15 +163,15 @@ def test_a_step_that_is_not_there(step: str, what: str, capsys: pytest.CaptureFi
 @pytest.mark.slow  # merges a timeline and loads the Perfetto UI again
 def test_the_ui_opens_a_merged_timeline(browser: Any, tmp_path: Path) -> None:
     timeline = tmp_path / "merged.pftrace"
-    subprocess.run([*PYTHON, "merge", str(SAMPLE), "-o", str(timeline)], env=environment(), check=True, timeout=60)
+    subprocess.run([*PYTHON, "merge", str(SAMPLE), "-o", str(timeline)], env=environment(), check=True, timeout=LIMIT_S)
     with view(str(timeline), "--offline") as (process, link):
-        page = browser.new_page()
+        page = new_page(browser)
         page.goto(link)
-        page.wait_for_function("document.title.startsWith('merged.pftrace')", timeout=90_000)
-        page.get_by_text("rank 1").first.click(timeout=60_000)
+        page.wait_for_function("document.title.startsWith('merged.pftrace')")
+        page.get_by_text("rank 1").first.click()
         for track in ("perfkit: step", "perfkit: where the time goes", "perfkit: waits for another rank"):
-            page.get_by_text(track).first.wait_for(timeout=60_000)
+            page.get_by_text(track).first.wait_for()
         page.close()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")

@@ -18,7 +18,7 @@ import pytest
 import perfkit
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
-from tests.support.processes.launching import PYTHON, TORCHRUN, execute, record_forked
+from tests.support.processes.launching import PYTHON, TORCHRUN, execute, in_real_time, record_forked
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
@@ -38,7 +38,7 @@ def record(folder: Path, delays: Iterable[Sequence[str]]) -> list[RunReport]:
     """Record a run with each set of delays, one after the other."""
     whole = ["gpt", *TINY, "--schedule", SCHEDULE, "--steps", "12"]
     faults = [" ".join([*whole, *(f"--inject {delay}" for delay in injected)]) for injected in delays]
-    record_forked(folder, 2, {str(number): text for number, text in enumerate(faults)})
+    record_forked(folder, 2, {str(number): text for number, text in enumerate(faults)}, before=in_real_time())
     return [perfkit.analyze(folder / str(number)).runs[0] for number in range(len(faults))]
 
 

@@ -92,7 +92,8 @@ def test_nothing_else_is_blamed(recorded: tuple[Path, dict[str, list[int]]]) -> 
 
 @pytest.mark.slow
 def test_the_advice_names_the_largest(recorded: tuple[Path, dict[str, list[int]]]) -> None:
-    run, measured_ns = recorded
+    run, measured_ns = recorded[0], dict(recorded[1])
+    measured_ns.pop("save")  # part of no step, however long a busy disk takes
     (insight,) = [one for one in perfkit.analyze(run, cache=False).insights if one.rule == "host"]
     largest = max(measured_ns, key=lambda name: sum(measured_ns[name][step] for step in STEPS))
     assert f": {largest} (" in insight.sentence

@@ -15,12 +15,12 @@ from tests.support.processes.launching import (
     PYTHON,
     ROOT,
     TINY,
-    alive,
     children_of,
     descendants_of,
     environment,
     execute,
     start,
+    still_alive,
     wait_for_folder,
     wait_for_library,
     wait_for_steps,
@@ -74,13 +74,7 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
         _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
-    deadline = time.monotonic() + 60
-    while alive(processes) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    left = alive(processes)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert left == []
+    assert still_alive(processes) == []
     assert len(messages(errors)) == 1, errors
 
 

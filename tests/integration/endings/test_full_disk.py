@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes.launching import PYTHON, ROOT, TINY, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, TINY, environment
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
 LIST = 'status=$?; ls -A "$0"/full >&2; "$1" -m perfkit analyze "$0"/full >&2; exit $status'
@@ -20,7 +20,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=2 * LIMIT_S,
         cwd=ROOT,
     )
 

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 
 from perfkit.capture.hangs.report import DIAGNOSIS_NAME
+from perfkit.capture.hangs.step_watch import FIRST_STEP_TIMES
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.command import run_command
@@ -100,7 +100,7 @@ def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -
         assert job.returncode == 1
         assert read_manifest(folder).state == "failed"
         if match := re.search(r"no step has ended for ([\d.]+) s", last):
-            assert float(match[1]) < HANG_AFTER_S + 10
+            assert float(match[1]) < FIRST_STEP_TIMES * HANG_AFTER_S
         assert run_command("diagnose", folder).returncode == 3
 
 
@@ -117,11 +117,11 @@ def test_a_hang_in_the_first_step_is_diagnosed(tmp_path: Path) -> None:
         assert not list(folder.glob(".*"))
     match = re.search(r"the first step has not ended after ([\d.]+) s: ranks 0-2 wait", errors["first"])
     assert match is not None
-    assert 40 <= float(match[1]) < 40 + 10
+    assert 40 <= float(match[1]) < 80
     # Here the others are a step further, and their own limit counts: the run begins on rank 3 because it has there.
     match = re.search(r"no step has ended for ([\d.]+) s: ranks 0-2 wait", errors["first update"])
     assert match is not None
-    assert float(match[1]) < 4 + 10
+    assert float(match[1]) < 40
 
 
 @pytest.mark.slow
@@ -164,9 +164,10 @@ def test_a_stopped_rank_of_a_workload_is_named(tmp_path: Path) -> None:
     (folder,) = [path.parent for path in tmp_path.glob(f"*/{MANIFEST_NAME}")]
     children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     subprocess.run(["kill", f"-{signal.SIGSTOP.value}", children[1]], check=True)
-    begun = time.monotonic()
     errors = job.communicate(timeout=LIMIT_S)[1]
-    assert time.monotonic() - begun < 40
+    match = re.search(r"no step has ended for ([\d.]+) s", errors)
+    assert match is not None
+    assert float(match[1]) < 60  # before its collective waits no longer
     assert "rank 0 waits in all_reduce" in errors
     assert "; rank 1 is stopped (SIGSTOP" in errors
     assert read_manifest(folder).state == "failed"

@@ -18,10 +18,10 @@ from tests.support.processes.launching import (
     MPIEXEC,
     PYTHON,
     TORCHRUN,
-    alive,
     descendants_of,
     environment,
     needs_mpiexec,
+    still_alive,
 )
 
 SCRIPT = """
@@ -71,19 +71,12 @@ def test_a_killed_rank_leaves_all_but_its_last_step_and_nothing_half_written(lau
         processes = descendants_of(job.pid)
         os.kill(told(folder, killed)[0], signal.SIGKILL)
         assert job.wait(LIMIT_S) != 0
-        check_ended(processes)
+        assert still_alive(processes) == []
         check_run(tmp_path / f"run{number}", folder)
         failure = read_manifest(tmp_path / f"run{number}").failure
         if launcher != "mpiexec":  # which kills the other rank at once: it can record nothing
             assert failure is not None
             assert failure.rank == killed
-
-
-def check_ended(processes: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while alive(processes) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert alive(processes) == []
 
 
 def check_run(run: Path, folder: Path) -> None:

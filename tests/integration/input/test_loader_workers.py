@@ -9,6 +9,7 @@ import pytest
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.run import RunReport
+from tests.support.processes.launching import LIMIT_S
 
 SCRIPT = """
 import os, sys, time, torch, torch.distributed as dist
@@ -52,10 +53,9 @@ def record(folder: Path, slow: str, start: str, ranks: int) -> RunReport:
     script = folder / "train.py"
     script.write_text(SCRIPT)
     schedule = "wait=3,warmup=1,active=10"
-    command = ["run", script, "-n", ranks, "--trace-dir", folder / "t", "--schedule", schedule, "--", slow, start]
-    done = subprocess.run(
-        [sys.executable, "-m", "perfkit", *map(str, command)], capture_output=True, text=True, check=False, timeout=200
-    )
+    options = ["-n", ranks, "--trace-dir", folder / "t", "--schedule", schedule]
+    command = [sys.executable, "-m", "perfkit", "run", script, *options, "--", slow, start]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     (run,) = analyze(folder / "t", cache=False).runs
     return run

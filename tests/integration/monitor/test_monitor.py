@@ -15,8 +15,9 @@ from perfkit.storage.step_log.reader import find_step_logs, read_steps
 from perfkit.storage.step_log.roll_up import Records
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of
 from tests.integration.monitor import trained_script
-from tests.support.monitor.scrapes import free_port, scrape
+from tests.support.monitor.scrapes import scrape
 from tests.support.processes.launching import LIMIT_S, PYTHON, TINY, execute, start
+from tests.support.processes.ports import free_port
 
 SCRIPT = Path(trained_script.__file__)
 UNTIL_TOLD = "tests/integration/scripts/until_told.py"
@@ -74,8 +75,9 @@ def test_a_workload_is_followed_without_a_trace(tmp_path: Path) -> None:
     assert first["step"].tolist() == second["step"].tolist() == [0, 1, 2, 3, 4, 5]
     assert first["loss"].tolist() == pytest.approx(manifest.ranks[0].loss)
     assert (second["forward_ns"] > 150e6).all()
-    assert (first["collective_ns"] > 100e6).all()
-    assert (np.abs(first["step_ns"] - np.array(manifest.ranks[0].step_wall_ns)) < 50e6).all()
+    # In any one step, other programs may hold back a rank, or let time pass between the readings of two clocks.
+    assert np.median(first["collective_ns"]) > 100e6
+    assert np.median(np.abs(first["step_ns"] - np.array(manifest.ranks[0].step_wall_ns))) < 50e6
 
 
 @pytest.mark.slow  # a run of two ranks
@@ -86,7 +88,13 @@ def test_both_ranks_of_a_script_are_told_of_to_prometheus_while_it_runs(tmp_path
     job = start([*PYTHON, "run", UNTIL_TOLD, "-n", "2", "--monitor", "--metrics-port", str(port), *place, "--", *told])
     deadline = time.monotonic() + LIMIT_S
     found: dict[str, dict[str, float]] = {}
-    while found.get("perfkit_steps_total", {}).get("1", 0) < 60 and time.monotonic() < deadline:
+
+    def waits_for_rank_1() -> bool:
+        waits = found.get("perfkit_collective_wait_seconds", {})
+        return waits.keys() == {"0", "1"} and waits["0"] > 0.075 > waits["1"]
+
+    # Which rank waits is that of the last step, in which other programs may have held back the other rank.
+    while not (waits_for_rank_1() and found["perfkit_steps_total"]["1"] >= 60) and time.monotonic() < deadline:
         time.sleep(0.5)
         with contextlib.suppress(OSError):
             found = scrape(port)
@@ -94,7 +102,7 @@ def test_both_ranks_of_a_script_are_told_of_to_prometheus_while_it_runs(tmp_path
     _, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, errors
     assert found["perfkit_step_seconds"].keys() == {"0", "1"}
-    assert found["perfkit_collective_wait_seconds"]["0"] > 0.075 > found["perfkit_collective_wait_seconds"]["1"]
+    assert waits_for_rank_1(), found
     with pytest.raises(OSError, match="refused"):
         scrape(port)
 

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 STEPS = 12
-DELAY_S = 0.3
+DELAY_S = 1.0
 LOADS_LATE, COMPUTES_LATE, SAVES, SYNCHRONIZES = 7, 9, 10, 11
 
 

@@ -3,23 +3,19 @@
 Ranks wait for each other at several places of a step, so a delay shows on all of them: only one is its origin.
 """
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
-from tests.support.processes.launching import record_forked
+from tests.support.processes.launching import in_real_time, record_forked
 
 RANKS, MS = 8, 1_000_000
 MESH = {"pp": 2, "dp": 2, "tp": 2}
 SIZES = {"layers": 2, "width": 32, "heads": 2, "block": 16, "batch-size": 8, "vocab-size": 64, "samples": 512}
 DELAY_MS = 100
 """A fifth of a step, or more on a fast machine."""
-REAL_TIME = ["chrt", "-f", "50"] if os.geteuid() == 0 and shutil.which("chrt") else []
-"""Eight ranks share two cores: what else runs there would look like their own time."""
 
 # Cause of reruns: other programs on the machine change wall times.
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
@@ -31,7 +27,7 @@ def record(folder: Path, *cases: list[str]) -> list[RunReport]:
     mesh = ",".join(f"{name}={size}" for name, size in MESH.items())
     whole = ["gpt", *sizes, "--mesh", mesh, "--threads", "1", "--steps", "9", "--schedule", "wait=1,warmup=2,active=6"]
     texts = {f"case{number}": " ".join([*whole, *case]) for number, case in enumerate(cases)}
-    record_forked(folder, RANKS, texts, before=REAL_TIME)
+    record_forked(folder, RANKS, texts, before=in_real_time())  # eight ranks share two cores
     return perfkit.analyze(folder).runs
 
 

@@ -4,27 +4,24 @@ Figures are within three points of it: other programs on the machine delay a ran
 tried twice more, because a bubble that is measured wrongly is wrong every time.
 """
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
+from tests.support.processes.launching import in_real_time
 from tests.support.processes.sleeping_pipeline import install, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 POINTS = 0.03
-REAL_TIME = ("chrt", "-f", "50") if os.geteuid() == 0 and shutil.which("chrt") else ()
-"""The ranks sleep nearly all the time: they take nothing from others, who would delay them when they wake up."""
 EACH_MS = ("--forward-ms", "25", "--input-ms", "25", "--weight-ms", "25")
 
 
 def analyzed(folder: Path, *options: str) -> RunReport:
     install(folder)
-    (run,) = perfkit.analyze(record(folder, *EACH_MS, *options, ranks=2, before=REAL_TIME)).runs
+    (run,) = perfkit.analyze(record(folder, *EACH_MS, *options, ranks=2, before=in_real_time())).runs
     return run
 
 

@@ -13,7 +13,7 @@ import pytest
 import perfkit
 from perfkit.schema.run import RunReport
 from tests.support.processes import plain_pipeline
-from tests.support.processes.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, execute, in_real_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
@@ -39,7 +39,7 @@ def check(run: RunReport, schedule: str, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_traces_of_torchs_own_profiler(tmp_path: Path, ranks: int) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    done = execute([*launch, SCRIPT, str(BATCHES), "gpipe,1f1b", str(tmp_path)])
+    done = execute([*in_real_time(), *launch, SCRIPT, str(BATCHES), "gpipe,1f1b", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     for schedule in ("gpipe", "1f1b"):
         (run,) = perfkit.analyze(tmp_path / schedule).runs
@@ -48,7 +48,7 @@ def test_traces_of_torchs_own_profiler(tmp_path: Path, ranks: int) -> None:
 
 def test_schedules_with_several_stages_per_rank(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = execute([*launch, SCRIPT, str(BATCHES), "interleaved,zero-bubble,looped", str(tmp_path)])
+    done = execute([*in_real_time(), *launch, SCRIPT, str(BATCHES), "interleaved,zero-bubble,looped", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     for schedule, name in (("interleaved", "interleaved"), ("zero-bubble", "zero-bubble"), ("looped", None)):
         (run,) = perfkit.analyze(tmp_path / schedule).runs
@@ -60,7 +60,7 @@ def test_schedules_with_several_stages_per_rank(tmp_path: Path) -> None:
 
 def test_a_script_that_perfkit_records(tmp_path: Path) -> None:
     own = ["run", SCRIPT, "-n", "2", "--trace-dir", str(tmp_path), "--schedule", "wait=0,warmup=1,active=4"]
-    done = execute([*PYTHON, *own, "--", str(BATCHES), "1f1b"])
+    done = execute([*in_real_time(), *PYTHON, *own, "--", str(BATCHES), "1f1b"])
     assert done.returncode == 0, done.stderr
     (run,) = perfkit.analyze(tmp_path).runs
     check(run, "1f1b", 2)

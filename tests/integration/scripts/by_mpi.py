@@ -1,14 +1,13 @@
 """A DDP script that asks MPI for its place, and chooses its own port, as many do on clusters."""
 
 import os
-import socket
 
 from mpi4py import MPI
 
+from tests.support.processes.ports import free_port
+
 comm = MPI.COMM_WORLD
-listener = socket.create_server(("127.0.0.1", 0))
-port = comm.bcast(listener.getsockname()[1])
-listener.close()
+port = comm.bcast(free_port())
 os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size)}
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 

@@ -1,12 +1,13 @@
 """A DDP script that starts its own ranks: spawns_ranks.py [fail]."""
 
 import os
-import socket
 import sys
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from tests.support.processes.ports import free_port
 
 
 def train(rank: int, port: int) -> None:
@@ -24,7 +25,5 @@ def train(rank: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        chosen = listener.getsockname()[1]
-    mp.spawn(train, args=(chosen,), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    mp.spawn(train, args=(free_port(),), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
     print("trained")

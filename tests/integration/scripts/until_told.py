@@ -1,6 +1,7 @@
-"""Trains with DDP until a file exists, and prints what chance and training have made of it."""
+"""Trains until a file exists, as a rank with DDP, and prints what chance and training have made of it."""
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,8 @@ def main() -> int:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model: nn.Module = nn.Linear(64, 64)
-    if args.until is not None:
+    is_rank = args.until is not None and "RANK" in os.environ
+    if is_rank:
         dist.init_process_group("gloo")
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -33,12 +35,12 @@ def main() -> int:
         optimizer.step()
         time.sleep(args.sleep)
         told = torch.tensor(float(args.until is not None and args.until.exists()))
-        if args.until is not None:
+        if is_rank:
             dist.all_reduce(told)
         if told:
             break
     print(sum(parameter.sum().item() for parameter in model.parameters()), torch.rand(1).item())
-    if args.until is not None:
+    if is_rank:
         dist.destroy_process_group()
     return int(args.exit_code)
 

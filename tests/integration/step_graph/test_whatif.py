@@ -1,7 +1,6 @@
 """Predictions of real runs whose truth is known: a script whose parts take the times that it is told."""
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import perfkit
 from perfkit.pipeline import whatif
 from perfkit.schema.per_run.whatif import Prediction
-from tests.support.processes.launching import LIMIT_S, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, in_real_time
 from tests.support.processes.steady_runs import record_steady
 
 SCRIPT = ROOT / "tests" / "support" / "processes" / "timed_training.py"
@@ -24,7 +23,7 @@ def record(folder: Path, of_script: Sequence[str], of_perfkit: Sequence[str] = (
     """Record two ranks of the script, and again if they were disturbed; returns the run's folder."""
 
     def once(attempt: int) -> Path:
-        command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--name", str(attempt)]
+        command = [*in_real_time(), *PYTHON, "run", str(SCRIPT), "-n", "2", "--name", str(attempt)]
         command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder), *of_perfkit]
         command += ["--", "--steps", "9", *of_script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())

@@ -375,7 +375,7 @@ def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tm
 
 @pytest.mark.slow  # test_run has a killed rank in `make test`
 def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
-    arguments = ["--steps", "3000", "--width", "64"]
+    arguments = ["--steps", "1000000", "--width", "64"]
     parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
     try:
         deadline = time.monotonic() + LIMIT_S
@@ -383,7 +383,7 @@ def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> 
             time.sleep(0.1)
         children = children_of(parent.pid)
         os.kill(children[1], signal.SIGKILL)
-        parent.communicate(timeout=60)
+        parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     assert parent.returncode != 0

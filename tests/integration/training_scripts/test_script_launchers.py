@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import socket
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import perfkit
 from tests.integration.training_scripts.test_script import PLAIN_DDP, check_whole
 from tests.support.processes.launching import BIN, LIMIT_S, environment
+from tests.support.processes.ports import free_port
 
 pytestmark = pytest.mark.slow  # two imports of torch and of the launcher's library, one after the other
 
@@ -25,9 +25,7 @@ COMMANDS = {
 def test_both_ranks_are_recorded(library: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        options = COMMANDS[library].replace("PORT", str(free.getsockname()[1])).split()
+    options = COMMANDS[library].replace("PORT", str(free_port())).split()
     traces = tmp_path / "traces"
     run = ["perfkit", "run", PLAIN_DDP, "--no-report", "--trace-dir", str(traces), "--", "--steps", "8"]
     path = os.pathsep.join((str(BIN), os.environ["PATH"]))

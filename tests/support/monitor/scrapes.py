@@ -1,15 +1,8 @@
 """Scrapes the metrics of a run, as Prometheus does."""
 
-import socket
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def scrape(port: int) -> dict[str, dict[str, float]]:

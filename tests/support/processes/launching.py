@@ -1,9 +1,13 @@
 """Start perfkit as tests need it, alone and under each launcher, and watch its processes."""
 
+import functools
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +37,8 @@ TINY = {
     "gpt": ["gpt", "--batch-size", "4", "--samples", "256", "--no-report"],
 }
 """Without the answer at the end, whose analysis takes as long as some of the runs do."""
-LIMIT_S = 200
+LIMIT_S = 400
+"""After which a process hangs: several times what any needs on a busy machine."""
 NOT_THE_MACHINE = {
     *("collective_sizes_unmatched", "collectives_unmatched", "groups_incomplete", "no_collectives", "uneven_steps"),
     *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces"),
@@ -77,7 +82,18 @@ def execute(
     )
 
 
-def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: list[str] | None = None) -> str:
+@functools.cache
+def in_real_time() -> tuple[str, ...]:
+    """Return what starts a process whose ranks other programs do not delay when they wake up; nothing without rights.
+
+    For ranks that sleep or wait nearly all the time, in tests that run alone: they take little from others.
+    """
+    start = ("chrt", "-f", "50")
+    may = shutil.which("chrt") and subprocess.run([*start, "true"], capture_output=True, check=False).returncode == 0
+    return start if may else ()
+
+
+def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: Sequence[str] = ()) -> str:
     """Record runs one after the other, whose ranks are forks of one process: torch is imported once for all.
 
     Args:
@@ -91,7 +107,7 @@ def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: li
     """
     texts = [f"{arguments} --trace-dir {folder} --name {name}" for name, arguments in cases.items()]
     module = [sys.executable, "-m", "tests.support.processes.forked_runs", str(ranks)]
-    done = execute([*(before or []), *module, *texts], limit_s=LIMIT_S * len(cases))
+    done = execute([*before, *module, *texts], limit_s=LIMIT_S * len(cases))
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -148,6 +164,16 @@ def descendants_of(pid: int) -> list[int]:
 def alive(pids: list[int]) -> list[int]:
     """Return those processes that have not ended; a zombie has."""
     return [pid for pid in pids if _state(pid) not in (None, "Z", "X")]
+
+
+def still_alive(pids: list[int]) -> list[int]:
+    """Wait until processes have ended; kill and return those that have not in far more time than any may need."""
+    deadline = time.monotonic() + LIMIT_S
+    while (left := alive(pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return left
 
 
 def _state(pid: int) -> str | None:

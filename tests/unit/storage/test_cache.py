@@ -18,6 +18,7 @@ from perfkit.analysis.per_rank import summary as rank
 from perfkit.pipeline import summarize as summaries
 from perfkit.schema.report import Report
 from perfkit.storage import cache, cache_folder
+from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.other_user import NOBODY, needs_root
 from tests.support.traces.many_ranks import copy_sample
 from tests.support.traces.trace_builder import TraceBuilder
@@ -88,10 +89,10 @@ def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.Monkey
 def test_two_at_once_get_in_nobodys_way(tmp_path: Path, folder: Path) -> None:
     run = copy_sample(tmp_path / "run")
     command = [sys.executable, "-m", "perfkit", "analyze", str(run), "-f", "json"]
-    wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
+    wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=LIMIT_S).stdout
     for state in ("empty", "full"):
         both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-        outputs = [running.communicate(timeout=120) for running in both]
+        outputs = [running.communicate(timeout=LIMIT_S) for running in both]
         assert [running.returncode for running in both] == [0, 0], outputs
         assert {errors for _, errors in outputs} == {b""}
         assert {report for report, _ in outputs} == {wanted}, state

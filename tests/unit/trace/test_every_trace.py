@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
+from tests.support.processes.launching import LIMIT_S
 from tests.support.traces.trace_builder import TraceBuilder
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
@@ -506,7 +508,7 @@ def test_a_small_file_cannot_allocate_much(
     path = tmp_path / "t.json.gz"
     path.write_bytes(pack(OPENINGS[kind]) + repeated(*BOMBS[kind], pack))
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, path, *limit], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", _MEASURE, path, *limit], capture_output=True, text=True, check=True, timeout=LIMIT_S
     )
     output, peak_mb = done.stdout.splitlines()
     assert "MiB" in output or "bomb" in output
@@ -572,7 +574,11 @@ def test_shreds_of_events_are_cheap(tmp_path: Path, shreds: bytes) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(b"[" + shreds)
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", _MEASURE, path],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (30, 30)),  # of which a busy machine takes none
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert int(done.stdout.splitlines()[-1]) < 120
 

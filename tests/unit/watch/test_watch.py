@@ -18,6 +18,7 @@ from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view
 from tests.support.monitor.made_runs import eventful_times, own_times, records, with_checks, write_log, write_run
 from tests.support.processes.left_runs import mark_rank_0
+from tests.support.processes.launching import LIMIT_S
 
 
 def _drawn(run: RunFollower, width: int = 80, height: int = 24, sort: str = "late", copies: int = 1) -> list[str]:
@@ -284,7 +285,7 @@ def test_what_hinders_a_trace_is_shown(tmp_path: Path) -> None:
     watch = Watch([write_run(tmp_path, own_times(1, 60))], "late")
     assert watch.press("c")
     assert watch._trace is not None
-    watch._trace._process.wait(timeout=60)
+    watch._trace._process.wait(timeout=LIMIT_S)
     assert "run.json" in watch._trace.message()
     watch.close()
     assert watch._trace is None

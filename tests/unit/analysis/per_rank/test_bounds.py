@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ def kernels(count: int, names: int) -> Iterator[str]:
         yield f'"kernel","name":"kernel_{n % names}_of_many","tid":7,"ts":{10 * n}.000,"dur":5.000'
 
 
-def cpu_s(events: Iterator[str], path: Path) -> float:
+def cpu_s(events: Iterable[str], path: Path) -> float:
     """Return the CPU time of an analysis beyond start-up."""
     path.write_text('{"traceEvents":[' + ",\n".join(f'{{"ph":"X","pid":1,"cat":{event}}}' for event in events) + "]}")
     begin = time.process_time()
@@ -88,8 +88,11 @@ def cpu_s(events: Iterator[str], path: Path) -> float:
 )
 def test_steps_and_names_cost_as_events_do(events: Iterator[str], tmp_path: Path) -> None:
     cpu_s(kernels(100, 10), tmp_path / "warm.json")
-    plain_s = cpu_s(kernels(200_000, names=1000), tmp_path / "events.json")
-    assert cpu_s(events, tmp_path / "many.json") < 2.5 * plain_s  # 1.3 and 1.7 on a quiet machine
+    rows, plain = [*events], [*kernels(200_000, names=1000)]
+    # In turns, and the least of each: programs beside it slow down what shares their caches.
+    turns = [(cpu_s(plain, tmp_path / "events.json"), cpu_s(rows, tmp_path / "many.json")) for _ in range(3)]
+    plain_s, many_s = map(min, zip(*turns, strict=True))
+    assert many_s < 2.5 * plain_s  # 1.3 and 1.7 on a quiet machine
 
 
 @pytest.mark.slow

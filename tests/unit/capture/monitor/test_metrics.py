@@ -22,7 +22,8 @@ from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
-from tests.support.monitor.scrapes import free_port, scrape
+from tests.support.monitor.scrapes import scrape
+from tests.support.processes.ports import free_port
 
 
 def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:

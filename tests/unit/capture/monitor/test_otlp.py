@@ -15,7 +15,8 @@ from perfkit.capture.config import RunConfig
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from tests.support.monitor.collector import Collector, collector
-from tests.support.monitor.scrapes import free_port, scrape
+from tests.support.monitor.scrapes import scrape
+from tests.support.processes.ports import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from statistics import median
 
 import pytest
 import torch
@@ -63,6 +64,7 @@ def test_what_needs_no_core_is_hidden(test: OverlapTest) -> None:
 
 
 def test_what_keeps_the_caller_waiting_is_not_hidden(test: OverlapTest) -> None:
-    found = measure(test, Call(before_it_returns, lambda: None, lambda: 0))
-    assert found.hidden < 0.4
-    assert found.together_ns > found.communication_ns
+    # The middle of some: what else the machine does may slow down either part alone, or both together.
+    found = [measure(test, Call(before_it_returns, lambda: None, lambda: 0)) for _ in range(5)]
+    assert median(one.hidden for one in found) < 0.4
+    assert median(one.together_ns - one.communication_ns for one in found) > 0
