@@ -17,8 +17,8 @@ from perfkit.watch.frame import SORTS, draw, sparkline
 from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view
 from tests.support.monitor.made_runs import eventful_times, own_times, records, with_checks, write_log, write_run
-from tests.support.processes.left_runs import mark_rank_0
 from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.left_runs import mark_rank_0
 
 
 def _drawn(run: RunFollower, width: int = 80, height: int = 24, sort: str = "late", copies: int = 1) -> list[str]:
