@@ -118,7 +118,7 @@ def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
     missing = {**record.problems, **silent}
     if missing:
         rank, why = next(iter(missing.items()))
-        others = f"; so are {len(missing) - 1} others" if len(missing) > 1 else ""
+        others = f" (and {_count(len(missing) - 1, 'more rank')})" if len(missing) > 1 else ""
         raise CaptureError(f"{target} is incomplete: rank {rank}: {why}{others}")
 
 
