@@ -55,10 +55,10 @@ def analyze(
         typer.Option(
             "-f",
             "--format",
-            metavar=f"<{'|'.join(format_names(Report))}>",
+            metavar="FORMAT",
             callback=format_check(Report),
             autocompletion=among(format_names(Report)),
-            help="Output format; default: by the suffix of FILE, else `summary`.",
+            help=f"Output format: {', '.join(format_names(Report))}; default: by the suffix of FILE, else summary.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, also with -o.")] = False,
@@ -66,10 +66,10 @@ def analyze(
     section: Annotated[
         list[str] | None,
         typer.Option(
-            metavar=f"<{'|'.join(SUBJECTS)}>",
+            metavar="NAME",
             callback=_known_sections,
             autocompletion=among(SUBJECTS),
-            help="Print only the tables about this; may be repeated.",
+            help=f"Print only the tables about this: {', '.join(SUBJECTS)}; may be repeated.",
         ),
     ] = None,
     output: Annotated[

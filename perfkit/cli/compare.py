@@ -51,11 +51,11 @@ def compare(
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
     Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu,
-    load.median, load.max, compute, communication, memcpy, data_loading, overhead,
-    idle.CAUSE with synchronisation, launch_bound, host_work, allocation,
-    compilation, dependency, not_running, profiler or unknown,
-    and efficiency.FACTOR with parallel, load_balance, host, input, serialisation,
-    transfer or au.
+    load.median, load.max, compute, communication, memcpy, data_loading,
+    overhead (all idle time), idle.CAUSE with synchronisation, launch_bound,
+    host_work, allocation, compilation, dependency, not_running, profiler or
+    unknown, and efficiency.FACTOR with parallel, load_balance, host, input,
+    serialisation, transfer or au.
 
     \b
     Exit codes: 3 a condition holds, 4 one cannot be evaluated, 1 or 2 bad input.

@@ -1,7 +1,7 @@
 """`perfkit schema`: prints the JSON Schema of perfkit's files."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 
@@ -28,14 +28,19 @@ Record = Literal[
 ]
 
 
-@app.command()
-def schema(record: Annotated[Record, typer.Argument(help="The record.")] = "report") -> None:
-    """Print the JSON Schema (draft 2020-12) of a file format of perfkit.
+_HELP: Final = f"""Print the JSON Schema (draft 2020-12) of a file format of perfkit.
 
-    \b
-    perfkit schema > report.schema.json
-    perfkit schema run > run.schema.json
-    """  # noqa: D301  \b marks a paragraph that keeps its lines
+RECORD is one of {", ".join(get_args(Record))}; by default report.
+
+\b
+perfkit schema > report.schema.json
+perfkit schema run > run.schema.json
+"""
+
+
+@app.command(help=_HELP)
+def schema(record: Annotated[Record, typer.Argument(metavar="RECORD", hidden=True)] = "report") -> None:
+    """Print a schema."""
     from perfkit.report import json_schema
 
     typer.echo(json.dumps(json_schema.schema(record), indent=2))

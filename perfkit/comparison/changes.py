@@ -13,11 +13,11 @@ from perfkit.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricN
 from perfkit.schema.aggregate import disagree
 from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.comparison import Change, MetricKind
-from perfkit.schema.config_identity import companions, performance_options
+from perfkit.schema.config_identity import companions, format_option, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
-from perfkit.util.formatting import format_percent, percent_change
+from perfkit.util.formatting import escape_unprintable, format_percent, percent_change
 
 _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
@@ -174,11 +174,15 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
     """Return the options in which the runs differ, with their values."""
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
-    values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
+    values = {name: list(dict.fromkeys(_shown(one.get(name)) for one in known)) for name in names}
     differing = [name for name in names if len(values[name]) > 1]
     # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
     implied = {companion for name in differing for companion in companions(name, known)}
     return [f"{name} ({' / '.join(values[name][:3])})" for name in differing if name not in implied]
+
+
+def _shown(value: Any) -> str:
+    return escape_unprintable(format_option(value)) or "none"
 
 
 def settings(run: RunReport) -> dict[str, Any]:

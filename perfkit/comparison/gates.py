@@ -124,7 +124,9 @@ def _result(gate: Gate, decision: Decision) -> GateResult:
 def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport], few: str | None) -> Decision:
     change = known.get(gate.metric)
     if change is None:
-        return Decision(None, f"no metric {gate.metric} in these runs; available: {', '.join(sorted(known)) or 'none'}")
+        meant = " (all idle time is `overhead`)" if gate.metric == "idle" else ""
+        available = ", ".join(sorted(known)) or "none"
+        return Decision(None, f"no metric {gate.metric} in these runs{meant}; available: {available}")
     if gate.relative:
         return _relative(gate, change, few)
     if change.after is None:

@@ -15,7 +15,7 @@ app = App()
 
 @app.command()
 def serve(
-    paths: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders with runs, or with traces.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="FOLDER", hidden=True)],
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, show_default=False, help="Port on this machine [default: any free one]."),
@@ -26,6 +26,8 @@ def serve(
     ] = False,
 ) -> None:
     """Show runs in the browser: a live list, reports, comparisons and timelines.
+
+    FOLDER has runs or traces.
 
     Only you can open it, and only on this machine: the printed address contains a secret.
 

@@ -107,7 +107,7 @@ def test_help_has_examples_that_fit_into_80_columns(
     assert main([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert re.search(rf"^  perfkit {name}\b", shown, re.MULTILINE)
-    assert [line for line in shown.splitlines() if len(line) > 80 and "<" not in line] == []
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

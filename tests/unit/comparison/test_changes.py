@@ -173,6 +173,13 @@ def test_runs_that_are_not_repeats_are_named() -> None:
     assert "batch_size (32 / 64)" in found["mixed_configurations"]
     assert "batch_size (32 / 64)" in found["configurations_differ"]
     assert "trace_dir" not in found["configurations_differ"]
+    late = make_run(config={"batch_size": 32, "inject": ["rank=1,phase=backward,delay=60ms"]})
+    (one,) = [
+        one
+        for one in findings([make_run(config={"batch_size": 32, "inject": []})], [late])
+        if one.code == "configurations_differ"
+    ]
+    assert one.message == "before and after differ in inject (none / rank=1,phase=backward,delay=60ms)"
 
 
 def test_different_devices_and_versions_are_one_finding_each() -> None:

@@ -135,3 +135,9 @@ def test_gates_do_not_match_operator_names() -> None:
 def test_an_invalid_gate_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="--fail-on"):
         parse_gate(wrong)
+
+
+def test_who_asks_for_idle_time_by_the_name_that_reports_use_is_told_the_name_of_the_metric() -> None:
+    state, message = state_of("idle > 5%", [steady(60)], [steady(80)])
+    assert (state, "no metric idle in these runs (all idle time is `overhead`)" in message) == ("not_evaluated", True)
+    assert "overhead`" not in state_of("no_such > 5", [steady(60)], [steady(80)])[1]
