@@ -40,6 +40,8 @@ _ALIKE_TWICE: Final = 0.15
 """... and if there are only two, which may be a coincidence."""
 _WAITED: Final = 0.5
 """Smallest share of the delay that the others must be seen to wait."""
+_WAITED_IN_TURN: Final = 0.25
+"""The same of the last ranks of a turn: a hiccup of another rank hides that it waits, as one hides the delay itself."""
 _MOST: Final = 0.75
 """Smallest share of the delays that are so."""
 _REST: Final = 0.25
@@ -130,7 +132,7 @@ def _rest_of_turn(one: _Category, phase: Ints, waited: Floats, known: dict[int, 
             place in known
             or long[late].mean() < _MOST
             or long[~late].mean() > 1 - _REGULAR
-            or not _is_waited_for(beyond, waited[place], late)
+            or not _is_waited_for(beyond, waited[place], late, _WAITED_IN_TURN)
         ):
             return {}
         found[place] = number
@@ -167,8 +169,8 @@ def _no_coincidence(beyond: Floats, late: Bools) -> bool:
     return bool(late.sum() > _FEWEST or np.ptp(beyond[late]) <= 2 * _ALIKE_TWICE * np.median(beyond[late]))
 
 
-def _is_waited_for(beyond: Floats, waited: Floats, late: Bools) -> bool:
+def _is_waited_for(beyond: Floats, waited: Floats, late: Bools, share: float = _WAITED) -> bool:
     """Return whether the others wait for the rank in these steps: hiccups of several ranks may hide each other."""
     seen = late & (np.arange(len(late)) < len(late) - 1)
     # Of the last step nobody knows: the others may wait in the step after it.
-    return not seen.any() or bool(np.median(waited[seen]) >= _WAITED * np.median(beyond[late]))
+    return not seen.any() or bool(np.median(waited[seen]) >= share * np.median(beyond[late]))

@@ -4,8 +4,9 @@ Times are in seconds. A step of a job lasts about `STEP_S` without its delay.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 STEP_S: Final = 0.12
@@ -47,6 +48,23 @@ class Job:
     """Standard deviation of a pause between steps, of which the positive half is taken; each rank's own."""
     delay: Delay | None = None
     seed: int = field(default=0)
+
+
+def write_core_waits(folder: Path, rank: int, waits_ns: Sequence[int]) -> None:
+    """Write how long a rank waited for a core in each recorded step."""
+    _core_waits(folder, rank).write_text(" ".join(map(str, waits_ns)))
+
+
+def read_core_waits(folder: Path, ranks: int) -> list[list[int]]:
+    """Return what `write_core_waits` wrote, by rank and step; empty if nothing was written."""
+    files = [_core_waits(folder, rank) for rank in range(ranks)]
+    if not all(file.exists() for file in files):
+        return []
+    return [[int(wait) for wait in file.read_text().split()] for file in files]
+
+
+def _core_waits(folder: Path, rank: int) -> Path:
+    return folder / f"rank{rank}.core-waits"  # not .json: not a trace
 
 
 def make_jobs(ranks: int, count: int, seed: int) -> list[Job]:

@@ -3,7 +3,8 @@
 Usage: python -m tests.support.processes.delayed_training RANK RANKS PORT JOBS FOLDER
 
 JOBS is a file with jobs as pickled by the straggler bench. An operator computes by sleeping, so that more ranks than
-cores fit on a machine and its load matters little.
+cores fit on a machine and its load matters little. How long a rank had to wait for a core in each recorded step is
+written beside its trace.
 """
 
 import os
@@ -19,11 +20,12 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from tests.support.processes.delayed_jobs import STEP_S, Delay, Job
+from tests.support.processes.delayed_jobs import STEP_S, Delay, Job, write_core_waits
 
 _WARMUP = 2
 _LOAD_S, _UPDATE_S = 0.002, 0.005
 _WEIGHTS = 20_000
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 class Pace:
@@ -81,6 +83,17 @@ def delayed_s(delay: Delay | None, rank: int, step: int) -> float:
     return delay.seconds if rank in late else 0.0
 
 
+def waited_for_core_ns() -> int:
+    """Return how long this thread was ready to run without a core, in all; 0 where Linux does not count it."""
+    return int(_SCHEDSTAT.read_text().split()[1]) if _SCHEDSTAT.exists() else 0
+
+
+def save(profiler: profile, rank: int, folder: Path) -> None:
+    """Write a rank's trace once all ranks have ended their last step, so that writing delays nobody's step."""
+    distributed.barrier()
+    profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
+
+
 def train(job: Job, rank: int, folder: Path) -> None:
     """Run and record one job."""
     draw = random.Random(job.seed * 1000 + rank)  # noqa: S311 - no secret
@@ -88,13 +101,17 @@ def train(job: Job, rank: int, folder: Path) -> None:
     model = DistributedDataParallel(Layers(pace, job.layers), bucket_cap_mb=job.bucket_mb)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     planned = schedule(wait=0, warmup=_WARMUP, active=job.steps, repeat=1)
-    save = partial(profile.export_chrome_trace, path=str(folder / f"rank{rank}.json"))
+    ready = partial(save, rank=rank, folder=folder)
+    waits = []
     distributed.barrier()
-    with profile(activities=[ProfilerActivity.CPU], schedule=planned, on_trace_ready=save) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], schedule=planned, on_trace_ready=ready) as profiler:
         for step in range(_WARMUP + job.steps):
+            before_ns = waited_for_core_ns()
             train_step(job, pace, model, optimizer, delayed_s(job.delay, rank, step))
             time.sleep(max(0.0, draw.gauss(0, job.host_jitter_s)))
+            waits.append(waited_for_core_ns() - before_ns)
             profiler.step()
+    write_core_waits(folder, rank, waits[_WARMUP:])
     distributed.barrier()
 
 

@@ -169,6 +169,20 @@ def test_a_hiccup_does_not_hide_a_rank_that_takes_turns(ranks: int, steps: int) 
     ]
 
 
+@pytest.mark.parametrize(("waited", "named"), [(0.35, True), (0.15, False)])
+def test_a_rank_takes_its_turn_if_hiccups_of_others_hide_most_of_the_waiting(waited: float, named: bool) -> None:
+    cells = late(2, 9)
+    cells[np.arange(9) % 2, np.arange(9)] = 24 * MS
+    times = times_of(cells, noise_ns=noise(2, 9, ms=0.5))
+    waits = times.exposed_ns[1, :, CATEGORIES.index("communication")]
+    # What rank 1 waits for rank 0; the rest of rank 0's delay is rank 1's pause, outside every category.
+    waits[::2] = MS + round(24 * waited * MS)
+    times.exposed_ns[0, :, CATEGORIES.index("communication")] = MS
+    times.exposed_ns[0, 1::2, CATEGORIES.index("communication")] = 25 * MS
+    found = {(row.rank, row.in_turns) for row in find_stragglers(times).ranks}
+    assert found == ({(0, True), (1, True)} if named else {(1, False)})
+
+
 def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smaller() -> None:
     cells = late(2, 12)
     cells[1, ::2] = 24 * MS
@@ -223,6 +237,16 @@ def test_a_rank_that_nobody_waits_for_is_not_late() -> None:
     (row,) = find_stragglers(times).ranks
     assert row.gain_ns == 0
     assert "costs no measurable time" in sentence(find_stragglers(times))
+
+
+@pytest.mark.parametrize(("steps_waited", "named"), [(4, True), (1, False)])
+def test_the_others_wait_on_average_not_in_the_median_step(steps_waited: int, named: bool) -> None:
+    times = times_of(late(2, 12, r1=30), noise_ns=noise(2, 12))
+    waits = times.exposed_ns[:, :, CATEGORIES.index("communication")]
+    waits[:] = MS
+    # Fewer than half of the steps, although waiting counts for the step before, too. One long wait is a hiccup.
+    waits[0, -steps_waited:] = 31 * MS if named else 2000 * MS
+    assert [row.rank for row in find_stragglers(times).ranks] == [1] * named
 
 
 def test_a_one_off_delay_is_not_a_persistent_straggler() -> None:
