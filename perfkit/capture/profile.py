@@ -28,6 +28,7 @@ from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import print_status, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
+from perfkit.capture.recording.cycle_recorder import MOVED
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     open_run,
@@ -347,7 +348,7 @@ def _report_outcome(session: Session, plan: Schedule | None) -> None:
         if session.monitor is not None and not session.monitor.has_failed:
             print_status(f"{session.folder}: {session.steps} steps, in rank<R>.steps", bare=True)
         return
-    if "active" in session.kinds:
+    if session.has_trace:
         done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {shell_word(session.folder)}"
         print_status(done, bare=True)
         return
@@ -355,6 +356,8 @@ def _report_outcome(session: Session, plan: Schedule | None) -> None:
     why = f"{session.steps} steps ran, the first one to be recorded is number {needed}"
     if not session.steps:
         why = "prof.step() was never called"
+    if session.has_moved:
+        why = MOVED
     print_warning(f"{session.folder}: nothing was recorded: {why}")
 
 

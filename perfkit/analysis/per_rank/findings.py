@@ -14,6 +14,8 @@ from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.util.formatting import duration
 
+_MESSAGES: Final = frozenset({"send", "recv"})
+
 
 def trace_findings(
     trace: RankTrace, names: Names, device: Device, activity: Activity, steps: Steps, step_marker: str | None
@@ -32,10 +34,15 @@ def sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
     """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
     if not operators:
         return []
-    which = ", ".join(sorted(set(operators)))
+    which = sorted(set(operators))
+    why = (
+        "torch's record of collectives has no sends and receives on the CPU"
+        if _MESSAGES.issuperset(which)
+        else "the run's record of collectives lacks them (torch keeps the last TORCH_FR_BUFFER_SIZE of them) or does "
+        "not match the trace"
+    )
     message = (
-        f"the message sizes of {len(operators)} of {collectives} collectives ({which}) are unknown: the run's record "
-        "of collectives lacks them (torch keeps the last TORCH_FR_BUFFER_SIZE of them) or does not match the trace"
+        f"the message sizes of {len(operators)} of {collectives} collectives ({', '.join(which)}) are unknown: {why}"
     )
     return [Finding(code="collective_sizes_unmatched", severity="info", message=message)]
 

@@ -31,6 +31,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 _KINETO_QUIET: Final = "6"
 
+MOVED: Final = "a step ended in another thread than those before, where torch's profiler cannot be stopped"
+
 
 def _held_tensors() -> "HeldTensors":
     from perfkit.capture.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
@@ -73,6 +75,10 @@ class CycleRecorder:
         self._modules = RecordedModules() if options.with_stack else None
         self.recording = False
         """Whether the step in progress is recorded."""
+        self.traces = 0
+        """How many cycles have left a trace."""
+        self.has_moved = False
+        """Whether a step ended in another thread than the one that must stop the profiler."""
         self.start_ns = 0
         """When the recording of the latest cycle started (`time.time_ns`)."""
         self.first_step = 0
@@ -141,6 +147,7 @@ class CycleRecorder:
         stem = file_stem(self._ranks.rank, cycle, repeat)
         activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
         self._ranks.run_on_all(lambda: self._write_files(stopped, stem))
+        self.traces += 1
         if repeat > 1:
             give_back_free_memory()
         _LOG.info("rank %d has written %s", self._ranks.rank, self._folder / f"{stem}.json.gz")
@@ -164,7 +171,8 @@ class CycleRecorder:
 
     def _check_thread(self) -> None:
         if not self._is_in_its_thread:
-            raise RunError("a step ended in another thread than those before, where torch's profiler cannot be stopped")
+            self.has_moved = True
+            raise RunError(MOVED)
 
     def _start(self, torch_profiler: profiler.profile, step: int) -> None:
         if self._modules is not None:

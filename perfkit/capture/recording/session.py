@@ -174,6 +174,16 @@ class Session:
         """Whether the step in progress is recorded."""
         return self._cycles.recording
 
+    @property
+    def has_trace(self) -> bool:
+        """Whether a trace has been written."""
+        return self._cycles.traces > 0
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a step could not be recorded because it ended in another thread than those before."""
+        return self._cycles.has_moved
+
     def start(self) -> None:
         """Begin the first step."""
         self._ranks.current_activity = f"step {self.steps}"

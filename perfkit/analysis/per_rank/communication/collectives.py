@@ -291,7 +291,9 @@ def _host_collectives(
         issue_row=issues[inside],
         lane=events.thread[rows][inside].astype(np.int64),
     )
-    unmatched = asked[inside][record.record_index[inside] < 0] if recorded else operator[:0]
+    sized = np.array([one.bytes is not None for one in kinds] or [False], np.bool_)[kind]  # also by recorded shapes
+    lacks = (record.record_index[inside] < 0) & ~sized & (own.collectives is not None)
+    unmatched = asked[inside][lacks]
     return collectives, [operator_name(one) for one in unmatched.tolist()]
 
 

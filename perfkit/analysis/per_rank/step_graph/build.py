@@ -97,8 +97,21 @@ class _Builder:
         rows = events.rows(EventKind.OPERATOR, EventKind.LAUNCH)
         rows = rows[(events.start_ns[rows] < self.end) & (events.end_ns[rows] > self.begin)]
         by_thread = {main: rows[:0]} | rows_by_key(events.thread, rows)
+        backend = self._backend_threads()
+        by_thread = {thread: own for thread, own in by_thread.items() if thread not in backend}
         most = sorted(by_thread, key=lambda thread: (thread != main, -len(by_thread[thread])))[:_MOST_THREADS]
         return {thread: self._host_lane(thread, by_thread[thread]) for thread in most}
+
+    def _backend_threads(self) -> set[int]:
+        """Return the threads of a backend on the CPU, whose work, to copy what was gathered, is a part of transfers.
+
+        gloo's spans of sends and receives are on the thread that issued them.
+        """
+        if self.has_device:
+            return set()
+        found = self.trace.collectives
+        issued = self.trace.events.thread[found.issue_row[found.issue_row >= 0]]
+        return set(found.lane.tolist()) - {self.trace.threads.main, *issued.tolist()}
 
     def _host_lane(self, thread: int, rows: Ints) -> HostLane:
         events = self.trace.events

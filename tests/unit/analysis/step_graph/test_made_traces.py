@@ -149,6 +149,17 @@ def test_a_collective_whose_end_was_recorded_late_is_still_waited_for(tmp_path: 
     assert found["aten::mm"] == 295
 
 
+def test_copies_on_the_thread_of_the_backend_do_not_hide_the_wait_for_other_ranks(tmp_path: Path) -> None:
+    """gloo copies what it has gathered on its own thread, while the main thread waits for it."""
+
+    def copying_rank(rank: int, late: int) -> TraceBuilder:
+        return gloo_rank(rank, late).op("aten::copy_", 380, 15, tid=50)
+
+    graph = graph_of_built(tmp_path, copying_rank(0, 0), copying_rank(1, 195))
+    late = int((graph.duration_ns == 295_000).nonzero()[0][0])
+    assert delay(graph, late, -195) == -195
+
+
 def test_a_hook_that_reduces_within_an_operator_waits_there(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 700).op("aten::mm", 0, 100)
     builder.op("autograd::engine::evaluate_function: AccumulateGrad", 100, 500).op("c10d::allreduce_", 150, 5)

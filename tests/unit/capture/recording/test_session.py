@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
 
@@ -53,6 +54,25 @@ def test_a_step_that_ends_in_another_thread_is_an_error_and_no_crash(elsewhere: 
             else:
                 prof.step()
     assert errors == ["a step ended in another thread than those before, where torch's profiler cannot be stopped"]
+
+
+@pytest.mark.parametrize(
+    ("first_elsewhere", "said"), [(3, "recorded; to see"), (2, "nothing was recorded: a step ended")]
+)
+def test_a_loop_that_goes_on_in_another_thread_is_recorded_only_if_a_trace_is_left(
+    first_elsewhere: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=2") as prof,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for step in range(5):
+            if step < first_elsewhere:
+                prof.step()
+            else:
+                pool.submit(prof.step).exception()  # which nobody looks at
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "mine" / "rank0.json.gz").exists() == (first_elsewhere == 3)
 
 
 def test_a_thread_that_ends_while_it_is_recorded_leaves_its_steps(tmp_path: Path) -> None:

@@ -109,6 +109,28 @@ def test_unknown_sizes_are_said_of_those_operators_only_that_have_none(tmp_path:
     assert message.startswith("the message sizes of 3 of 4 collectives (broadcast, send) are unknown")
 
 
+@pytest.mark.parametrize(
+    ("operators", "recorded", "said"),
+    [
+        (("send", "recv"), [], "of 2 of 2 collectives (recv, send) are unknown: torch's record of collectives has no"),
+        (("send", "barrier"), [], "of 2 of 2 collectives (barrier, send) are unknown: the run's record"),
+        (("send",), None, None),
+    ],
+)
+def test_an_empty_record_says_why_sizes_are_unknown(
+    tmp_path: Path, operators: tuple[str, ...], recorded: list[object] | None, said: str | None
+) -> None:
+    """Of a trace that perfkit did not record, nobody promised sizes."""
+    builder = (
+        TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1).header(perfkit={"collectives": recorded})
+    )
+    for place, operator in enumerate(operators):
+        builder.gloo(operator, 10 + 10 * place, 5)
+    found = [one.message for one in summary(builder, tmp_path).findings if one.code == "collective_sizes_unmatched"]
+    assert len(found) == (said is not None)
+    assert said is None or found[0].startswith(f"the message sizes {said}")
+
+
 def test_shapes_beside_a_gloo_span_give_its_size(tmp_path: Path) -> None:
     builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
     args = {"Input Dims": [[5, 10]], "Input type": ["float"]}
