@@ -15,8 +15,9 @@ from perfkit.storage.step_log.reader import find_step_logs, read_steps
 from perfkit.storage.step_log.roll_up import Records
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of
 from tests.integration.monitor import trained_script
-from tests.support.monitor.scrapes import free_port, scrape
+from tests.support.monitor.scrapes import scrape
 from tests.support.processes.launching import LIMIT_S, PYTHON, TINY, execute, start
+from tests.support.processes.ports import free_port
 
 SCRIPT = Path(trained_script.__file__)
 UNTIL_TOLD = "tests/integration/scripts/until_told.py"

@@ -5,21 +5,15 @@ Usage: python -m tests.support.processes.forked_runs RANKS "ARGUMENTS OF perfkit
 
 import importlib
 import os
-import socket
 import sys
 import traceback
 
 from perfkit.capture.training.worker import run_rank
 from perfkit.cli.recording.run_options import parse_job
+from tests.support.processes.ports import free_port
 
 _LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 """What training imports later."""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _run(rank: int, ranks: int, port: int, words: list[str]) -> None:
@@ -46,7 +40,7 @@ def main(ranks: int, cases: list[str]) -> int:
         importlib.import_module(name)
     worst = 0
     for case in cases:
-        port = _free_port()
+        port = free_port()
         children = [_fork(rank, ranks, port, case.split()) for rank in range(ranks)]
         worst = max(worst, *(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
     return worst
