@@ -11,6 +11,9 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ("--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
+PATIENCE_MS = 300_000
+"""On a busy machine pages take minutes, of which playwright gives them half a one."""
+
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
 
@@ -19,7 +22,15 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET])
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET], timeout=PATIENCE_MS)
+        new_page = running.new_page
+
+        def new_patient_page(**options: Any) -> Any:
+            page = new_page(**options)
+            page.set_default_timeout(PATIENCE_MS)
+            return page
+
+        running.new_page = new_patient_page  # type: ignore[method-assign]
         yield running
         running.close()
 

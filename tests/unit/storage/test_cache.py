@@ -88,10 +88,10 @@ def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.Monkey
 def test_two_at_once_get_in_nobodys_way(tmp_path: Path, folder: Path) -> None:
     run = copy_sample(tmp_path / "run")
     command = [sys.executable, "-m", "perfkit", "analyze", str(run), "-f", "json"]
-    wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
+    wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=300).stdout
     for state in ("empty", "full"):
         both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-        outputs = [running.communicate(timeout=120) for running in both]
+        outputs = [running.communicate(timeout=300) for running in both]
         assert [running.returncode for running in both] == [0, 0], outputs
         assert {errors for _, errors in outputs} == {b""}
         assert {report for report, _ in outputs} == {wanted}, state
@@ -158,7 +158,7 @@ def test_a_damaged_result_is_made_anew(run: Path, folder: Path, made: list[str],
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "writable by others"])
-@pytest.mark.timeout(30)  # a pipe used to block for ever
+@pytest.mark.timeout(200)  # a pipe used to block for ever
 def test_an_entry_that_others_may_have_made_is_not_read(
     run: Path, folder: Path, made: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

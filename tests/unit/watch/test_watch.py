@@ -267,7 +267,7 @@ def test_what_hinders_a_trace_is_shown(tmp_path: Path) -> None:
     watch = Watch([write_run(tmp_path, own_times(1, 60))], "late")
     assert watch.press("c")
     assert watch._trace is not None
-    watch._trace._process.wait(timeout=60)
+    watch._trace._process.wait(timeout=300)
     assert "run.json" in watch._trace.message()
     watch.close()
     assert watch._trace is None
