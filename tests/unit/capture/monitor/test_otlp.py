@@ -106,9 +106,13 @@ def test_a_collector_that_never_answers_costs_one_line(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setattr("perfkit.capture.monitor.otlp._AT_END_S", 0.2)
+        silent.settimeout(MOST_S)
         with perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
             mon.step()
+            asked, _ = silent.accept()  # before the end, however late the thread that asks
+        asked.close()
         assert f"--otlp: no figures for OpenTelemetry: {address}/v1/metrics: no answer\n" in capfd.readouterr().err
     wait_for_threads("perfkit-otlp")  # it filters the exporter's messages
 
