@@ -68,6 +68,7 @@ def test_the_environment_says_where_to_and_what_with(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{receiving.port}/here")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")  # only as the run ends
     monkeypatch.setenv("OTEL_SERVICE_NAME", "training")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     with perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
