@@ -8,14 +8,17 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
 TRACES = Path(__file__).parent / "data" / "traces"
 
-# No deadline: an example may take long on a machine that other programs share.
-settings.register_profile("quick", deadline=None, max_examples=25)
-settings.register_profile("full", deadline=None, max_examples=300)
+# No limits of time: an example may take long on a machine that other programs share.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings.get_profile("untimed")
+settings.register_profile("quick", untimed, max_examples=25)
+# The same examples each time: what CI says of a commit does not depend on chance. `quick` finds new ones.
+settings.register_profile("full", untimed, max_examples=300, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
@@ -24,10 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Let SIGINT and SIGHUP end the processes that tests start.
+    """Let SIGINT and SIGHUP end the processes that tests start, and let lines have 80 characters.
 
     A shell, nohup, cron and some CI systems start pytest with these signals ignored, and children inherit that.
     """
+    os.environ.pop("COLUMNS", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -35,7 +35,10 @@ def test_real_traces_read_as_json_reads_them(path: Path) -> None:
         assert (trace.damage, trace.repaired) == ((), {})
 
 
-@settings(slow_to_generate, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    slow_to_generate,
+    suppress_health_check=[*slow_to_generate.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(document=traces(), slice_bytes=st.integers(1, 3000), text=st.text(max_size=30))
 def test_generated_traces_read_as_json_reads_them(
     tmp_path: Path, document: dict[str, Any], slice_bytes: int, text: str

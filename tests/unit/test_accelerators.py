@@ -183,5 +183,5 @@ def test_a_plugin_row_is_known_everywhere() -> None:
 
 def test_the_table_imports_no_torch() -> None:
     script = f"import sys, {under_test.__name__} as a; a.accelerators(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "False\n"

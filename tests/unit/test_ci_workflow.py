@@ -46,7 +46,7 @@ def test_its_gate_writes_the_comparison_and_is_undecided_without_repeats(tmp_pat
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 4, done.stderr

@@ -55,7 +55,7 @@ def test_import_is_cheap() -> None:
     script = "import sys, perfkit; print(*sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     heavy = ["torch", "pandas", "numpy", "msgspec", "rich", "typer"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.split() == []
 

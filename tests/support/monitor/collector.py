@@ -12,6 +12,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
+from tests.support.processes.waiting import MOST_S
+
 
 class Received(NamedTuple):
     """One request."""
@@ -37,7 +39,7 @@ class Collector:
         self.port = 0
         self.arrived = threading.Event()
 
-    def wait(self, count: int, seconds: float = 20.0) -> None:
+    def wait(self, count: int) -> None:
         """Wait until so many requests have been received.
 
         Raises:
@@ -45,7 +47,7 @@ class Collector:
         """
         while len(self.requests) < count:
             self.arrived.clear()
-            if len(self.requests) < count and not self.arrived.wait(seconds):
+            if len(self.requests) < count and not self.arrived.wait(MOST_S):
                 raise TimeoutError(f"{len(self.requests)} of {count} requests")
 
 

@@ -160,7 +160,7 @@ def test_any_locale(trace: str, encoding: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "perfkit", "analyze", trace, "-f", "rich"],
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"},
     )

@@ -29,7 +29,7 @@ def bash_completes(lines: list[list[str]], folder: Path) -> list[str]:
         [str(BASH), "--norc", "-c", SCRIPT + tabs],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
         cwd=folder,
         env={**os.environ, "PATH": path},

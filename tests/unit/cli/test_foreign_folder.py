@@ -59,7 +59,7 @@ def test_links_at_the_names_of_temporary_cache_files(
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "dangling", "pipe"])
-@pytest.mark.timeout(60)  # a pipe without a reader blocks its writer
+@pytest.mark.timeout(200)  # a pipe without a reader blocks its writer
 def test_a_page_whose_path_the_user_has_not_chosen(
     foreign: Path, home: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProce
         [sys.executable, "-m", "perfkit", *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, **environment},
     )
@@ -31,7 +31,7 @@ def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProce
 
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     return set(done.stdout.splitlines()[-1].split())
 
 
@@ -239,7 +239,7 @@ def test_a_closed_pipe_is_not_an_error(args: list[str]) -> None:
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     os.close(writing)

@@ -48,7 +48,7 @@ def test_an_executor_of_a_package_takes_its_options() -> None:
     check("threads", options)
     with open_executor("threads", options) as pool:
         assert isinstance(pool, ThreadPoolExecutor)
-        assert pool.submit(pow, 2, 10).result(60) == 1024
+        assert pool.submit(pow, 2, 10).result(300) == 1024
 
 
 @pytest.mark.parametrize(("name", "why"), [("failing", "OSError: no cluster"), ("file", "is a TextIOWrapper")])

@@ -4,8 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ from perfkit.errors import UsageError, ViewError
 from perfkit.server.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
 from tests.support.processes.loopback import ask, serving
 from tests.support.processes.other_user import NOBODY, needs_root
+from tests.support.processes.waiting import MOST_S, wait_until
 
 CONTENT = b'{"traceEvents": []}'
 NAME = "rank%200%20%231.json"
@@ -25,13 +25,6 @@ def trace(tmp_path: Path) -> Path:
     path = tmp_path / "rank 0 #1.json"
     path.write_bytes(CONTENT)
     return path
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def test_the_ui_fetches_the_trace(public: TraceServer) -> None:
     assert (status, content) == (200, CONTENT)
     assert headers["Access-Control-Allow-Origin"] == PUBLIC_UI
     # The last byte reaches the client before the server's thread goes on to the next line.
-    await_true(lambda: public.exchange.fetched)
+    wait_until(lambda: public.exchange.fetched)
 
 
 def test_asking_whether_it_may_is_not_fetching(public: TraceServer) -> None:
@@ -116,7 +109,7 @@ def test_every_server_has_an_address_of_its_own(trace: Path) -> None:
 
 
 def test_a_request_with_bytes_that_are_no_text(public: TraceServer) -> None:
-    with socket.create_connection(("127.0.0.1", public.server_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", public.server_port), timeout=MOST_S) as connection:
         host = f"127.0.0.1:{public.server_port}"
         connection.sendall(
             b"GET /\xff\xfe HTTP/1.0\r\nHost: %b\r\nOrigin: %b\r\n\r\n" % (host.encode(), PUBLIC_UI.encode())
@@ -133,7 +126,7 @@ def test_another_user_gets_nothing_even_with_the_address(public: TraceServer, us
     request = f"GET {path} HTTP/1.0\\r\\nHost: 127.0.0.1:{port}\\r\\nOrigin: {PUBLIC_UI}\\r\\n\\r\\n"
     script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf %b '{request}' >&3; cat <&3"
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, user=user, extra_groups=[], cwd="/", timeout=30, check=False
+        ["bash", "-c", script], capture_output=True, user=user, extra_groups=[], cwd="/", timeout=MOST_S, check=False
     )
     assert (CONTENT in done.stdout) == (user == 0)
     if user:

@@ -159,7 +159,7 @@ def test_a_damaged_result_is_made_anew(run: Path, folder: Path, made: list[str],
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "writable by others"])
-@pytest.mark.timeout(30)  # a pipe used to block for ever
+@pytest.mark.timeout(200)  # a pipe used to block for ever
 def test_an_entry_that_others_may_have_made_is_not_read(
     run: Path, folder: Path, made: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,7 +175,7 @@ def test_a_script_passes_every_argument_unchanged(tmp_path: Path) -> None:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     arguments = seen.read_text().split("\0")[:-1]
@@ -193,7 +193,7 @@ def test_a_script_that_is_submitted_twice_runs_no_point_twice(tmp_path: Path) ->
         Path(point.trace_dir, point.name).mkdir()
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", str(script)], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+        ["bash", str(script)], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0
     assert done.stdout.count("exists already") == 2

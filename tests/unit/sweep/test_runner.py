@@ -145,7 +145,7 @@ def test_a_signal_ends_the_point_and_the_sweep_can_continue(number: signal.Signa
     folder, told = new_folder(tmp_path / "s"), Told()
     one, two, three = points = points_of(wanted(ranks=(1, 2, 4)))
     complete, begun = completing(tmp_path / "ready", folder.path), tmp_path / "begun"
-    endless = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep({LIMIT_S})"
+    endless = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(10 * {LIMIT_S})"
     before = signal.getsignal(number)
 
     with signalled_when(begun.exists, number), pytest.raises(InterruptedSweepError) as raised:

@@ -215,7 +215,7 @@ def test_what_is_not_whole_may_have_been_a_trace(tmp_path: Path, content: bytes)
     assert not isinstance(raised.value, NotATraceError)
 
 
-@pytest.mark.timeout(30)  # a terabyte of zeros takes minutes to read
+@pytest.mark.timeout(200)  # a terabyte of zeros takes minutes to read
 def test_a_file_that_is_large_only_by_its_holes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_bytes(b'{"traceEvents": [' + b" " * 100_000)

@@ -14,7 +14,7 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a module: then a remembered interrupt can change the exit code."""
     (folder / "program.py").write_text(f"import sys\nfrom perfkit.util.sigint import *\n{code}")
     command = [sys.executable, "-m", "program"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
 CAUGHT = f"""

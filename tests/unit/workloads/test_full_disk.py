@@ -32,7 +32,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         cwd=ROOT,
     )
 

@@ -324,9 +324,9 @@ def test_the_second_of_two_writers_waits(layout: str, tmp_path: Path) -> None:
     writers = [context.Process(target=target) for _ in range(2)]
     for writer in writers:
         writer.start()
-    found = {results.get(timeout=120) for _ in writers}
+    found = {results.get(timeout=300) for _ in writers}
     for writer in writers:
-        writer.join(timeout=120)
+        writer.join(timeout=300)
         assert writer.exitcode == 0
     assert len(found) == 1, "the file was written once"
 

@@ -20,20 +20,19 @@ from perfkit.capture.hangs.processes import (
     silent_ranks,
 )
 from perfkit.capture.lifecycle.watchdog import process_identity
+from perfkit.capture.process_stat import STATE, stat_fields
 from perfkit.capture.script.rank_marks import joined_processes, mark_joined
+from tests.support.processes.waiting import MOST_S, wait_until
 
 
 def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
     place, _ = process_identity()
-    sleeps = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+    sleeps = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(3)]
     running, stopped, killed = sleeps
     try:
         stopped.send_signal(signal.SIGSTOP)
         killed.kill()
-        deadline = time.monotonic() + 20
-        states: set[str] = set()
-        while not {"T", "Z"} <= states and time.monotonic() < deadline:
-            states = {Path(f"/proc/{each.pid}/stat").read_text().rpartition(")")[2].split()[0] for each in sleeps}
+        wait_until(lambda: (stat_fields(stopped.pid)[STATE], stat_fields(killed.pid)[STATE]) == ("T", "Z"))
         places = {rank: (place, each.pid) for rank, each in enumerate(sleeps)} | {3: ("another host", running.pid)}
         assert absent_ranks(places) == {1: STOPPED, 2: ENDED}
         assert silent_ranks(places) == {0: SILENT, 1: STOPPED, 2: ENDED}
@@ -48,7 +47,7 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
 def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = process_identity()
     monkeypatch.setattr(processes, "_started", {})
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         try:
             places = {1: (place, other.pid)}
             note_starts(places)
@@ -60,7 +59,7 @@ def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pyt
             assert other.poll() is None
             note_starts(places)
             kill_ranks(places, [1])
-            assert other.wait(20) == -signal.SIGKILL
+            assert other.wait(MOST_S) == -signal.SIGKILL
         finally:
             other.kill()
 
@@ -81,7 +80,7 @@ def test_a_process_that_has_got_the_pid_of_a_scripts_rank_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "_started", {})
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         try:
             mark_joined(tmp_path, 1, pid=other.pid)
             assert absent_ranks(joined_processes(tmp_path)) == {}

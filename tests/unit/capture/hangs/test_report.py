@@ -16,6 +16,7 @@ from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.capture.hangs.step_watch import END_NAME, Hang
 from perfkit.storage.run_folder import read_failure
 from tests.support.hangs.rank_states import call, frame, state
+from tests.support.processes.waiting import MOST_S
 
 LOAD = [frame("data.py", 88, "load_batch")]
 
@@ -72,7 +73,7 @@ def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_sil
     late = threading.Timer(0.3, write_rank_state, (tmp_path, answer))
     late.start()
     silent: Callable[[], dict[int, str]] = lambda: {0: "runs", 1: "runs, but wrote nothing"}  # noqa: E731
-    found = diagnose_lost_ranks(tmp_path, {0, 1}, 0, absent=dict, silent=silent, wait_s=10)
+    found = diagnose_lost_ranks(tmp_path, {0, 1}, 0, absent=dict, silent=silent, wait_s=MOST_S)
     late.join()
     assert found.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
 
@@ -97,6 +98,6 @@ def test_a_rank_whose_output_nobody_reads_ends_all_the_same(stream: str) -> None
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", BLOCKED, stream], **pipes) as blocked:  # type: ignore[call-overload]
         try:
-            assert blocked.wait(timeout=30) == 7
+            assert blocked.wait(timeout=MOST_S) == 7
         finally:
             blocked.kill()

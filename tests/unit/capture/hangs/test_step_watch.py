@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
 from perfkit.schema.hang.rank_state import Frame, RankState
+from tests.support.processes.waiting import wait_for_threads, wait_until
 
 LIMIT_S = 0.4
 
@@ -40,11 +43,36 @@ def watches(folder: Path, count: int, hangs: list[Hang], **options: Callable[[],
             watch.stop()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+class Clock:
+    """A clock that stands still until it is moved: a busy machine makes no step longer."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._looks: Counter[int] = Counter()
+
+    def monotonic(self) -> float:
+        self._looks[threading.get_ident()] += 1
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        """Go on, and wait until all watches have seen that."""
+        running = [thread.ident or 0 for thread in threading.enumerate() if thread.name == "perfkit-steps"]
+        assert running
+        self._await_looks(running, 1)  # they have begun
+        self.now += seconds
+        self._await_looks(running, 2)  # and the first is over
+
+    def _await_looks(self, threads: list[int], count: int) -> None:
+        before = self._looks.copy()
+        wait_until(lambda: all(self._looks[thread] >= before[thread] + count for thread in threads))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    wait_for_threads("perfkit-steps")  # of other tests
+    made = Clock()
+    monkeypatch.setattr("perfkit.capture.hangs.step_watch.time", SimpleNamespace(monotonic=made.monotonic))
+    return made
 
 
 def test_when_no_step_ends_every_rank_writes_once_and_one_reports(tmp_path: Path) -> None:
@@ -56,27 +84,28 @@ def test_when_no_step_ends_every_rank_writes_once_and_one_reports(tmp_path: Path
     assert hang.idle_s >= LIMIT_S
     states = [msgspec.json.decode((tmp_path / STATE_NAME.format(r)).read_bytes(), type=RankState) for r in (0, 1)]
     assert [state.steps for state in states] == [1, 1]
-    assert any(frame.function == wait_until.__name__ for frame in states[0].main + states[1].main)
+    functions = {frame.function for state in states for frame in state.main}
+    assert test_when_no_step_ends_every_rank_writes_once_and_one_reports.__name__ in functions
     assert diagnose_folder(tmp_path).verdict == "unknown"
 
 
-def test_steps_that_end_keep_it_silent(tmp_path: Path) -> None:
+def test_steps_that_end_keep_it_silent(tmp_path: Path, clock: Clock) -> None:
     hangs: list[Hang] = []
     with watches(tmp_path, 2, hangs) as running:
-        deadline = time.monotonic() + 4 * LIMIT_S
-        while time.monotonic() < deadline:
-            time.sleep(LIMIT_S / 8)
+        for _ in range(4):
+            clock.move(0.9 * LIMIT_S)
             for watch in running:
                 watch.step_ended()
     assert (hangs, list(tmp_path.iterdir())) == ([], [])
 
 
-def test_before_the_first_step_and_after_the_last_nothing_is_watched(tmp_path: Path) -> None:
+def test_before_the_first_step_and_after_the_last_nothing_is_watched(tmp_path: Path, clock: Clock) -> None:
     hangs: list[Hang] = []
     StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
     with watches(tmp_path, 1, hangs) as (watch,):
         watch.stop()
-        time.sleep(2 * LIMIT_S)
+        clock.now += 2 * LIMIT_S
+        wait_for_threads("perfkit-steps")
     assert (hangs, list(tmp_path.iterdir())) == ([], [])
 
 
@@ -93,23 +122,27 @@ def test_the_first_step_is_watched_from_the_start_on_for_longer(tmp_path: Path) 
     assert state_of(tmp_path, 0).steps == 0
 
 
-def test_a_first_step_that_ends_in_time_is_silent_and_the_next_one_has_the_usual_limit(tmp_path: Path) -> None:
+def test_a_first_step_that_ends_in_time_is_silent_and_the_next_one_has_the_usual_limit(
+    tmp_path: Path, clock: Clock
+) -> None:
     hangs: list[Hang] = []
     watch = StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
     watch.start()
-    time.sleep(2 * LIMIT_S)
+    clock.move(2 * LIMIT_S)
     assert hangs == []
     watch.step_ended()
+    clock.now += 1.5 * LIMIT_S
     wait_until(lambda: bool(hangs))
     watch.stop()
     assert not hangs[0].in_first_step
     assert StepWatch(tmp_path, 0, 1, None, hangs.append).limit_s == 1800
 
 
-def test_the_time_in_which_perfkit_writes_does_not_count(tmp_path: Path) -> None:
+def test_the_time_in_which_perfkit_writes_does_not_count(tmp_path: Path, clock: Clock) -> None:
     hangs: list[Hang] = []
     with watches(tmp_path, 1, hangs, is_busy=lambda: True):
-        time.sleep(3 * LIMIT_S)
+        for _ in range(3):
+            clock.move(LIMIT_S)
     assert hangs == []
 
 
@@ -162,7 +195,7 @@ def test_a_watch_that_cannot_begin_or_fails_does_not_reach_the_program(
         watch.step_ended()
     failing = StepWatch(tmp_path, 1, 1, LIMIT_S, fail, is_busy=fail)  # type: ignore[arg-type]
     failing.step_ended()
-    wait_until(lambda: not any(thread.name == "perfkit-steps" for thread in threading.enumerate()))
+    wait_for_threads("perfkit-steps")
     assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["rank 0", "rank 1"]
 
 

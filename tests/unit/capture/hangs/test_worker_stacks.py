@@ -8,15 +8,20 @@ from pathlib import Path
 PROGRAM = """
 import multiprocessing, sys, time
 from pathlib import Path
+from perfkit.capture.hangs import worker_stacks as module
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+
+module._WAIT_S = 500.0  # on a busy machine
+reads = multiprocessing.get_context("fork").Event()
 
 def read_sample():
     follow_forks()  # as the recorder of every process does
-    time.sleep(60)
+    reads.set(); time.sleep(600)
 
 follow_forks()
 worker = multiprocessing.get_context("fork").Process(target=read_sample, daemon=True)
 worker.start()
+reads.wait()
 folder = Path(sys.argv[1])
 set_place(folder, 3)
 (folder / f".rank3.worker{worker.pid}.0").write_text("[]")  # a late answer to an earlier request
@@ -32,6 +37,6 @@ def test_a_worker_that_was_forked_early_leaves_its_stack(tmp_path: Path) -> None
     folder = os.fsencode(tmp_path) + b"/caf\xe9"  # no UTF-8
     os.mkdir(folder)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=550, check=False
     )
     assert (done.stdout, done.stderr) == ("['read_sample']\n", "")

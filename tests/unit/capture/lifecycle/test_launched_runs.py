@@ -103,8 +103,8 @@ def test_a_second_sigterm_closes_the_run(run: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(RENDEZVOUS_VARIABLE, str(rendezvous))
         note_run(run)
 
-    # What ignores the signal sends both to its parent, which is this process.
-    stubborn = "trap '' TERM; for i in 1 2; do sleep 0.3; kill -TERM $PPID; done; sleep 1000"
+    # What ignores the signal sends both to its parent, which is this process: the second once it has got the first.
+    stubborn = "trap 'kill -TERM $PPID' TERM; kill -TERM $PPID; while true; do sleep 0.1; done"
     ranks_that(monkeypatch, begin, stubborn)
     with pytest.raises(TerminatedError, match="ended by a second SIGTERM"):
         launch([], 1, name_failed=True)

@@ -24,6 +24,7 @@ from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
 from tests.support.monitor.scrapes import scrape
 from tests.support.processes.ports import free_port
+from tests.support.processes.waiting import MOST_S
 
 
 def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
@@ -98,14 +99,14 @@ def test_a_client_that_resets_its_connection_prints_nothing(tmp_path: Path, capf
             time.sleep(0.01)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for thread in answering:
-        thread.join(20)
+        thread.join(MOST_S)
     server.close()
     assert capfd.readouterr().err == ""
 
 
 def ask_as(host: str, port: int) -> tuple[HTTPResponse, str]:
     """Ask for the figures under a name of this host; return the answer and its text."""
-    asked = HTTPConnection("127.0.0.1", port, timeout=20)
+    asked = HTTPConnection("127.0.0.1", port, timeout=MOST_S)
     asked.request("GET", "/metrics", headers={"Host": host, "Origin": "http://rebound.example"})
     answer = asked.getresponse()
     text = answer.read().decode()

@@ -17,6 +17,7 @@ from perfkit.errors import UsageError
 from tests.support.monitor.collector import Collector, collector
 from tests.support.monitor.scrapes import scrape
 from tests.support.processes.ports import free_port
+from tests.support.processes.waiting import MOST_S, wait_for_threads
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,7 @@ def receiving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collector() as state:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{state.port}")
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+        monkeypatch.setattr("perfkit.capture.monitor.otlp._AT_END_S", MOST_S)  # for the last figures
         yield state
 
 
@@ -66,6 +68,7 @@ def test_the_environment_says_where_to_and_what_with(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{receiving.port}/here")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")  # only as the run ends
     monkeypatch.setenv("OTEL_SERVICE_NAME", "training")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     with perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
@@ -85,7 +88,7 @@ def test_a_collector_that_is_not_there_costs_one_line(
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")  # its first repetition comes after a second
     line = f"--otlp: no figures for OpenTelemetry: {address}/v1/metrics: Connection refused; tried again every 0.05 s"
-    errors, deadline = "", time.monotonic() + 30
+    errors, deadline = "", time.monotonic() + MOST_S
     with caplog.at_level(logging.INFO), perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
         mon.step()
         while line not in errors and time.monotonic() < deadline:
@@ -104,10 +107,15 @@ def test_a_collector_that_never_answers_costs_one_line(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
         monkeypatch.setattr("perfkit.capture.monitor.otlp._AT_END_S", 0.2)
+        silent.settimeout(MOST_S)
         with perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
             mon.step()
+            asked, _ = silent.accept()  # before the end, however late the thread that asks
+        asked.close()
         assert f"--otlp: no figures for OpenTelemetry: {address}/v1/metrics: no answer\n" in capfd.readouterr().err
+    wait_for_threads("perfkit-otlp")  # it filters the exporter's messages
 
 
 def test_a_collector_that_is_there_again_gets_figures_again(

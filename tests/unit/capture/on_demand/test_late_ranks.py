@@ -1,8 +1,6 @@
 """Which rank the condition `rank late > 20 %` names, in logs whose truth is known."""
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,19 +17,13 @@ from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.watch.view import view
 from tests.support.monitor.made_runs import Floats, own_times, records, with_checks, write_log, write_run
+from tests.support.processes.waiting import MOST_S, wait_for_threads
 
 CONDITION = parse_condition("rank late > 20 %")
 
 
 def watched(folder: Path) -> LateRanks:
     return LateRanks(RunFollower(folder, 256), CONDITION)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def append(folder: Path, own: Floats, begin: int) -> None:
@@ -147,12 +139,12 @@ def test_what_could_not_be_asked_for_is_asked_for_later(tmp_path: Path) -> None:
         mon.step()
         by_hand = ask(mon.folder, Request(steps=3))
         offer(1)
-        wait_until(lambda: not any(one.name == "perfkit-asks" for one in threading.enumerate()))
+        wait_for_threads("perfkit-asks")
         append(tmp_path / "logs", own[:, :190], 180)
         assert late.look() is not None
         by_hand.remove()
         offer(200)
-        assert asked.wait(30)
+        assert asked.wait(MOST_S)
         append(tmp_path / "logs", own, 190)
         assert late.look() is None
 

@@ -206,9 +206,9 @@ def test_bounded() -> None:
     part = nn.Identity()
     for _ in range(60):  # 2^60 paths
         part = nn.Sequential(part, part)  # type: ignore[assignment]
-    begin = time.perf_counter()
+    begin = time.process_time()
     names = name_modules({"Sequential_0": part}, list(part.modules()))
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
     assert names == {"Sequential_0": ("",)}
     deep = {f"S_{number}": module for number, module in enumerate(part.modules())}
     found = name_modules(deep, list(part.modules()))

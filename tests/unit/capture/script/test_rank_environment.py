@@ -14,7 +14,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.script import rank_environment
 from perfkit.capture.script.rank_environment import VARIABLES, launcher_environment, launcher_rank, set_rank_environment
 
-SECOND_NS = 10**9
+LIMIT_NS = 300 * 10**9
 ALL_VARIABLES = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 LAUNCHER = {launcher.name: launcher for launcher in LAUNCHERS}
 TWO_HOSTS = RankInfo(rank=0, world_size=2, local_world_size=1)
@@ -51,7 +51,7 @@ def test_ranks_get_the_same_address_and_the_launcher_is_still_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_task(monkeypatch, 0)
-    set_rank_environment(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, LIMIT_NS)
     port = os.environ["MASTER_PORT"]
     assert values() == ["0", "2", "127.0.0.1", port, "0", "2"]
     assert launcher_rank().launcher == "slurm"
@@ -59,7 +59,7 @@ def test_ranks_get_the_same_address_and_the_launcher_is_still_detected(
     for name in ALL_VARIABLES:
         monkeypatch.delenv(name)
     as_task(monkeypatch, 1)
-    set_rank_environment(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, LIMIT_NS)
     assert values() == ["1", "2", "127.0.0.1", port, "1", "2"]
     assert list(tmp_path.iterdir()) == []
 
@@ -71,13 +71,13 @@ def test_one_variable_of_the_users_leaves_all_to_the_user(
     as_task(monkeypatch, 0)
     monkeypatch.setenv(name, "0")
     before = dict(os.environ)
-    set_rank_environment(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, LIMIT_NS)
     assert dict(os.environ) == before
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_single_rank_gets_no_variables(tmp_path: Path) -> None:
-    set_rank_environment(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, LIMIT_NS)
     assert values() == [None] * len(ALL_VARIABLES)
 
 
@@ -86,7 +86,7 @@ def test_a_folder_that_rank_0_cannot_write_is_a_warning(
 ) -> None:
     as_task(monkeypatch, 0)
     (tmp_path / "file").touch()
-    set_rank_environment(tmp_path / "file", SECOND_NS)
+    set_rank_environment(tmp_path / "file", LIMIT_NS)
     assert values() == [None] * len(ALL_VARIABLES)
     assert capsys.readouterr().err.startswith("perfkit: warning: ")
 

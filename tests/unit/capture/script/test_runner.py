@@ -7,19 +7,49 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.script import coordination
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.capture.script.runner import _store
 from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
+from tests.support.processes.waiting import MOST_S
 
-SOON = timedelta(seconds=5)
+SOON = timedelta(seconds=MOST_S)
+
+
+class Clock:
+    """A clock that goes on only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(coordination, "time", SimpleNamespace(monotonic=made.monotonic, sleep=made.sleep))
+    return made
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ranks wait for the others' threads, however late these start."""
+    monkeypatch.setattr(coordination, "_JOIN_S", MOST_S)
+    monkeypatch.setattr(coordination, "_COME_S", MOST_S)
 
 
 def test_options_end_at_the_first_double_dash() -> None:
@@ -138,7 +168,7 @@ def in_threads(*actions: threading.Thread) -> None:
     for action in actions:
         action.start()
     for action in actions:
-        action.join(10)
+        action.join(MOST_S)
         assert not action.is_alive()
 
 
@@ -147,6 +177,7 @@ def with_barriers(timeout: timedelta = SOON) -> list[ScriptRankGroup]:
     return [ScriptRankGroup(RankInfo(rank=rank, world_size=2), None, store, 3, timeout) for rank in range(2)]
 
 
+@pytest.mark.usefixtures("_patient")
 def test_ranks_wait_for_each_other() -> None:
     zero, one = with_barriers()
     order: list[int] = []
@@ -162,10 +193,11 @@ def test_ranks_wait_for_each_other() -> None:
     waiting = threading.Thread(target=early)
     waiting.start()
     in_threads(threading.Thread(target=late))
-    waiting.join(10)
+    waiting.join(MOST_S)
     assert order == [1, 0]
 
 
+@pytest.mark.usefixtures("_patient")
 def test_no_rank_waits_for_one_that_has_stopped(capsys: pytest.CaptureFixture[str]) -> None:
     zero, one = with_barriers()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=one.barrier))
@@ -175,34 +207,45 @@ def test_no_rank_waits_for_one_that_has_stopped(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == ""  # nor is its absence reported
 
 
-def test_a_rank_that_does_not_come_is_waited_for_once_and_briefly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_does_not_come_is_waited_for_once_and_briefly(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     zero, _ = with_barriers(timedelta(minutes=5))
-    begin = time.monotonic()
+    begin = clock.now
     zero.barrier()
     zero.barrier()
-    assert time.monotonic() - begin < 5
+    assert 1 < clock.now - begin < 3
     assert capsys.readouterr().err.count("the ranks do not step together") == 1
 
 
-def test_a_rank_that_has_never_stepped_is_hardly_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_has_never_stepped_is_hardly_waited_for(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     # It may be one that perfkit does not run.
     zero = ScriptRankGroup(RankInfo(rank=0, world_size=2), None, HashStore(), 3, timedelta(minutes=5))
-    begin = time.monotonic()
+    begin = clock.now
     zero.barrier()
     zero.barrier()
-    assert time.monotonic() - begin < 1.5
+    assert 0 < clock.now - begin < 1
     assert capsys.readouterr().err.count("not all ranks have stepped under perfkit") == 1
 
 
 def test_a_rank_that_writes_its_trace_is_waited_for_as_long_as_that_takes(capsys: pytest.CaptureFixture[str]) -> None:
     zero, one = with_barriers()
+    writes = threading.Event()
+
+    def write_slowly() -> None:
+        writes.set()
+        time.sleep(2.5)  # longer than for one that does not write
 
     def write() -> None:
-        one.run_on_all(lambda: time.sleep(2.5))
+        one.run_on_all(write_slowly)
         one.barrier()
 
+    def wait() -> None:
+        writes.wait(MOST_S)
+        zero.barrier()
+
     zero.run_on_all(lambda: None)
-    in_threads(threading.Thread(target=write), threading.Thread(target=zero.barrier))
+    in_threads(threading.Thread(target=write), threading.Thread(target=wait))
     assert capsys.readouterr().err == ""
 
 

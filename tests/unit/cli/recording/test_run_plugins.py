@@ -24,7 +24,7 @@ def python(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", f"import sys\nfrom perfkit.cli import main\n{code}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "80"},
     )

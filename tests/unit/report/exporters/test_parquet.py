@@ -147,5 +147,5 @@ def test_a_pipe_is_written_to(trace: str, tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     assert main(["analyze", trace, "-o", str(pipe)]) == 0
-    reader.join(timeout=60)
+    reader.join(timeout=300)
     assert parquet.read_table(io.BytesIO(read[0])).num_rows == 1

@@ -157,9 +157,10 @@ def test_a_reader_never_sees_a_mixture_while_the_log_is_rolled_up(tmp_path: Path
                 writer.roll_up()
         done.set()
 
+    reader = StepLogReader(writer.path)
+    following, restarts = len(reader.read_new().records), 1  # so that it restarts, even if all is written by then
     thread = threading.Thread(target=write)
     thread.start()
-    reader, following, restarts = StepLogReader(writer.path), 0, 0
     while not done.is_set() or following < 6000:
         found = reader.read_new(100)
         assert found.damaged == 0

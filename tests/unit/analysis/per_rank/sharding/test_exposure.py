@@ -157,7 +157,7 @@ def expected(compute: list[tuple[int, int]], gathers: list[tuple[int, int]], iss
     return rows
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 @given(streams())
 def test_the_split_equals_counted_microseconds(tmp_path: Path, given_streams: dict[str, Any]) -> None:
     trace = ShardedTrace().forward(0, 900)
