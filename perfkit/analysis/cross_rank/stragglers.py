@@ -108,10 +108,10 @@ def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     """Return whether the others' communication agrees: they wait for the rank on average, or none was recorded.
 
     Where another rank has hiccups in half of the steps, the others wait only in the rest, so the median is no measure.
-    No step counts with more than the lag, or one hiccup of this rank would stand for all steps.
+    No step counts with more than the lag, for it or against it, or one long hiccup would stand for all steps.
     """
     lag = float(np.median(excess(times.of(one.category))[one.place]))
-    waited = float(np.minimum(waited_ns(times)[one.place], lag).mean())
+    waited = float(np.clip(waited_ns(times)[one.place], -lag, lag).mean())
     return waited >= _MIN_WAITED_SHARE * lag or not times.of("communication").any()
 
 

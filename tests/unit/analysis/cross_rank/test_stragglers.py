@@ -249,6 +249,13 @@ def test_the_others_wait_on_average_not_in_the_median_step(steps_waited: int, na
     assert [row.rank for row in find_stragglers(times).ranks] == [1] * named
 
 
+def test_a_long_hiccup_of_another_rank_in_the_last_step_does_not_hide_a_straggler() -> None:
+    cells = late(3, STEPS, r1=12)
+    cells[0, -1] = 600 * MS
+    (row,) = find_stragglers(times_of(cells, noise_ns=noise(3))).ranks
+    assert row.rank == 1
+
+
 def test_a_one_off_delay_is_not_a_persistent_straggler() -> None:
     cells = late(4, STEPS)
     cells[3, 7] = 60 * MS
