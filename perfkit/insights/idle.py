@@ -32,6 +32,14 @@ _MAJORITY: Final = 0.5
 _OPTIMIZER: Final = "Optimizer.step#"
 
 
+class Remedy(NamedTuple):
+    """What to do about a cause."""
+
+    text: str
+    only_finds_out: bool = False
+    """Whether it only leads to the reason, and saves nothing by itself."""
+
+
 class IdlePart(NamedTuple):
     """The largest cause of a run's idle time."""
 
@@ -162,24 +170,10 @@ def change_of(part: IdlePart) -> str | None:
     return no_idle(part.largest.detail if named else part.cause)
 
 
-_QUESTIONS: Final = (
-    "find what the host does",
-    "find what the thread",
-    "check what else",
-    "record the host too",
-    "annotate the program",
-)
-"""How remedies begin that lead to the reason and save nothing by themselves."""
-
-
-def only_finds_out(remedy: str) -> bool:
-    """Return whether a remedy only leads to the reason."""
-    return remedy.startswith(_QUESTIONS)
-
-
-def remedy(part: IdlePart, context: RunContext) -> str:
+def remedy(part: IdlePart, context: RunContext) -> Remedy:
     """Return what to do about the cause."""
-    return _REMEDIES[part.cause](part, context)
+    found = _REMEDIES[part.cause](part, context)
+    return Remedy(found) if isinstance(found, str) else found
 
 
 def _synchronise_less(part: IdlePart, _context: RunContext) -> str:
@@ -231,10 +225,10 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
 """What host work is called, and what to do about it; the first match counts."""
 
 
-def _work_less(part: IdlePart, context: RunContext) -> str:
+def _work_less(part: IdlePart, context: RunContext) -> Remedy | str:
     row = part.largest
     if not part.is_named():
-        return f"find what the host does between launches{_stacks(part.idle, context)}"
+        return Remedy(f"find what the host does between launches{_stacks(part.idle, context)}", only_finds_out=True)
     if call_patterns().launching.match(row.detail):
         return "record more warm-up steps: a first launch loads the kernel's code"
     for pattern, advice in _KNOWN_WORK:
@@ -244,7 +238,7 @@ def _work_less(part: IdlePart, context: RunContext) -> str:
     if re.match(_FUNCTION, row.detail):
         return f"speed up {escape_unprintable(row.detail)}, do it less often, or in another thread or process{stacks}"
     within = _PHASE_NAMES.get(row.detail) or escape_unprintable(row.detail)
-    return f"find what the host does between the operators of {within}{stacks}"
+    return Remedy(f"find what the host does between the operators of {within}{stacks}", only_finds_out=True)
 
 
 def _unless_first_call(part: IdlePart, context: RunContext) -> str:
@@ -277,18 +271,18 @@ def _compile_before(_part: IdlePart, _context: RunContext) -> str:
     return "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)"
 
 
-def _wait_less_on_device(part: IdlePart, _context: RunContext) -> str:
+def _wait_less_on_device(part: IdlePart, _context: RunContext) -> Remedy | str:
     if part.largest.detail == QUEUED_FOR_NOTHING and part.is_named():
-        return "check what else uses the device, and whether the trace lacks kernels"
+        return Remedy("check what else uses the device, and whether the trace lacks kernels", only_finds_out=True)
     if part.is_named() and part.largest.detail == QUEUED_FOR_ANOTHER:
         return "check whether it must wait for the other stream's work"
     return "use fewer, larger kernels"
 
 
-def _run_more(part: IdlePart, _context: RunContext) -> str:
+def _run_more(part: IdlePart, _context: RunContext) -> Remedy | str:
     row = part.largest
     if not part.is_named() or row.context is None:
-        return "find what the thread that trains waits for"
+        return Remedy("find what the thread that trains waits for", only_finds_out=True)
     return f"find what {escape_unprintable(row.context)} waits for, or do it in another thread"
 
 
@@ -296,13 +290,16 @@ def _profile_less(_part: IdlePart, _context: RunContext) -> str:
     return "record less (no stacks, no shapes), or judge by steps without the profiler"
 
 
-def _record_more(part: IdlePart, context: RunContext) -> str:
+def _record_more(part: IdlePart, context: RunContext) -> Remedy:
     if part.largest.detail == NO_LAUNCH:
-        return "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
-    return "annotate the program (record_function)" + _stacks(part.idle, context)
+        return Remedy(
+            "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for",
+            only_finds_out=True,
+        )
+    return Remedy("annotate the program (record_function)" + _stacks(part.idle, context), only_finds_out=True)
 
 
-_REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], str]]] = {
+_REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], Remedy | str]]] = {
     "synchronisation": _synchronise_less,
     "launch_bound": _launch_less,
     "host_work": _work_less,

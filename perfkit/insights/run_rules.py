@@ -13,12 +13,12 @@ from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.idle import (
     IdlePart,
+    Remedy,
     change_of,
     describe,
     evidence,
     fewer_launches,
     largest_cause,
-    only_finds_out,
     remedy,
     saving_ns,
 )
@@ -282,16 +282,15 @@ def _host(context: RunContext) -> InsightDraft | None:
         "profiler_ns": _profiler_ns(context),
     }
     advice = remedy(part, context) if part else _reduce_idle(context)
-    question = only_finds_out(advice)
     return InsightDraft(
         f"{idle} for {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
         f"{why}{_or_data(context, part)}",
         figures | (evidence(part, context) if part else {}),
-        advice,
+        advice.text,
         min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
-        change_of(part) if part and not question else None,
+        change_of(part) if part and not advice.only_finds_out else None,
         "overhead",
-        only_finds_out=question,
+        only_finds_out=advice.only_finds_out,
     )
 
 
@@ -309,15 +308,12 @@ def _profiler_ns(context: RunContext) -> float:
     return float(cost.added_ns or 0) if cost else 0.0
 
 
-def _reduce_idle(context: RunContext) -> str:
-    gpu = _on_gpu(context)
+def _reduce_idle(context: RunContext) -> Remedy:
     if context.option("compile") is None:
-        return "inspect the gaps in the trace: launches, Python, synchronisation"
-    return (
-        f"{fewer_launches(context)}: fewer launches for the same work"
-        if gpu
-        else "re-run with --pyinstrument to find the Python hotspot"
-    )
+        return Remedy("inspect the gaps in the trace: launches, Python, synchronisation", only_finds_out=True)
+    if _on_gpu(context):
+        return Remedy(f"{fewer_launches(context)}: fewer launches for the same work")
+    return Remedy("re-run with --pyinstrument to find the Python hotspot", only_finds_out=True)
 
 
 def _on_gpu(context: RunContext) -> bool:

@@ -220,6 +220,14 @@ def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str, is_
     assert found.only_finds_out is is_question
 
 
+@pytest.mark.parametrize(("config", "advice"), [({}, "inspect the gaps"), ({"compile": False}, "--pyinstrument")])
+def test_nothing_is_promised_where_no_cause_is_known(config: dict[str, Any], advice: str) -> None:
+    rank = idle_rank(row("host_work", "f", 20))
+    found = insight(replace(rank, device="cpu", idle=replace(rank.idle, causes=[])), config=config)
+    assert advice in found.recommendation
+    assert found.only_finds_out
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_cause_has_a_remedy(cause: Cause) -> None:
     found = insight(idle_rank(row(cause, "f", 20)))
