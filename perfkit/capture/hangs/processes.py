@@ -49,7 +49,7 @@ def is_gone(place: str, pid: int, started: str) -> bool:
         return has_ended(fields) or started not in ("", fields[START])
     except (ProcessLookupError, FileNotFoundError):
         return True
-    except (OSError, IndexError):  # another user's, or no /proc
+    except (OSError, IndexError, OverflowError):  # another user's, or no /proc; a pid from a damaged file
         return False
 
 

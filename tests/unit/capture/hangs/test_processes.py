@@ -15,6 +15,7 @@ from perfkit.capture.hangs.processes import (
     SILENT,
     STOPPED,
     absent_ranks,
+    is_gone,
     kill_ranks,
     note_starts,
     silent_ranks,
@@ -62,6 +63,12 @@ def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pyt
             assert other.wait(MOST_S) == -signal.SIGKILL
         finally:
             other.kill()
+
+
+def test_of_a_pid_that_is_none_it_is_not_known_that_it_is_gone() -> None:
+    place, _ = process_identity()
+    assert not is_gone(place, 1 << 70, "")
+    assert not is_gone(place, 1 << 31, "1")
 
 
 def test_a_name_that_is_cut_within_a_character_does_not_matter() -> None:
