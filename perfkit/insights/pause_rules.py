@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from perfkit.analysis.cross_rank.straggler_sentences import rank_list
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.per_run.pauses import PausePhase, RankPauses
@@ -52,11 +53,19 @@ def pauses_beside(context: RunContext, told: PausePhase | None) -> InsightDraft 
     called = f" ({escape_unprintable(row.caller)})" if row.caller else ""
     return InsightDraft(
         f"{most.pauses} {_NOUNS[row.phase]}{called} in {most.steps} steps{where} take "
-        f"{duration(most.total_ns / most.pauses)} each, besides the steps",
+        f"{duration(most.total_ns / most.pauses)} each, besides the steps{_also(context, row)}",
         {"pauses": float(most.pauses), "paused_ns": float(most.total_ns)},
         _remedy(row),
         most.total_ns / most.steps,
     )
+
+
+def _also(context: RunContext, row: RankPauses) -> str:
+    """Return which other ranks have pauses of this phase."""
+    others = [one.rank for one in context.run.pauses if one.phase == row.phase and one.rank not in (row.rank, None)]
+    if not others:
+        return ""
+    return f" ({rank_list(others)} {'has' if len(others) == 1 else 'have'} {_NOUNS[row.phase]}, too)"
 
 
 def _cost(context: RunContext, row: RankPauses) -> _Cost | None:

@@ -97,7 +97,7 @@ def _for_pause(context: RunContext, row: RankPauses, longest_ns: float) -> Insig
     """
     what = {
         "checkpoint": "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often",
-        "evaluation": "divide the evaluation over all ranks, or evaluate less often",
+        "evaluation": "divide the evaluation evenly over all ranks, or evaluate less often",
         "logging": "log less often, or in another thread",
     }[row.phase]
     waited_ns = float(row.waited_ns or 0)

@@ -47,6 +47,18 @@ def test_the_rank_is_named_where_there_are_several() -> None:
     rows = [pauses(rank=1), pauses(rank=0, phase="evaluation", recorded_ns=20 * MS)]
     (found,) = insights(run(*rows, ranks=2))
     assert "in 4 steps on rank 1 take" in found.sentence
+    assert found.sentence.endswith("besides the steps")
+
+
+def test_other_ranks_that_pause_for_the_same_are_told() -> None:
+    rows = [pauses(rank=rank, phase="evaluation", recorded_ns=(150 + rank) * MS) for rank in range(3)]
+    (found,) = insights(run(*rows[:2], ranks=3))
+    assert found.sentence == (
+        "2 evaluations in 4 steps on rank 1 take 75.5 ms each, besides the steps (rank 0 has evaluations, too)"
+    )
+    (found,) = insights(run(*rows, ranks=3))
+    assert "on rank 2" in found.sentence
+    assert found.sentence.endswith("(ranks 0 and 1 have evaluations, too)")
 
 
 def test_what_is_done_already_is_not_advised() -> None:

@@ -172,7 +172,7 @@ def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> N
     insights = pipeline.analyze(tmp_path, cache=False).insights
     waiting = next(one for one in insights if one.rule == "waiting")
     assert "waiting for evaluation on rank 0" in waiting.sentence
-    assert waiting.recommendation.startswith("divide the evaluation over all ranks")
+    assert waiting.recommendation.startswith("divide the evaluation evenly over all ranks")
 
 
 def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
