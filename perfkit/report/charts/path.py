@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from perfkit.report.charts.specs import COLOURS, Chart, Spec, axis
+from perfkit.report.charts.specs import COLOURS, PATTERNS, Chart, Spec, axis
 from perfkit.report.content.critical_path import WORDS, known_path
 from perfkit.report.content.run_tables import step_label
 from perfkit.schema.per_run.critical_path import DrawnPath, PathSpan
@@ -25,7 +25,7 @@ _COLOURS: Final = COLOURS | {
     "profiler": "#a0a0a0",
     "unknown": "#dddddd",
 }
-_PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "host": "\\"}
+_PATTERNS: Final = PATTERNS | {"host": "\\"}
 
 
 def path_chart(run: RunReport) -> Chart | None:

@@ -26,7 +26,7 @@ COLOURS: Final = dict(zip(CATEGORIES, (_BLUE, _VERMILION, _PINK, _ORANGE, _GREY)
     "transfer": _SKY,
     "wait": _VERMILION,
 }
-_PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
+PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
 # In another order than the categories', so that lines are not mistaken for categories.
 HUES: Final = (_BLUE, _GREEN, _ORANGE, _PINK, _VERMILION, _GREY)
 SHAPES: Final = ("", "/", ".", "x", "\\", "-")
@@ -82,7 +82,7 @@ def stacked_bars(
             x,
             one.values,
             COLOURS[one.colour],
-            _PATTERNS.get(one.colour, ""),
+            PATTERNS.get(one.colour, ""),
             f"{label} %{{x}}: %{{y:.6~g}} ms<extra>{one.name}</extra>",
         )
         for one in series

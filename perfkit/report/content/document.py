@@ -5,9 +5,9 @@ The console, markdown, HTML and notebook renderers differ only in how they draw 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
-from perfkit.schema.common import Severity
+from perfkit.schema.common import Category, Severity
 
 RECOMMENDATIONS = "Recommendations (estimated savings)"
 FINDINGS = "Findings"
@@ -45,6 +45,17 @@ class Instance:
     """Whether it is a slice of another name, which runs in what the row is about: a kernel of a module."""
 
 
+BAR: Final = "█"
+"""A cell of a bar in text; renderers that know its category draw it in that one's look."""
+
+
+class CategoryBar(NamedTuple):
+    """A bar that shows the share of a category, from 0 to 1."""
+
+    category: Category
+    share: float
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A cell; `note` follows the text, or goes below it if the table would be too wide."""
@@ -54,6 +65,8 @@ class Cell:
     tone: Tone = "plain"
     instance: Instance | None = None
     """Of the first cell of a row: where the page's timelines show it."""
+    bar: CategoryBar | None = None
+    """What `text` shows, if that is a bar."""
 
 
 @dataclass(frozen=True, slots=True)

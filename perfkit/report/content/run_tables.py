@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.document import Cell, Column, Instance, Table
+from perfkit.report.content.document import BAR, CategoryBar, Cell, Column, Instance, Table
 from perfkit.report.content.instances import collective_instances, collective_key, operator_instances
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.report.content.parallelism.dimensions import dimension_cell, dimension_column
@@ -39,8 +39,6 @@ LONG: dict[Category, str] = dict(zip(CATEGORIES, CATEGORIES, strict=True)) | {
     "data_loading": "data loading",
     "overhead": "idle",
 }
-_IDLE = {"gpu": "idle / launch gaps", "cpu": "no operator running"}
-"""What `overhead` is where every rank ran on such a device."""
 
 
 def step_label(step: int | None) -> str:
@@ -64,15 +62,7 @@ def rank_labels(ranks: Sequence[RankReport]) -> list[str]:
 
 
 def _bar(fraction: float) -> str:
-    return "█" * round(BAR_CELLS * fraction) or ("▏" if fraction > 0 else "")
-
-
-def row_label(category: Category, run: RunReport) -> str:
-    """Return what a category is called in a run."""
-    devices = {rank.device for rank in run.ranks}
-    if category == "overhead" and len(devices) == 1:
-        return _IDLE.get(devices.pop(), LONG[category])
-    return LONG[category]
+    return BAR * round(BAR_CELLS * fraction) or ("▏" if fraction > 0 else "")
 
 
 def breakdown(run: RunReport) -> Table | None:
@@ -87,17 +77,15 @@ def breakdown(run: RunReport) -> Table | None:
         active = total[i] if i < len(total) else None
         if active == 0:
             continue
+        share = exposed[i] / wall if wall else 0
         rows.append(
             (
-                Cell(row_label(category, run)),
+                Cell(LONG[category]),
                 Cell(duration(exposed[i] / len(steps))),
                 Cell(format_percents(exposed)[i]),
                 Cell(duration(None if active is None else active / len(steps))),
                 Cell(format_percent(None if active is None else sums.overlapped(active, exposed[i]))),
-                Cell(
-                    _bar(exposed[i] / wall if wall else 0),
-                    tone="good" if category == "compute" else "warning",
-                ),
+                Cell(_bar(share), bar=CategoryBar(category, share)),
             )
         )
     mean_wall = Cell(duration(wall / len(steps)), tone="strong")

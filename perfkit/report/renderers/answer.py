@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem, Table
 from perfkit.report.content.kernel_names import shorten
-from perfkit.report.renderers.console import MIN_WIDTH, STYLES, draw_table
+from perfkit.report.renderers.console import FILLS, MIN_WIDTH, STYLES, draw_table
 from perfkit.report.renderers.wrapping import UNBROKEN, wrap
-from perfkit.schema.common import Category
 from perfkit.schema.report import Report
 
 SCREEN: Final = 24
@@ -22,15 +22,6 @@ SCREEN: Final = 24
 FURTHER: Final = 12
 """Most lines for each further run."""
 _MOST_ROWS: Final = 40
-
-_FILL: Final[dict[Category, tuple[str, str]]] = {
-    "compute": ("█", "green"),
-    "communication": ("▓", "cyan"),
-    "memcpy": ("▚", "magenta"),
-    "data_loading": ("▒", "blue"),
-    "overhead": ("░", "yellow"),
-}
-"""Character and colour of each category in the bar: it is read without colours too."""
 
 
 def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:  # noqa: ARG001  no tables
@@ -168,17 +159,15 @@ def _bar(parts: Sequence[Part], width: int) -> Text:
     cells = [end - start + 1 for start, end in zip([0, *ends], ends, strict=False)]
     bar = Text()
     for part, count in zip(parts, cells, strict=True):
-        fill, style = _FILL[part.category]
-        bar.append(fill * count, style=style)
+        bar.append(FILLS[part.category] * count, style=COLOURS[part.category])
     return bar
 
 
 def _legend(parts: Iterable[Part]) -> Text:
     legend = Text()
     for part in parts:
-        fill, style = _FILL[part.category]
         legend.append("   " if legend else "")
-        legend.append(fill, style=style)
+        legend.append(FILLS[part.category], style=COLOURS[part.category])
         legend.append(f" {part.label} {part.percent}".replace(" ", UNBROKEN))
     return legend
 

@@ -1,7 +1,7 @@
 """Draws a record on the terminal."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -11,7 +11,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perfkit.report import build_document
+from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.document import (
+    BAR,
     FINDINGS,
     RECOMMENDATIONS,
     Cell,
@@ -27,6 +29,7 @@ from perfkit.report.content.document import (
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
 from perfkit.report.content.report import subject_document
 from perfkit.report.renderers.wrapping import wrap
+from perfkit.schema.common import Category
 from perfkit.schema.report import Report
 
 MIN_WIDTH = 80
@@ -44,6 +47,15 @@ STYLES: dict[Tone, str] = {
     "warning": "yellow",
     "error": "bold red",
 }
+
+FILLS: Final[dict[Category, str]] = {
+    "compute": BAR,
+    "communication": "▓",
+    "memcpy": "▚",
+    "data_loading": "▒",
+    "overhead": "░",
+}
+"""Character of each category in bars, which are read without colours too."""
 
 
 def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
@@ -160,6 +172,8 @@ def draw_table(table: Table, console: Console) -> None:
 
 def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Text:
     """Return a cell with its note beside the text, aligned with the notes above, or below it (`note_width` None)."""
+    if cell.bar:
+        return Text(cell.text.replace(BAR, FILLS[cell.bar.category]), style=COLOURS[cell.bar.category])
     fitted = {"name": shorten, "words": fold}.get(column.kind)
     shown = fitted(cell.text, width) if fitted else cell.text
     text = Text(shown, style=STYLES[cell.tone])

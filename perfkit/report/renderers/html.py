@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from perfkit._version import __version__
 from perfkit.report import build_charts, build_document
-from perfkit.report.charts.specs import COLOURS, Chart
+from perfkit.report.charts.specs import COLOURS, PATTERNS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
@@ -35,7 +35,7 @@ _DEFINITIONS: Final = (
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
     (
-        "idle / launch gaps, no operator running",
+        "idle",
         "Otherwise, with and without a device: launch gaps, Python, synchronisation, waiting; overhead in files.",
     ),
     (
@@ -116,6 +116,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         if isinstance(record, CollectiveBenchmark | Plan)
         else _DEFINITIONS,  # those are of measured steps
         colours=COLOURS,
+        patterns=PATTERNS,
         category_colours=CATEGORY_COLOURS,
         style=_asset("page/report.css"),
         scripts=[_asset(name) for name in _SCRIPTS],

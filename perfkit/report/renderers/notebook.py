@@ -5,6 +5,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from perfkit.report import build_document
+from perfkit.report.charts.specs import COLOURS
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
@@ -26,6 +27,7 @@ def html(record: Shown) -> str:
     shown = doc.sections[:_MOST_RUNS]
     left = len(doc.sections) - len(shown)
     values: dict[str, Any] = {"comparison": doc.comparison, "findings": doc.findings, "sections": shown, "left": left}
+    values["colours"] = COLOURS
     return page.get_template("notebook.html.j2").render(values)
 
 

@@ -201,3 +201,11 @@ def test_collectives_of_two_groups_are_told_apart() -> None:
         "all_reduce \u00d72, mesh_tp",
     }
     assert {spec["name"] for spec in one.spec["data"]} == {"all_reduce \u00d72"}
+
+
+def test_a_bar_of_a_category_has_its_colour_and_pattern() -> None:
+    text = page(make_report(make_run()))
+    for category, pattern in (("compute", ""), ("communication", "/"), ("data_loading", "."), ("overhead", "")):
+        look = f'data-pattern="{pattern}" style="background-color: {COLOURS[category]}; '
+        assert f'<span class="bar" {look}width: ' in text
+        assert f"<span {look}flex: " in text
