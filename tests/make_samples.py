@@ -5,6 +5,7 @@ commit the files.
 """
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def draw(folder: str, target: Path, title: str) -> None:
     colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
     shown = io.StringIO()
     shown.isatty = lambda: True  # type: ignore[method-assign]
+    os.environ["COLORTERM"] = "truecolor"
     reporter(Report, "summary").write(analyze(folder), shown, top=5)
     colours.print(Text.from_ansi(shown.getvalue()))
     target.write_text(colours.export_svg(title=title, theme=MONOKAI, code_format=SVG))
