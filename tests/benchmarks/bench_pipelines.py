@@ -17,13 +17,13 @@ from typing import Final
 
 import perfkit
 from perfkit.schema.per_run.pipeline import Pipeline
+from tests.support.processes.launching import in_real_time
 from tests.support.processes.sleeping_pipeline import install, record
 
 _SCHEDULES: Final = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zero-bubble": 2}
 """With their stages per rank."""
 _FACTOR: Final = 1.3
 _POINTS: Final = 0.03
-_REAL_TIME: Final = ("chrt", "-f", "50")
 
 
 def _recorded(folder: Path, schedule: str, ranks: int, batches: int, each_ms: float, heavy: int | None) -> Pipeline:
@@ -32,10 +32,9 @@ def _recorded(folder: Path, schedule: str, ranks: int, batches: int, each_ms: fl
     times = [word for part in ("forward", "input", "weight") for word in (f"--{part}-ms", str(each_ms))]
     layers = ("--layers", str(ranks * _SCHEDULES[schedule]))
     longer = () if heavy is None else ("--heavy-stage", str(heavy), "--heavy-factor", str(_FACTOR))
-    before = _REAL_TIME if os.geteuid() == 0 and shutil.which(_REAL_TIME[0]) else ()
     name = f"{schedule}-{ranks}-{batches}-{heavy}"
     options = ("--pp-schedule", schedule, *sizes, *times, *layers, *longer)
-    (run,) = perfkit.analyze(record(folder, *options, ranks=ranks, name=name, before=before)).runs
+    (run,) = perfkit.analyze(record(folder, *options, ranks=ranks, name=name, before=in_real_time())).runs
     (found,) = run.pipelines
     return found
 

@@ -17,7 +17,6 @@ busy 80 % and 5 %.
 import argparse
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,9 +29,9 @@ from typing import Final, NamedTuple
 import perfkit
 from perfkit.schema.cross_rank import Straggler
 from tests.support.processes.delayed_jobs import Delay, Job, make_jobs, read_core_waits
+from tests.support.processes.launching import in_real_time
 from tests.support.processes.ports import free_port
 
-_REAL_TIME: Final = ("chrt", "-f", "50")
 _TOLERANCE: Final = 0.2
 _EXPLAINED: Final = 0.5
 """Share of a lag from which waiting for a core explains it."""
@@ -148,8 +147,8 @@ def beside(busy: int) -> Iterator[None]:
 
 def sets(busy: int) -> Iterator[tuple[str, Sequence[str], int]]:
     """Yield the sets with the command that starts a rank, and how many busy processes run beside the ranks."""
-    if os.geteuid() == 0 and shutil.which(_REAL_TIME[0]):
-        yield "quiet", _REAL_TIME, 0
+    if in_real_time():
+        yield "quiet", in_real_time(), 0
     yield f"busy {busy}", (), busy
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes.launching import ROOT
+from tests.support.processes.launching import LIMIT_S, ROOT
 
 NOTEBOOK = ROOT / "reports" / "example.ipynb"
-LIMIT_S = 120
 
 
 def test_the_notebook_holds_no_outputs() -> None:

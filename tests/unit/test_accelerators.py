@@ -27,6 +27,7 @@ from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_pattern
 from perfkit.trace import categories
 from perfkit.trace.categories import communication_operators, kind_of
 from perfkit.trace.events import EventKind
+from tests.support.processes.launching import LIMIT_S
 
 ROWS = [ACCELERATORS.load(name) for name in ACCELERATORS.builtin]
 
@@ -183,5 +184,5 @@ def test_a_plugin_row_is_known_everywhere() -> None:
 
 def test_the_table_imports_no_torch() -> None:
     script = f"import sys, {under_test.__name__} as a; a.accelerators(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     assert done.stdout == "False\n"

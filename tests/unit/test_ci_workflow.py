@@ -12,6 +12,7 @@ import pytest
 
 from perfkit.cli import main
 from tests.support.documentation import ROOT
+from tests.support.processes.launching import LIMIT_S
 
 yaml = pytest.importorskip("yaml")
 
@@ -46,7 +47,7 @@ def test_its_gate_writes_the_comparison_and_is_undecided_without_repeats(tmp_pat
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 4, done.stderr

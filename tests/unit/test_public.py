@@ -11,6 +11,7 @@ import pytest
 import perfkit
 from perfkit import errors
 from perfkit.schema.report import Report
+from tests.support.processes.launching import LIMIT_S
 
 FUNCTIONS = [
     *("analyze", "compare", "history", "load_report", "merge", "monitor"),
@@ -55,7 +56,7 @@ def test_import_is_cheap() -> None:
     script = "import sys, perfkit; print(*sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     heavy = ["torch", "pandas", "numpy", "msgspec", "rich", "typer"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True, timeout=LIMIT_S
     )
     assert done.stdout.split() == []
 

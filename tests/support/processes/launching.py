@@ -88,9 +88,11 @@ def in_real_time() -> tuple[str, ...]:
 
     For ranks that sleep or wait nearly all the time, in tests that run alone: they take little from others.
     """
-    start = ("chrt", "-f", "50")
-    may = shutil.which("chrt") and subprocess.run([*start, "true"], capture_output=True, check=False).returncode == 0
-    return start if may else ()
+    command = ("chrt", "-f", "50")
+    if shutil.which("chrt") is None:
+        return ()
+    tried = subprocess.run([*command, "true"], capture_output=True, check=False)
+    return command if tried.returncode == 0 else ()
 
 
 def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: Sequence[str] = ()) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from perfkit.server.loopback import LoopbackServer
+from tests.support.processes.waiting import MOST_S
 
 S = TypeVar("S", bound=LoopbackServer)
 
@@ -25,7 +26,7 @@ def serving(server: S) -> Iterator[S]:
 
 def ask(server: LoopbackServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and content of the answer; `_` in the name of a header stands for `-`."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=300)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=MOST_S)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()

@@ -12,8 +12,9 @@ _COUNT: Final = 16_000
 
 def free_port() -> int:
     """Return a port on which nobody listens, and which no other program is given by chance until it is used."""
-    while True:
+    for _ in range(_COUNT):
         port = _FIRST + secrets.randbelow(_COUNT)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise OSError("no port is free")

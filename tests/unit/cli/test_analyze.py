@@ -18,6 +18,7 @@ from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
 from tests.support.json_validation import jsonschema
 from tests.support.processes.command import run_command
+from tests.support.processes.launching import LIMIT_S
 from tests.support.traces.trace_builder import TraceBuilder
 
 
@@ -160,7 +161,7 @@ def test_any_locale(trace: str, encoding: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "perfkit", "analyze", trace, "-f", "rich"],
         capture_output=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"},
     )

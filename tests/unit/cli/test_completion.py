@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
+from tests.support.processes.launching import LIMIT_S
 from tests.unit.cli.test_main import modules_after
 
 BASH = shutil.which("bash")
@@ -29,7 +30,7 @@ def bash_completes(lines: list[list[str]], folder: Path) -> list[str]:
         [str(BASH), "--norc", "-c", SCRIPT + tabs],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=True,
         cwd=folder,
         env={**os.environ, "PATH": path},

@@ -14,6 +14,7 @@ import perfkit
 from perfkit.cli import COMMANDS, Row, main
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError, RunError, StoreError, UsageError
+from tests.support.processes.launching import LIMIT_S
 
 HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py", "pydantic", "click"}
 
@@ -23,7 +24,7 @@ def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProce
         [sys.executable, "-m", "perfkit", *args],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
         env={**os.environ, **environment},
     )
@@ -31,7 +32,7 @@ def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProce
 
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     return set(done.stdout.splitlines()[-1].split())
 
 
@@ -239,7 +240,7 @@ def test_a_closed_pipe_is_not_an_error(args: list[str]) -> None:
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
     os.close(writing)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
-from tests.support.processes.launching import PYTHON, ROOT, TINY, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, TINY, environment
 from tests.support.processes.other_user import NOBODY, as_nobody, needs_root
 from tests.support.traces.hostile import harmless, make_runs
 
@@ -32,7 +32,7 @@ def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=LIMIT_S,
         cwd=ROOT,
     )
 

@@ -9,6 +9,7 @@ from perfkit import executors
 from perfkit.errors import PluginError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.plugins import Registry
+from tests.support.processes.waiting import MOST_S
 
 SOURCE = """
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +49,7 @@ def test_an_executor_of_a_package_takes_its_options() -> None:
     check("threads", options)
     with open_executor("threads", options) as pool:
         assert isinstance(pool, ThreadPoolExecutor)
-        assert pool.submit(pow, 2, 10).result(300) == 1024
+        assert pool.submit(pow, 2, 10).result(MOST_S) == 1024
 
 
 @pytest.mark.parametrize(("name", "why"), [("failing", "OSError: no cluster"), ("file", "is a TextIOWrapper")])

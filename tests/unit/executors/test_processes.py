@@ -15,7 +15,7 @@ from perfkit.executors.processes import Processes
 from perfkit.executors.worker_process import WorkerProcess, run_in_worker_process, stop_worker_processes
 from perfkit.util import system_limits as machine
 from perfkit.util.system_limits import count_cores, free_bytes
-from tests.support.processes.launching import alive, children_of
+from tests.support.processes.launching import LIMIT_S, alive, children_of
 
 
 @pytest.mark.parametrize("name", sorted({*EXECUTORS.builtin} - {"mpi"}))
@@ -23,9 +23,9 @@ def test_every_executor_computes_and_raises(name: str) -> None:
     with open_executor(name, ExecutorOptions()) as pool:
         done = pool.submit(math.factorial, 20)
         failed = pool.submit(math.factorial, -1)
-        assert done.result(300) == math.factorial(20)
+        assert done.result(LIMIT_S) == math.factorial(20)
         with pytest.raises(ValueError, match="negative"):
-            failed.result(300)
+            failed.result(LIMIT_S)
 
 
 def test_a_worker_that_dies_costs_only_what_it_did() -> None:
@@ -34,8 +34,8 @@ def test_a_worker_that_dies_costs_only_what_it_did() -> None:
         killed = pool.submit(os._exit, 7)
         after = pool.submit(os.getpid)
         with pytest.raises(WorkerError, match="ended with exit code 7"):
-            killed.result(300)
-        assert after.result(300) != before.result(300)
+            killed.result(LIMIT_S)
+        assert after.result(LIMIT_S) != before.result(LIMIT_S)
 
 
 def test_a_killed_worker_says_so() -> None:
@@ -61,10 +61,10 @@ def test_leaving_in_the_middle_ends_every_child_at_once() -> None:
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt), open_executor("processes", ExecutorOptions(workers=2)) as pool:  # noqa: PT012
         ready = [pool.submit(os.getpid) for _ in range(4)]
-        assert [future.result(300) for future in ready]
+        assert [future.result(LIMIT_S) for future in ready]
         sleeping = [pool.submit(time.sleep, 600) for _ in range(4)]
         raise KeyboardInterrupt
-    assert time.monotonic() - begun < 500
+    assert time.monotonic() - begun < LIMIT_S
     assert set(children_of(os.getpid())) <= before
     assert all(future.done() for future in sleeping)
 
@@ -104,7 +104,7 @@ def test_progress_comes_up_in_pieces() -> None:
     seen: list[int] = []
     with open_executor("processes", ExecutorOptions(workers=1)) as pool:
         assert isinstance(pool, Processes)
-        assert pool.submit(_report, 7, progress=seen.append).result(300) == 7
+        assert pool.submit(_report, 7, progress=seen.append).result(LIMIT_S) == 7
     assert seen == [1_200_000, 1_200_000]
 
 

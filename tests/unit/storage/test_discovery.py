@@ -14,6 +14,8 @@ import perfkit
 from perfkit.errors import TraceError
 from perfkit.report.renderers import html
 from perfkit.storage.discovery import find_runs
+from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.waiting import MOST_S
 from tests.support.reports.histories import make_history
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.test_html import read
@@ -98,7 +100,7 @@ def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: b
 def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str], code: int) -> None:
     make_folder_with_pipes(tmp_path / "x")
     called = [sys.executable, "-m", "perfkit", *command]
-    done = subprocess.run(called, cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False)
+    done = subprocess.run(called, cwd=tmp_path, timeout=LIMIT_S, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
@@ -114,7 +116,7 @@ def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
     writer = Thread(target=(folder / "control.json").write_bytes, args=(text,), daemon=True)
     writer.start()
     (run,) = perfkit.analyze(folder / "control.json").runs
-    writer.join(10)
+    writer.join(MOST_S)
     assert [(rank.rank, len(rank.steps)) for rank in run.ranks] == [(0, 1)]
 
 

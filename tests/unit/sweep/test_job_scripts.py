@@ -13,6 +13,7 @@ from perfkit.sweep.job_scripts import make_jobs, write_scripts
 from perfkit.sweep.launchers import PERFKIT
 from perfkit.sweep.point import Point
 from perfkit.sweep.sites import SITES
+from tests.support.processes.launching import LIMIT_S
 from tests.support.reports.sweep_builders import points_of, wanted
 
 NASTY = 'it\'s $(touch broken) `touch broken`; touch broken & "x" \\ *\nnext'
@@ -175,7 +176,7 @@ def test_a_script_passes_every_argument_unchanged(tmp_path: Path) -> None:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
     arguments = seen.read_text().split("\0")[:-1]
@@ -193,7 +194,12 @@ def test_a_script_that_is_submitted_twice_runs_no_point_twice(tmp_path: Path) ->
         Path(point.trace_dir, point.name).mkdir()
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", str(script)], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300, check=False
+        ["bash", str(script)],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert done.returncode == 0
     assert done.stdout.count("exists already") == 2

@@ -21,10 +21,8 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.point import Point
 from perfkit.sweep.runner import InterruptedSweepError, execute, time_left_s
 from perfkit.sweep.subprocess_group import Signals, descendants, run_process
-from tests.support.processes.launching import alive
+from tests.support.processes.launching import LIMIT_S, still_alive
 from tests.support.reports.sweep_builders import leave_run, points_of, wanted
-
-LIMIT_S = 60.0
 
 
 class Told:
@@ -201,10 +199,7 @@ def test_a_hung_launcher_is_killed_with_its_descendants(tmp_path: Path, monkeypa
     with signalled_when(has_begun, signal.SIGTERM), Signals() as signals:
         ended = run_process(python(parent), tmp_path / "log", signals, None)
     assert ended.exit_code == -signal.SIGKILL
-    pid, deadline = int(begun.read_text()), time.monotonic() + LIMIT_S
-    while alive([pid]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive([pid]) == []
+    assert still_alive([int(begun.read_text())]) == []
 
 
 def test_a_point_that_outlives_its_sweep_keeps_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -544,7 +544,11 @@ def test_memory_follows_the_events_that_are_kept(tmp_path: Path, event: dict[str
     begin = gzip.compress(f"[{json.dumps(OP)},".encode())
     path.write_bytes(begin + repeated((json.dumps(event) + ",").encode() * (1 << 17), 8))
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, path, "1000000000"], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", _MEASURE, path, "1000000000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
     )
     output, peak_mb = done.stdout.splitlines()
     assert f"the {kept + 1 if event is KERNEL else 1:,} whole events" in output

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.util.child_python import child_python
+from tests.support.processes.launching import LIMIT_S
 
 MODULES = ["contextlib", "perfkit", "torch", "msgspec", "typing"]
 
@@ -16,7 +17,7 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypa
         (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/owned', 'w')\nraise SystemExit(99)\n")
     monkeypatch.setattr(sys, "path", [str(Path(sys.executable).parent), *sys.path[1:]])  # as of the console script
     command = [*child_python("perfkit.__main__", "start"), "--version"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("perfkit, version ")
     assert not (tmp_path / "owned").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.capture.messages import print_error, print_status, print_warning
 from perfkit.util import log
+from tests.support.processes.launching import LIMIT_S
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +72,11 @@ def test_a_recording_in_a_program_that_logs_by_itself() -> None:
         "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
         "from perfkit.capture.messages import print_status\nprint_status('done')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stderr == "perfkit: done\n"
 
 
 def test_a_closed_stderr_is_no_error() -> None:
     code = "import sys\nfrom perfkit.capture.messages import print_error\nsys.stderr.close()\nprint_error('x')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from perfkit.util.sigint import sigint_blocked
+from tests.support.processes.launching import LIMIT_S
 
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
@@ -14,7 +15,7 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a module: then a remembered interrupt can change the exit code."""
     (folder / "program.py").write_text(f"import sys\nfrom perfkit.util.sigint import *\n{code}")
     command = [sys.executable, "-m", "program"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 CAUGHT = f"""

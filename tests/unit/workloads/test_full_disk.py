@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.launching import LIMIT_S
+
 ROOT = Path(__file__).parents[3]
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -32,7 +34,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=LIMIT_S,
         cwd=ROOT,
     )
 

@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from perfkit.errors import StoreError, UsageError
+from tests.support.processes.launching import LIMIT_S
 from tests.unit.workloads.conftest import make, make_source
 from workloads.base import DataSpec, Field, Workload
 from workloads.data import SOURCES, DataOptions
@@ -324,9 +325,9 @@ def test_the_second_of_two_writers_waits(layout: str, tmp_path: Path) -> None:
     writers = [context.Process(target=target) for _ in range(2)]
     for writer in writers:
         writer.start()
-    found = {results.get(timeout=300) for _ in writers}
+    found = {results.get(timeout=LIMIT_S) for _ in writers}
     for writer in writers:
-        writer.join(timeout=300)
+        writer.join(timeout=LIMIT_S)
         assert writer.exitcode == 0
     assert len(found) == 1, "the file was written once"
 

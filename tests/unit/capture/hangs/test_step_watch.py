@@ -16,7 +16,7 @@ from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
 from perfkit.schema.hang.rank_state import Frame, RankState
-from tests.support.processes.waiting import wait_for_threads, wait_until
+from tests.support.processes.waiting import MOST_S, wait_for_threads, wait_until
 
 LIMIT_S = 0.4
 
@@ -231,7 +231,7 @@ def test_a_signal_handler_may_stop_the_watch_while_it_writes(tmp_path: Path) -> 
 
     thread = threading.Thread(target=interrupted, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(MOST_S)
     assert not thread.is_alive()
     assert state_of(tmp_path, 0).ended == "ended with ValueError: a bad batch"
 

@@ -5,13 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.processes.launching import LIMIT_S
+
 PROGRAM = """
 import multiprocessing, sys, time
 from pathlib import Path
 from perfkit.capture.hangs import worker_stacks as module
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 
-module._WAIT_S = 500.0  # on a busy machine
+module._WAIT_S = 300.0  # on a busy machine
 reads = multiprocessing.get_context("fork").Event()
 
 def read_sample():
@@ -37,6 +39,6 @@ def test_a_worker_that_was_forked_early_leaves_its_stack(tmp_path: Path) -> None
     folder = os.fsencode(tmp_path) + b"/caf\xe9"  # no UTF-8
     os.mkdir(folder)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=550, check=False
+        [sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert (done.stdout, done.stderr) == ("['read_sample']\n", "")

@@ -104,7 +104,7 @@ def test_a_second_sigterm_closes_the_run(run: Path, monkeypatch: pytest.MonkeyPa
         note_run(run)
 
     # What ignores the signal sends both to its parent, which is this process: the second once it has got the first.
-    stubborn = "trap 'kill -TERM $PPID' TERM; kill -TERM $PPID; while true; do sleep 0.1; done"
+    stubborn = "trap 'kill -TERM $PPID' TERM; kill -TERM $PPID; for i in $(seq 6000); do sleep 0.1; done"
     ranks_that(monkeypatch, begin, stubborn)
     with pytest.raises(TerminatedError, match="ended by a second SIGTERM"):
         launch([], 1, name_failed=True)

@@ -12,6 +12,7 @@ from perfkit.capture.lifecycle.watchdog import _close
 from perfkit.schema.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
 from perfkit.util.atomic_write import private_folder
+from tests.support.processes.launching import LIMIT_S
 from tests.unit.storage.test_run_folder import MANIFEST
 
 needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="the watchdog needs Linux")
@@ -33,7 +34,9 @@ def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
     """Run the watchdog as a run does: in a separate process, with a stdin that is never written to."""
     numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
     command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *numbers]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
@@ -74,7 +77,7 @@ def test_ranks_that_hang_end_though_nothing_can_be_written(tmp_path: Path) -> No
     with two_ranks() as ranks:
         ranks[1].kill()
         watch(tmp_path, ranks)
-        assert ranks[0].wait(timeout=300) != 0
+        assert ranks[0].wait(timeout=LIMIT_S) != 0
 
 
 def test_what_a_killed_rank_was_writing_is_removed(tmp_path: Path) -> None:

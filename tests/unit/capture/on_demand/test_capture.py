@@ -29,11 +29,10 @@ from perfkit.storage import run_folder
 from perfkit.storage.run_folder import read_manifest
 from perfkit.util.atomic_write import atomic_write
 from tests.support.processes.command import run_command
-from tests.support.processes.launching import PYTHON, environment
-from tests.support.processes.waiting import wait_until
+from tests.support.processes.launching import LIMIT_S, PYTHON, environment
+from tests.support.processes.waiting import MOST_S, wait_until
 
 SHORT = "wait=0,warmup=1,active=1"
-LIMIT_S = 200
 AGENTS: list[agent.CaptureAgent] = []
 
 
@@ -419,7 +418,7 @@ def _leave_answered(prof: Session) -> Slot:
 
 
 def _wait(prof: Session, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S / 4
+    deadline = time.monotonic() + MOST_S
     while not condition():
         assert time.monotonic() < deadline
         make_step(prof)

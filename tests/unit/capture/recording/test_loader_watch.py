@@ -225,7 +225,7 @@ def test_a_fetcher_of_another_kind_is_left_alone() -> None:
 
 
 @pytest.mark.usefixtures("_clock")
-def test_samples_that_take_no_time_are_only_counted() -> None:
+def test_samples_that_take_hardly_any_time_are_only_counted() -> None:
     class Cheap(Numbers):
         pause_s = 0.002
 
@@ -236,12 +236,12 @@ def test_samples_that_take_no_time_are_only_counted() -> None:
     log, dataset = OwnFetches(), Cheap()
     fetch = time_fetches(fetcher_of(dataset), 0, log).fetch
     fetch([*range(8)])
-    dataset.pause_s = 0.0
+    dataset.pause_s = 1e-6  # which would be noted if it were timed
     for _ in range(20):
         fetch([*range(8)])
     assert {one[5] for one in log} == {8}
     assert log[0][7] > 1_000_000
-    assert [one[6:] for one in log].count((-1, 0)) == 20
+    assert [one[6:] for one in log].count((-1, 0)) == 19  # the first of them is timed, as the batch before took long
     dataset.pause_s = 0.002
     fetch([*range(8)])
     fetch([*range(8)])

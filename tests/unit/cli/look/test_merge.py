@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.command import run_command
+from tests.support.processes.launching import LIMIT_S
 from tests.support.traces.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -87,7 +88,7 @@ def test_a_timeline_is_no_trace_of_a_run(tmp_path: Path) -> None:
     TraceBuilder(rank=0).step(0, 0, 100).op("aten::mm", 10, 50).write(tmp_path / "rank0.json")
     assert merge(tmp_path, "-o", tmp_path / "merged.json").returncode == 0
     command = [sys.executable, "-m", "perfkit", "analyze", str(tmp_path), "-f", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     (run,) = json.loads(done.stdout)["runs"]
     assert [rank["rank"] for rank in run["ranks"]] == [0]
     assert merge(tmp_path, "-o", tmp_path / "again.json").returncode == 0

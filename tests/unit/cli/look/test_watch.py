@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.processes.command import run_command
+from tests.support.processes.waiting import MOST_S
 
 
 def test_one_frame_of_several_runs(tmp_path: Path) -> None:
@@ -62,8 +63,8 @@ def test_a_live_view_ends_by_a_key(tmp_path: Path, key: bytes) -> None:
 
 
 def _read_until(terminal: int, text: bytes) -> bytes:
-    """Return what is written to a terminal up to a text, for which a minute is waited."""
-    seen, end = b"", time.monotonic() + 60
+    """Return what is written to a terminal up to a text, which must come."""
+    seen, end = b"", time.monotonic() + MOST_S
     while text not in seen and time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:
             try:

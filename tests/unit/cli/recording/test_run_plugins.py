@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.plugin_package import install
+from tests.support.processes.launching import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def python(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", f"import sys\nfrom perfkit.cli import main\n{code}"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "80"},
     )

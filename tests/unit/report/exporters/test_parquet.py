@@ -16,6 +16,7 @@ from perfkit.errors import StoreError
 from perfkit.report import FORMATS, reporter
 from perfkit.report.table_rows import IDLE_COLUMNS, OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
 from perfkit.schema.report import Report
+from tests.support.processes.waiting import MOST_S
 from tests.support.reports.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together
 from tests.support.traces.idle_builders import idle_rank, row
@@ -147,5 +148,5 @@ def test_a_pipe_is_written_to(trace: str, tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     assert main(["analyze", trace, "-o", str(pipe)]) == 0
-    reader.join(timeout=300)
+    reader.join(timeout=MOST_S)
     assert parquet.read_table(io.BytesIO(read[0])).num_rows == 1

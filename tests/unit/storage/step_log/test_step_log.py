@@ -17,7 +17,7 @@ from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs, read_steps
 from perfkit.storage.step_log.roll_up import Records, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
-from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.waiting import MOST_S
 
 RECORD = STEP_DTYPE.itemsize
 
@@ -270,6 +270,6 @@ def test_a_signal_handler_may_close_the_log_within_a_write(tmp_path: Path, monke
     monkeypatch.setattr(os, "pwrite", interrupted)
     thread = threading.Thread(target=writer.append, args=(make_record(2),), daemon=True)
     thread.start()
-    thread.join(LIMIT_S)
+    thread.join(MOST_S)
     assert not thread.is_alive()
     assert read_all(writer.path)["step"].tolist() == [0, 1, 2]
