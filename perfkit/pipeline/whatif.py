@@ -18,7 +18,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
-from perfkit.util.formatting import ranges, whole_percent
+from perfkit.util.formatting import duration, ranges
 from perfkit.whatif.candidates import MOST_RANKED, candidates
 from perfkit.whatif.changes import parse_changes
 from perfkit.whatif.explained import find_unexplained
@@ -26,6 +26,8 @@ from perfkit.whatif.predict import predict_changes, predict_each, replay_unchang
 
 _VIOLATED: Final = 0.01
 """Share of dependencies contradicted by the measured times from which it is reported."""
+_MUCH_UNEXPLAINED: Final = 0.05
+"""Share of a rank's step from which exposed communication is reported that the graph does not explain."""
 
 
 def predict(
@@ -114,10 +116,11 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
         )
         yield Finding(code="dependencies_contradicted", severity="warning", message=message)
     unexplained = find_unexplained(graph, run)
-    if unexplained:
+    if unexplained and unexplained.of_step >= _MUCH_UNEXPLAINED:
         of = "the rank" if unexplained.rank is None else f"rank {unexplained.rank}"
         message = (
-            f"for which collectives {of} waits is known of only {whole_percent(unexplained.share)} of its exposed "
-            "communication: what changes of communication, or of late ranks, would save is predicted as too little"
+            f"for which collectives {of} waits is not known for {duration(unexplained.per_step_ns)} per step of its "
+            "exposed communication: changes of communication, or of late ranks, may save more than predicted by about "
+            "that"
         )
         yield Finding(code="waits_unknown", severity="warning", message=message)

@@ -1,6 +1,6 @@
 """How much of the ranks' exposed communication the graph of steps explains, as time in which threads wait for it."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,21 +8,18 @@ from perfkit.analysis.step_graph.graph import COMPLETION, StepGraph
 from perfkit.schema.run import RunReport
 from perfkit.whatif.awaited import joined_points, nodes_before
 
-_LEAST_SHARE: Final = 0.05
-"""Share of a rank's time from which its exposed communication must be explained."""
-_MOST_MISSING: Final = 0.2
-
 
 class Unexplained(NamedTuple):
-    """The rank with the least of its exposed communication explained."""
+    """The rank with the most exposed communication that the graph does not explain."""
 
     rank: int | None
-    share: float
-    """What the graph explains of its exposed communication."""
+    per_step_ns: float
+    of_step: float
+    """Its share of the rank's mean step."""
 
 
 def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
-    """Return the rank whose exposed communication the graph explains least; None if it does so for all.
+    """Return the rank of which the graph explains least; None if it explains all exposed communication.
 
     Without a device, no event tells for which collective a thread waits: where none ends with a pause, the graph has
     no wait, and a replay believes that the thread was busy. Ranks with a device are not looked at.
@@ -32,12 +29,12 @@ def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
     found = []
     for report in run.ranks:
         steps = [step for step in report.steps if step.step in numbers] if report.device == "cpu" else []
-        exposed_ns = sum(step.exposed_ns.communication for step in steps)
-        if exposed_ns and exposed_ns >= _LEAST_SHARE * sum(step.wall_ns for step in steps):
-            rank = graph.ranks[0] if report.rank is None else report.rank
-            found.append(Unexplained(report.rank, waited_ns.get(rank, 0) / exposed_ns))
-    least = min(found, key=lambda one: one.share, default=None)
-    return least if least is not None and least.share < 1 - _MOST_MISSING else None
+        rank = graph.ranks[0] if report.rank is None else report.rank
+        rest_ns = sum(step.exposed_ns.communication for step in steps) - waited_ns.get(rank, 0)
+        if rest_ns > 0:
+            of_step = rest_ns / sum(step.wall_ns for step in steps)
+            found.append(Unexplained(report.rank, rest_ns / len(steps), of_step))
+    return max(found, key=lambda one: one.per_step_ns, default=None)
 
 
 def _waited_ns(graph: StepGraph) -> dict[int, int]:

@@ -17,6 +17,8 @@ _MOST_NODES: Final = 500_000
 """Larger graphs are not replayed for a report: a replay takes a second per million nodes, and there are several."""
 _MIN_SHARE: Final = 0.05
 """Share of the time from which a category is tried: recommendations are not about less."""
+_NEGLIGIBLE: Final = 0.01
+_MOST_MISSING: Final = 0.2
 
 
 def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
@@ -28,10 +30,11 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     """
     if len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
         return []
-    tried = list(dict.fromkeys(_changes(run, explained=find_unexplained(graph, run) is None)))
+    of_waiting = list(_changes_of_waiting(run))
+    tried = list(dict.fromkeys([*of_waiting, *_changes_of_own_time(run)]))
     if not tried:
         return []
-    before = replay_unchanged(graph)
+    before, least_ns = replay_unchanged(graph), _least_ns(graph, run)
     found = []
     for change in tried:
         try:
@@ -39,25 +42,44 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
             saving_ns = predict_saving(graph, run, before, texts)
         except UsageError:  # does not apply to this run
             continue
+        if saving_ns < least_ns and change in of_waiting:
+            continue
         found.append(PredictedSaving(change=change, saving_ns=saving_ns))
     return found
 
 
-def _changes(run: RunReport, *, explained: bool) -> Iterator[str]:
-    """Yield what to try; nothing that makes waiting for collectives shorter, unless the graph explains this waiting."""
-    steps = [step for rank in run.ranks for step in rank.steps]
-    wall_ns = sum(step.wall_ns for step in steps)
-    large = {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
-    across = run.cross_rank if explained else None
+def _least_ns(graph: StepGraph, run: RunReport) -> float:
+    """Return which saving of shorter waiting is told: what the graph does not explain might be saved, too."""
+    unexplained = find_unexplained(graph, run)
+    if unexplained is None or unexplained.of_step < _NEGLIGIBLE:
+        return 0.0
+    return unexplained.per_step_ns / _MOST_MISSING
+
+
+def _changes_of_waiting(run: RunReport) -> Iterator[str]:
+    """Yield which changes to try that make waiting for collectives shorter."""
+    across = run.cross_rank
     if across and across.stragglers and across.stragglers_gain_ns > 0:
         yield healthy_ranks(row.rank for row in across.stragglers)
-    if explained and "communication" in large and run.dimensions:
+    if "communication" in _large(run) and run.dimensions:
         for row in run.dimensions.rows:
             yield free_transfers(row.dimension)
+
+
+def _changes_of_own_time(run: RunReport) -> Iterator[str]:
+    """Yield which other changes to try."""
+    large = _large(run)
     if "data_loading" in large:
         yield NO_INPUT
     if "overhead" in large:
         yield from _idle(run)
+
+
+def _large(run: RunReport) -> set[str]:
+    """Return the categories that take much of the time."""
+    steps = [step for rank in run.ranks for step in rank.steps]
+    wall_ns = sum(step.wall_ns for step in steps)
+    return {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
 
 
 def _idle(run: RunReport) -> Iterator[str]:

@@ -10,14 +10,14 @@ from tests.support.traces.trace_builder import TraceBuilder
 CYCLE = 1000
 
 
-def reducing_rank(rank: int, wait: int, recorded: int) -> TraceBuilder:
-    """A rank that computes for 100 us in each step, and waits `wait` us for a collective recorded until 100 later."""
+def reducing_rank(rank: int, wait: int, recorded: int, own: int = 100) -> TraceBuilder:
+    """A rank that computes for `own` us in each step, and waits `wait` us for a collective recorded as so long."""
     builder = TraceBuilder(rank, 2, backend="gloo", host_name="one")
     for step in range(4):
         begin = CYCLE * step
-        builder.step(step, begin, CYCLE).op("aten::mm", begin, 100).op("c10d::allreduce_", begin + 100, 4)
-        builder.gloo("all_reduce", begin + 105, recorded)
-        builder.op("aten::add", begin + 105 + wait, CYCLE - 105 - wait)
+        builder.step(step, begin, CYCLE).op("aten::mm", begin, own).op("c10d::allreduce_", begin + own, 4)
+        builder.gloo("all_reduce", begin + own + 5, recorded)
+        builder.op("aten::add", begin + own + 5 + wait, CYCLE - own - 5 - wait)
     return builder
 
 
@@ -53,7 +53,17 @@ def test_nothing_is_predicted_where_a_thread_goes_on_long_before_the_end_that_wa
     assert one.potential_saving_ns is not None
     assert one.potential_saving_ns > 0
     (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
-    assert "rank 1 waits is known of only 0 % of its exposed communication" in finding.message
+    assert "rank 1 waits is not known for 504 µs per step of its exposed communication" in finding.message
+
+
+def test_a_late_rank_whose_own_short_waits_are_unknown_still_has_a_prediction(tmp_path: Path) -> None:
+    reducing_rank(0, 500, 502).write(tmp_path / "rank0.json")
+    reducing_rank(1, 60, 160, own=540).write(tmp_path / "rank1.json")
+    assert "waits_unknown" in codes(tmp_path)
+    (one,) = [insight for insight in perfkit.analyze(tmp_path).insights if insight.rule == "waiting"]
+    assert one.predicted_for == "rank1=healthy"
+    assert one.potential_saving_ns is not None
+    assert 400_000 < one.potential_saving_ns < 460_000
 
 
 def test_collectives_beside_computation_need_no_explanation(tmp_path: Path) -> None:
