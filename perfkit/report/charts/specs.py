@@ -48,6 +48,13 @@ class Chart:
     in_words: str = ""
     """What it shows, where no table has the same."""
 
+    @property
+    def columns(self) -> int:
+        """How many columns of bars it has; 0 if it is no such chart, and takes all of the width."""
+        axis = self.spec["layout"].get("xaxis", {})
+        bars = axis.get("type") == "category" and all(trace["type"] == "bar" for trace in self.spec["data"])
+        return len({name for trace in self.spec["data"] for name in trace["x"]}) if bars else 0
+
     def figure(self) -> "Figure":
         """Return the chart as a plotly figure."""
         from plotly.graph_objects import Figure

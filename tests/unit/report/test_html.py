@@ -209,3 +209,10 @@ def test_a_bar_of_a_category_has_its_colour_and_pattern() -> None:
         look = f'data-pattern="{pattern}" style="background-color: {COLOURS[category]}; '
         assert f'<span class="bar" {look}width: ' in text
         assert f"<span {look}flex: " in text
+
+
+def test_charts_of_few_columns_are_as_wide_as_their_columns() -> None:
+    assert '<figure class="chart" style="--columns: 2">' in page(make_report(make_run()))
+    wide = Chart("", "", {"data": [{"type": "bar", "orientation": "h", "x": [1.0]}], "layout": {"xaxis": {}}})
+    lines = Chart("", "", {"data": [{"type": "scatter", "x": ["0", "1"]}], "layout": {"xaxis": {"type": "category"}}})
+    assert (wide.columns, lines.columns) == (0, 0)
