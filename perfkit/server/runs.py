@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.capture.on_demand.mailbox import has_died
+from perfkit.capture.on_demand.mailbox import DIED, has_died
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.aggregate import clock_step_times
 from perfkit.schema.manifest import RunManifest
@@ -134,7 +134,7 @@ def _as_it_is_now(entry: _Entry) -> ListedRun:
     listed = entry.listed
     if listed.state != "running" or not has_died(entry.location.path):
         return listed
-    return replace(listed, state="failed", what=f"{listed.what}; rank 0 was killed, or ended without a message")
+    return replace(listed, state="failed", what=f"{listed.what}; {DIED}")
 
 
 def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:

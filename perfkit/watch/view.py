@@ -11,7 +11,7 @@ from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_finding
 from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
-from perfkit.capture.on_demand.mailbox import has_died
+from perfkit.capture.on_demand.mailbox import DIED, has_died
 from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor.columns import LOSS_GIVEN
@@ -26,7 +26,7 @@ _SILENT_STEPS: Final = 10
 _SILENT_S: Final = 10.0
 """A run is silent after so many times its step time, and so long."""
 
-KILLED: Final = "over: rank 0 was killed, or ended without a message"
+KILLED: Final = f"over: {DIED}"
 
 _MOST: Final = 1 << 53
 """A manifest's numbers of steps and samples are below, or not believed."""

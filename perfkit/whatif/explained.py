@@ -14,6 +14,7 @@ class Unexplained(NamedTuple):
 
     rank: int | None
     per_step_ns: float
+    """Its mean per step."""
     of_step: float
     """Its share of the rank's mean step."""
 

@@ -18,7 +18,9 @@ _MOST_NODES: Final = 500_000
 _MIN_SHARE: Final = 0.05
 """Share of the time from which a category is tried: recommendations are not about less."""
 _NEGLIGIBLE: Final = 0.01
+"""Share of a rank's step up to which it does not matter that the graph does not explain its communication."""
 _MOST_MISSING: Final = 0.2
+"""Share of a predicted saving that may be missing, for the same reason."""
 
 
 def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
@@ -49,7 +51,10 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
 
 
 def _least_ns(graph: StepGraph, run: RunReport) -> float:
-    """Return which saving of shorter waiting is told: what the graph does not explain might be saved, too."""
+    """Return from which saving per step on, in ns, a change of waiting is told.
+
+    What the graph does not explain might be saved, too.
+    """
     unexplained = find_unexplained(graph, run)
     if unexplained is None or unexplained.of_step < _NEGLIGIBLE:
         return 0.0

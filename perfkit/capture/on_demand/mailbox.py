@@ -279,6 +279,10 @@ class Mailbox:
         return max([0, *_numbers(self.folder), *_numbers(self.run_folder)]) + 1
 
 
+DIED: Final = "rank 0 was killed, or ended without a message"
+"""What is said of a run that has died."""
+
+
 def has_died(run_folder: Path) -> bool:
     """Return whether rank 0 of a run ran on this host, and is gone without a message, so that the run is over.
 
