@@ -5,7 +5,8 @@ Usage: python -m tests.benchmarks.bench_monitor [PAIRS]
 Rows: a user's own loop and the hooks of a script, on one rank and on two (gloo). Each pair is a block of steps
 without and one with the monitor, in the same process; the cost is the median over pairs of the difference between the
 medians of their steps. A step is short, so that the difference shows beside the noise; its share is that of a step of
-50 ms. On two ranks a step's time contains the waiting for the other, so that the cost is that of both.
+50 ms. On two ranks a step's time contains the waiting for the other, so that the cost is that of both; the cost in
+processor time of the thread that trains is that of one.
 """
 
 import os
@@ -32,7 +33,10 @@ _WARM_UP: Final = 300
 
 def main(pairs: int) -> None:
     """Print one row per kind of loop and number of ranks."""
-    print(f"{'':28} {'step µs':>8} {'cost µs':>8} {'of 50 ms':>9}   10th to 90th percentile of the pairs, µs")
+    print(
+        f"{'':28} {'step µs':>8} {'cost µs':>8} {'of 50 ms':>9} {'processor µs':>13}"
+        "   10th to 90th percentile of the pairs' cost, µs"
+    )
     for ranks in (1, 2):
         for script in (False, True):
             with tempfile.TemporaryDirectory() as scratch:
@@ -61,17 +65,23 @@ def _measure(rank: int, ranks: int, pairs: int, script: bool, scratch: str) -> N
         return loss.detach()
 
     _time_steps(step, _WARM_UP)
-    differences, plain = [], []
+    plain, costs, own_costs = [], [], []
     for _ in range(pairs):
-        plain.append(_time_steps(step, STEPS))
-        differences.append(_time_monitored(step, Path(scratch), rank, ranks, script) - plain[-1])
+        lasts, own = _time_steps(step, STEPS)
+        monitored, own_monitored = _time_monitored(step, Path(scratch), rank, ranks, script)
+        plain.append(lasts)
+        costs.append(monitored - lasts)
+        own_costs.append(own_monitored - own)
     if rank == 0:
-        _print_row(f"{ranks} rank{'s' if ranks > 1 else ''}, {'script' if script else 'own loop'}", plain, differences)
+        name = f"{ranks} rank{'s' if ranks > 1 else ''}, {'script' if script else 'own loop'}"
+        _print_row(name, plain, costs, own_costs)
     if ranks > 1:
         dist.destroy_process_group()
 
 
-def _time_monitored(step: Callable[[], torch.Tensor], folder: Path, rank: int, ranks: int, script: bool) -> float:
+def _time_monitored(
+    step: Callable[[], torch.Tensor], folder: Path, rank: int, ranks: int, script: bool
+) -> tuple[float, float]:
     monitor = StepMonitor()
     monitor.losses.wanted = script
     monitor.install()
@@ -85,28 +95,30 @@ def _time_monitored(step: Callable[[], torch.Tensor], folder: Path, rank: int, r
         monitor.begin_step()
         return loss
 
-    median = _time_steps(monitored, STEPS)
+    times = _time_steps(monitored, STEPS)
     if monitor.has_failed:
         raise SystemExit("the monitor has stopped")
     monitor.close()
-    return median
+    return times
 
 
-def _time_steps(step: Callable[[], torch.Tensor], steps: int) -> float:
-    """Return the median duration in ns."""
+def _time_steps(step: Callable[[], torch.Tensor], steps: int) -> tuple[float, float]:
+    """Return the median duration and the mean processor time of this thread, in ns."""
     durations = []
+    used = time.thread_time_ns()
     for _ in range(steps):
         begin = time.perf_counter_ns()
         step()
         durations.append(time.perf_counter_ns() - begin)
-    return statistics.median(durations)
+    return statistics.median(durations), (time.thread_time_ns() - used) / steps
 
 
-def _print_row(name: str, plain: list[float], differences: list[float]) -> None:
-    cost = statistics.median(differences)
-    tenths = statistics.quantiles(differences, n=10)
+def _print_row(name: str, plain: list[float], costs: list[float], own_costs: list[float]) -> None:
+    cost = statistics.median(costs)
+    tenths = statistics.quantiles(costs, n=10)
     print(
-        f"{name:28} {statistics.median(plain) / 1e3:8.0f} {cost / 1e3:8.1f} {cost / STEP_NS:9.4%}   "
+        f"{name:28} {statistics.median(plain) / 1e3:8.0f} {cost / 1e3:8.1f} {cost / STEP_NS:9.4%} "
+        f"{statistics.median(own_costs) / 1e3:13.1f}   "
         f"{tenths[0] / 1e3:.1f} to {tenths[-1] / 1e3:.1f}",
         flush=True,
     )

@@ -5,11 +5,16 @@ is their mean. On a device they are not summed: several are unknown there. A los
 the loss: it is unknown.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+_function_modes: Final = torch._C._len_torch_function_stack
+_dispatch_modes: Final = torch._C._len_torch_dispatch_stack
+_transforms: Final = torch._C._functorch.peek_interpreter_stack
+"""Of `torch.func`; None without any."""
 
 
 class BackwardLoss:
@@ -34,16 +39,25 @@ class BackwardLoss:
     def note(self, loss: Any) -> None:
         """Note what a backward pass has begun from; what cannot be read without side effects is unknown."""
         try:
-            with torch._C.DisableTorchFunction():  # a mode of the program's
+            if _function_modes():
+                with torch._C.DisableTorchFunction():  # a mode of the program's
+                    self._note(loss)
+            else:
                 self._note(loss)
         except Exception:  # noqa: BLE001  the outermost boundary: beyond it is the program's backward pass
             self._unknown = True
 
     def _note(self, loss: Any) -> None:
-        # A subclass has code of its own, and some modes see each operator: reading is one.
-        if type(loss) not in (Tensor, Parameter) or _operators_are_seen() or loss.numel() != 1 or loss.is_complex():
+        # A subclass has code of its own, and something of the program's may see each operator: reading is one.
+        if (
+            type(loss) not in (Tensor, Parameter)
+            or _dispatch_modes()
+            or _transforms() is not None
+            or loss.numel() != 1
+            or loss.is_complex()
+        ):
             self._unknown = True
-        elif loss.device.type == "cpu":
+        elif loss.is_cpu:
             self._unknown |= self._on_device is not None
             self._sum = (self._sum or 0.0) + loss.item()
         else:
@@ -55,8 +69,3 @@ class BackwardLoss:
         if self._unknown:
             return None
         return self._sum if self._on_device is None else self._on_device
-
-
-def _operators_are_seen() -> bool:
-    """Return whether something of the program's sees or transforms each operator: a mode of torch, or `torch.func`."""
-    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None

@@ -12,29 +12,38 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from perfkit.capture.monitor.nvml import NvmlDevice, open_nvml
-from perfkit.schema.monitor.columns import UNKNOWN
+from perfkit.capture.monitor.nvml import THROTTLING, NvmlDevice, open_nvml
+from perfkit.schema.monitor.columns import THROTTLED, UNKNOWN
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
-class Sample(NamedTuple):
-    """One sample; the fields are columns of the step log."""
+class SampledColumns(NamedTuple):
+    """One sample: the last columns of the step log, in their order."""
 
-    taken_ns: int = 0
-    """By `time.perf_counter_ns`."""
     allocated_bytes: int = UNKNOWN
     peak_allocated_bytes: int = UNKNOWN
     rss_bytes: int = UNKNOWN
     peak_rss_bytes: int = UNKNOWN
     host_available_bytes: int = UNKNOWN
     throttle_reasons: int = UNKNOWN
+    process_busy: float = nan
     host_busy: float = nan
     device_busy: float = nan
     temperature_c: float = nan
     clock_mhz: float = nan
     power_w: float = nan
+
+
+class Sample(NamedTuple):
+    """A sample, as it becomes part of the records of steps."""
+
+    taken_ns: int = 0
+    """By `time.perf_counter_ns`; 0 if none was taken."""
+    flags: int = 0
+    """Those of the step log's records that follow from it."""
+    columns: SampledColumns = SampledColumns()
 
 
 class Sampler:
@@ -48,21 +57,29 @@ class Sampler:
         self._memory = _device_memory(device)
         self._nvml: NvmlDevice | None = open_nvml(device)
         self._busy_before = _processor_times()
+        self._process_before = time.process_time_ns(), time.perf_counter_ns()
 
     def take(self) -> Sample:
         """Take a sample: reads counters of the system, of torch's allocator and of NVML; waits for no device."""
         allocated, peak = self._memory()
         device = self._nvml.read() if self._nvml is not None else None
-        return Sample(
-            taken_ns=time.perf_counter_ns(),
+        columns = SampledColumns(
             allocated_bytes=allocated,
             peak_allocated_bytes=peak,
             rss_bytes=_resident_bytes(),
             peak_rss_bytes=_peak_resident_bytes(),
             host_available_bytes=_available_bytes(),
+            process_busy=self._process_busy(),
             host_busy=self._host_busy(),
             **({} if device is None else device._asdict()),
         )
+        throttled = columns.throttle_reasons > 0 and columns.throttle_reasons & THROTTLING
+        return Sample(time.perf_counter_ns(), THROTTLED if throttled else 0, columns)
+
+    def _process_busy(self) -> float:
+        before, now = self._process_before, (time.process_time_ns(), time.perf_counter_ns())
+        self._process_before = now
+        return (now[0] - before[0]) / (now[1] - before[1]) if now[1] > before[1] else nan
 
     def _host_busy(self) -> float:
         before, now = self._busy_before, _processor_times()

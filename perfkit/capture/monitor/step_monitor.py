@@ -6,11 +6,10 @@ monitor reports it in one line, and stops.
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from math import nan
 from pathlib import Path
-from time import perf_counter_ns, process_time_ns, time_ns
+from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -19,13 +18,13 @@ from torch import Tensor
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.device_steps import DeviceSteps
-from perfkit.capture.monitor.nvml import THROTTLING
 from perfkit.capture.monitor.samples import Sample, Sampler
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.capture.recording.pause_log import PauseState
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
-from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, THROTTLED, UNKNOWN
+from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN
 from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES
 from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.writer import StepLogWriter
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from perfkit.capture.monitor.otlp import OtlpSender
 
 _SAMPLE_S: Final = 1.0
-_SOON_NS: Final = 100_000
-"""A step that begins so soon after another has ended shares its reading of the processor time: a system call less."""
 _MOST_BEFORE_LOG: Final = 64
 """Records that are kept until there is a log."""
 _THREAD: Final = "perfkit-monitor"
@@ -47,32 +44,25 @@ class StepMonitor:
 
     Args:
         most_bytes: Size of the step log beyond which older records are rolled up.
-        is_paused: Whether training pauses for a checkpoint, an evaluation or logging.
-        paused_ns: How long it has paused so far.
+        pauses: Whether training pauses for a checkpoint, an evaluation or logging, and for how long it has.
     """
 
-    def __init__(
-        self,
-        most_bytes: int = DEFAULT_MOST_BYTES,
-        is_paused: Callable[[], bool] = lambda: False,
-        paused_ns: Callable[[], int] = lambda: 0,
-    ) -> None:
+    def __init__(self, most_bytes: int = DEFAULT_MOST_BYTES, pauses: PauseState | None = None) -> None:
         self._most_bytes = most_bytes
-        self._paused_ns = paused_ns
+        self._pauses = pauses = pauses or PauseState()
         self._pid = os.getpid()
         self._unix_ns = time_ns() - perf_counter_ns()
         self._begin_ns = perf_counter_ns()
-        self._begin_cpu_ns = self._cpu_ns = process_time_ns()
-        self._ended_ns = self._begin_ns
         self._paused_before_ns = 0
         self._log: StepLogWriter | None = None
         self._before_log: list[StepRecord] = []
         self._device: DeviceSteps | None = None
         self._sample = Sample()
         self._stopped = threading.Event()
+        self._is_stopped = False  # the same, and cheaper to read
         self._thread: threading.Thread | None = None
         self._publishers: list[MetricsServer | OtlpSender] = []
-        self.times = StepTimes(is_paused, paused_ns)
+        self.times = StepTimes(pauses)
         """Where the host's time goes within the step in progress."""
         self.losses = BackwardLoss()
         """What backward passes of the step in progress began from."""
@@ -155,18 +145,16 @@ class StepMonitor:
         Args:
             at_ns: When it began (`time.perf_counter_ns`), if that is not now.
         """
-        if self._stopped.is_set():
+        if self._is_stopped:
             return
         try:
             now = perf_counter_ns()
-            self._paused_before_ns = self._paused_ns()
-            self.times.start(now, self._paused_before_ns)
-            self.losses.start()
+            self._paused_before_ns = self._pauses.total_ns
+            self.times.start(now)
+            if self.losses.wanted:
+                self.losses.start()
             if self._device is not None:
                 self._device.begin()
-            if now - self._ended_ns > _SOON_NS:
-                self._cpu_ns = process_time_ns()
-            self._begin_cpu_ns = self._cpu_ns
             self._begin_ns = now if at_ns is None else at_ns
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
@@ -179,19 +167,48 @@ class StepMonitor:
             kind: What it was.
             loss: Its loss, if known; one on a device is not waited for.
         """
-        if self._stopped.is_set():
+        if self._is_stopped:
             return
         try:
-            if self._device is None:
-                self._emit(self._record(step, kind, _value(loss)))
-                return
-            on_device = isinstance(loss, Tensor) and not loss.is_cpu
-            record = self._record(step, kind, None if on_device else _value(loss))
-            self._device.end(record, loss if on_device else None)  # type: ignore[arg-type]
-            for finished in self._device.finished():
-                self._emit(finished)
+            now = perf_counter_ns()
+            value = loss if loss is None or type(loss) is float else _value(loss)
+            begin_ns, sample = self._begin_ns, self._sample
+            paused_ns = self._pauses.total_ns - self._paused_before_ns
+            step_ns = now - begin_ns - paused_ns
+            if step_ns < 0:
+                step_ns = 0
+            # By position, in the order of the fields of a `StepRecord`: this is done in every step.
+            values = (
+                1,
+                KIND_NUMBERS[kind],
+                sample.flags if value is None else sample.flags | LOSS_GIVEN,
+                (now - sample.taken_ns) // 1_000_000 if now > sample.taken_ns > 0 else UNKNOWN,
+                step,
+                begin_ns + self._unix_ns,
+                step_ns,
+                step_ns,
+                step,
+                *self.times.take(),
+                paused_ns,
+                UNKNOWN,
+                nan if value is None else value,
+                *sample.columns,
+            )
+            if self._device is None and self._log is not None:
+                self._log.append(values)
+            else:
+                self._end_elsewhere(StepRecord._make(values), loss)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
+
+    def _end_elsewhere(self, record: StepRecord, loss: Tensor | float | None) -> None:
+        """End a step that the device may not have finished, or before there is a log."""
+        if self._device is None:
+            self._emit(record)
+            return
+        self._device.end(record, loss if isinstance(loss, Tensor) and not loss.is_cpu else None)
+        for finished in self._device.finished():
+            self._emit(finished)
 
     def close(self) -> None:
         """Write what is left, stop, and remove the hooks: not from within one of torch's hooks."""
@@ -211,34 +228,6 @@ class StepMonitor:
             self._hooks.remove()
         if self._thread is not None:
             self._thread.join(timeout=5 * _SAMPLE_S)
-
-    def _record(self, step: int, kind: StepKind, loss: float | None) -> StepRecord:
-        now = perf_counter_ns()
-        self._ended_ns, self._cpu_ns = now, process_time_ns()
-        sample = self._sample
-        paused_ns = self._paused_ns() - self._paused_before_ns
-        step_ns = max(0, now - self._begin_ns - paused_ns)
-        throttled = sample.throttle_reasons > 0 and sample.throttle_reasons & THROTTLING
-        # By position, in the order of the fields: this is done in every step.
-        values = (
-            1,
-            KIND_NUMBERS[kind],
-            (0 if loss is None else LOSS_GIVEN) | (THROTTLED if throttled else 0),
-            max(0, now - sample.taken_ns) // 1_000_000 if sample.taken_ns else UNKNOWN,
-            step,
-            self._begin_ns + self._unix_ns,
-            step_ns,
-            step_ns,
-            step,
-            *self.times.take(),
-            paused_ns,
-            UNKNOWN,
-            self._cpu_ns - self._begin_cpu_ns,
-            *sample[1:7],
-            nan if loss is None else loss,
-            *sample[7:],
-        )
-        return tuple.__new__(StepRecord, values)
 
     def _emit(self, record: StepRecord) -> None:
         if self._log is not None:
@@ -265,6 +254,7 @@ class StepMonitor:
 
     def _stop(self) -> None:
         """Record no more. The hooks stay, idle: torch may be calling them just now, and they cannot be removed then."""
+        self._is_stopped = True
         self._stopped.set()
         self.times.is_stopped = True
         if self._log is not None:

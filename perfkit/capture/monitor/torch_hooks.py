@@ -6,6 +6,7 @@ They only read clocks. Under torch.compile they are not traced: what is compiled
 import functools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ class MonitorHooks:
         self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
         if dist.is_available():
             self._undo += [_wrap_method(owner, name, COLLECTIVE, times) for owner, name in _waits()]
-        self._undo += [_before_optimizer(times), _after_optimizer(times)]
+        self._undo += _around_optimizer(times)
         self._undo += [_around_backward(times, self._losses), _before_scaling(times, self._losses)]
 
     def remove(self) -> None:
@@ -70,9 +71,8 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
 
     @functools.wraps(function)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _compiling() or times.is_stopped:
+        if not times.begin(span):
             return function(self, *args, **kwargs)
-        times.begin(span)
         try:
             return function(self, *args, **kwargs)
         finally:
@@ -87,20 +87,12 @@ def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
     return undo
 
 
-def _before_optimizer(times: StepTimes) -> _Undo:
-    def begin(*_: Any) -> None:
-        if not (_compiling() or times.is_stopped):
-            times.begin(OPTIMIZER)
+def _around_optimizer(times: StepTimes) -> list[_Undo]:
+    def begin(*_: Any) -> None:  # whatever else is returned replaces the arguments of the step
+        times.begin(OPTIMIZER)
 
-    return register_optimizer_step_pre_hook(begin).remove
-
-
-def _after_optimizer(times: StepTimes) -> _Undo:
-    def end(*_: Any) -> None:
-        if not (_compiling() or times.is_stopped):
-            times.end(OPTIMIZER)
-
-    return register_optimizer_step_post_hook(end).remove
+    end = partial(times.end, OPTIMIZER)
+    return [register_optimizer_step_pre_hook(begin).remove, register_optimizer_step_post_hook(end).remove]
 
 
 def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
@@ -108,13 +100,12 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
     @functools.wraps(backward)
     def hooked(*args: Any, **kwargs: Any) -> Any:
-        if _compiling() or times.is_stopped:
+        if not times.begin(BACKWARD):
             return backward(*args, **kwargs)
         loss = args[0] if args else kwargs.get("tensors")
         end = _EndOfGradients(times, loss) if _has_peers() else None
         if losses.wanted and times.counts:
             losses.note(loss)
-        times.begin(BACKWARD)
         try:
             return backward(*args, **kwargs)
         finally:

@@ -6,7 +6,6 @@ Nothing that goes wrong here reaches the program: the capture fails, in one line
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -47,7 +46,6 @@ class CaptureAgent:
         topology: Where the rank runs.
         schedule: Which steps the run records anyway.
         rules: When the run records by itself.
-        paused_ns: Returns how long training has paused so far; None: what the session knows.
     """
 
     def __init__(
@@ -56,13 +54,12 @@ class CaptureAgent:
         topology: Topology,
         schedule: Schedule | None,
         rules: CaptureRules,
-        paused_ns: Callable[[], int] | None = None,
     ) -> None:
         self._session = session
         self._rank = session.rank
         self._topology = topology
         self._schedule = schedule
-        self._total_paused_ns = paused_ns or (lambda: session.pauses.total_ns)
+        self._pauses = session.pauses.state
         self._mailbox = Mailbox(session.folder)
         self._requesting = (
             RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
@@ -130,7 +127,7 @@ class CaptureAgent:
             return "cold" if was_on else None
 
     def _note_step(self, steps: int, load_ns: int | None) -> StepKind | None:
-        now_ns, paused_ns = time.perf_counter_ns(), self._total_paused_ns()
+        now_ns, paused_ns = time.perf_counter_ns(), self._pauses.total_ns
         if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
             step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
             # By position, and with one reading of the clock: this is done in every step.
@@ -211,7 +208,7 @@ class CaptureAgent:
         return None if self._capture is None else self._capture.session
 
     def _begin_step(self) -> None:
-        self._paused_ns = self._total_paused_ns()
+        self._paused_ns = self._pauses.total_ns
         self._begin_ns = time.perf_counter_ns()
 
     def _is_plain(self, step: int) -> bool:

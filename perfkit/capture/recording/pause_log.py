@@ -41,21 +41,35 @@ class OpenPause:
             self.caller = f"{os.path.basename(found.file)}:{found.line} {found.function}"[:MOST_CALLER]
 
 
-class PauseLog:
-    """The pauses of one rank."""
+class PauseState:
+    """Whether training pauses, and for how long it has so far: plain attributes, as they are read in every step."""
+
+    __slots__ = ("in_progress", "total_ns")
 
     def __init__(self) -> None:
+        self.in_progress = False
+        self.total_ns = 0
+
+
+class PauseLog:
+    """The pauses of one rank.
+
+    Args:
+        state: What they are added to, that of another log or none yet.
+    """
+
+    def __init__(self, state: PauseState | None = None) -> None:
+        self.state = state or PauseState()
         self._last: list[RecordedPause] = []
         self._earlier: dict[PausePhase, EarlierPauses] = {}
         self._earlier_until_ns = 0
         """When the last of those ended."""
         self._open: OpenPause | None = None
-        self._total_ns = 0
 
     @property
     def total_ns(self) -> int:
         """How long training has paused so far."""
-        return self._total_ns
+        return self.state.total_ns
 
     @property
     def in_progress(self) -> bool:
@@ -69,11 +83,13 @@ class PauseLog:
             yield self._open
             return
         self._open, begin_ns = OpenPause(), time.time_ns()
+        self.state.in_progress = True
         begin = time.perf_counter_ns()
         try:
             yield self._open
         finally:
             ended, self._open = self._open, None
+            self.state.in_progress = False
             self.add(
                 RecordedPause(
                     phase=phase,
@@ -100,7 +116,7 @@ class PauseLog:
             replace(pause, begin_ns=begin, end_ns=end) for begin, end in zip(edges[::2], edges[1::2], strict=True)
         ]
         parts = [part for part in around if not inside or _length(part) * 10 >= _length(pause)]
-        self._total_ns += sum(map(_length, parts))
+        self.state.total_ns += sum(map(_length, parts))
         self._last[len(self._last) - len(inside) :] = sorted([*inside, *parts], key=lambda one: one.begin_ns)
         if len(self._last) > _MOST:
             self._add_up(self._last[:-_MOST])

@@ -356,7 +356,7 @@ class Session:
     def _make_monitor(self, limit: int) -> "StepMonitor":
         from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than other recordings
 
-        return StepMonitor(limit, lambda: self.pauses.in_progress, lambda: self.pauses.total_ns)
+        return StepMonitor(limit, self.pauses.state)
 
     def _prepare_step(self, step: int) -> None:
         """Put the profiler into the state that the schedule has for `step`."""

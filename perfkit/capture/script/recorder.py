@@ -33,6 +33,7 @@ from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, create_run
+from perfkit.capture.recording.pause_log import PauseLog, PauseState
 from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import step_kind
@@ -98,8 +99,9 @@ class ScriptRecorder:
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
         self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
         self._device: torch.device | None = None
-        self._pauses = ScriptPauses(self._pause_keeper)
-        self._monitor = ScriptMonitor(config, lambda: self._pauses.in_progress, begin_ns)
+        self._pause_state = PauseState()
+        self._pauses = ScriptPauses(self._pause_keeper, self._pause_state)
+        self._monitor = ScriptMonitor(config, self._pause_state, begin_ns)
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._busy = False
         self._over = False
@@ -315,8 +317,7 @@ class ScriptRecorder:
         session = self._make_session(ranks, device, folder)
         self._monitor.open(session, folder, ranks.world_size, device)
         self._monitor.publish(self._config, folder, topology.local_rank)
-        paused_ns = self._monitor.paused_ns
-        captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks), paused_ns)
+        captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks))
         self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
         self._sigterm.install()
         session.start()
@@ -342,7 +343,7 @@ class ScriptRecorder:
 
     def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Session:
         options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
-        return Session(
+        session = Session(
             ranks,
             device,
             folder,
@@ -351,6 +352,8 @@ class ScriptRecorder:
             workload=self._config.workload,
             source=self._config.source,
         )
+        session.pauses = PauseLog(self._pause_state)
+        return session
 
     def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
         """Return the conditions of captures; what a script's ranks and device rule out is told once, and left out."""

@@ -1,6 +1,6 @@
 """The monitor of a script's rank, which goes on when the recording is over."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from perfkit.capture.monitor.step_times import DATA
-from perfkit.capture.recording.pause_log import OpenPause, PauseLog
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog, PauseState
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
@@ -24,22 +24,21 @@ class ScriptMonitor:
 
     Args:
         config: Options of the recording.
-        is_paused: Whether the script pauses for a checkpoint or an evaluation.
+        pauses: Whether the script pauses for a checkpoint or an evaluation, and for how long it has.
         begin_ns: When the script began (`time.perf_counter_ns`).
     """
 
-    def __init__(self, config: ScriptConfig, is_paused: Callable[[], bool], begin_ns: int) -> None:
+    def __init__(self, config: ScriptConfig, pauses: PauseState, begin_ns: int) -> None:
         self.steps = 0
         """Steps that have ended."""
-        self.pauses = PauseLog()
+        self.pauses = PauseLog(pauses)
         """Pauses in which nothing was recorded."""
-        self._session: Session | None = None
         self.monitor: StepMonitor | None = None
         """None if it is off."""
         if config.monitor_limit is not None:
             from perfkit.capture.monitor import step_monitor  # needs more of torch than the recording
 
-            self.monitor = step_monitor.StepMonitor(config.monitor_limit, is_paused, self.paused_ns)
+            self.monitor = step_monitor.StepMonitor(config.monitor_limit, pauses)
             self.monitor.losses.wanted = True
             self.monitor.begin_step(begin_ns)
 
@@ -50,7 +49,6 @@ class ScriptMonitor:
 
     def open(self, session: Session, folder: Path, world_size: int, device: torch.device) -> None:
         """Create the step log in the run's folder."""
-        self._session = session
         if self.monitor is not None:
             self.monitor.open(folder, session.rank, world_size, device)
 
@@ -93,7 +91,3 @@ class ScriptMonitor:
         """Note a checkpoint."""
         with self.pauses.pause(phase, self.steps) as pause:
             yield pause
-
-    def paused_ns(self) -> int:
-        """Return how long the script has paused so far."""
-        return self.pauses.total_ns + (0 if self._session is None else self._session.pauses.total_ns)

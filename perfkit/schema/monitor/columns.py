@@ -100,7 +100,15 @@ COLUMNS: Final = (
     ),
     _ns("pause_ns", "checkpoints, evaluations and logging between the step's beginning and its end"),
     _ns("device_ns", "duration of the step by the device's own events, in place of step_ns where the host runs ahead"),
-    _ns("cpu_ns", "time that all threads of the process, without its children, ran on a processor, pauses included"),
+    StepColumn(
+        name="loss",
+        dtype="<f8",
+        unit="",
+        meaning="the loss as given; in a script, the sum of what its backward passes began from, unless a GradScaler "
+        "has scaled it, or there were several on a device; NaN without the bit 1 of flags: unknown, with it: it was "
+        "not a number",
+        unknown="NaN",
+    ),
     _bytes("allocated_bytes", "bytes of the device that tensors hold", "newest"),
     _bytes("peak_allocated_bytes", "the most since the process began, or since the program has reset it", "max"),
     _bytes("rss_bytes", "resident memory of the process", "newest"),
@@ -114,14 +122,11 @@ COLUMNS: Final = (
         unknown="-1",
         rolled_up="any",
     ),
-    StepColumn(
-        name="loss",
-        dtype="<f8",
-        unit="",
-        meaning="the loss as given; in a script, the sum of what its backward passes began from, unless a GradScaler "
-        "has scaled it, or there were several on a device; NaN without the bit 1 of flags: unknown, with it: it was "
-        "not a number",
-        unknown="NaN",
+    _number(
+        "process_busy",
+        "",
+        "processors that the threads of the process, without its children, kept busy in the last second: 1.5 are one "
+        "and a half",
     ),
     _number("host_busy", "share", "share of the host's processors that were busy in the last second"),
     _number("device_busy", "share", "share of the last second or so in which the device ran a kernel"),

@@ -28,14 +28,14 @@ class StepRecord(NamedTuple):
     collective_ns: int = UNKNOWN
     pause_ns: int = UNKNOWN
     device_ns: int = UNKNOWN
-    cpu_ns: int = UNKNOWN
+    loss: float = math.nan
     allocated_bytes: int = UNKNOWN
     peak_allocated_bytes: int = UNKNOWN
     rss_bytes: int = UNKNOWN
     peak_rss_bytes: int = UNKNOWN
     host_available_bytes: int = UNKNOWN
     throttle_reasons: int = UNKNOWN
-    loss: float = math.nan
+    process_busy: float = math.nan
     host_busy: float = math.nan
     device_busy: float = math.nan
     temperature_c: float = math.nan

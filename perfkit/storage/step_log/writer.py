@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from io import BufferedIOBase
 from pathlib import Path
@@ -25,7 +25,6 @@ from perfkit.errors import StoreError
 from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE
 from perfkit.schema.monitor.header import HEADER_BYTES, StepLogHeader
 from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
-from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.reader import LOG_NAME
 from perfkit.storage.step_log.roll_up import Records, roll_up
 from perfkit.util.atomic_write import atomic_write
@@ -80,8 +79,8 @@ class StepLogWriter:
         """Whether it is time for `roll_up`."""
         return self._end > self._header.most_bytes
 
-    def append(self, record: StepRecord) -> None:
-        """Append the record of a step; after `close`, do nothing.
+    def append(self, record: Sequence[float]) -> None:
+        """Append the record of a step, the fields of a `StepRecord`; after `close`, do nothing.
 
         Raises:
             StoreError: It cannot be written; what was written before stays readable.

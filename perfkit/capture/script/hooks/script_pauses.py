@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from torch import nn
 
-from perfkit.capture.recording.pause_log import OpenPause, PauseLog
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog, PauseState
 from perfkit.capture.script.hooks.pause_hooks import around_checkpoints, around_evaluations
 from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 
@@ -49,10 +49,12 @@ class ScriptPauses:
     Args:
         session: Returns the session, or what keeps pauses in its place; None before the first step has ended, and once
             recording is over.
+        state: Where to note that the script pauses.
     """
 
-    def __init__(self, session: Callable[[], PauseKeeper | None]) -> None:
+    def __init__(self, session: Callable[[], PauseKeeper | None], state: PauseState) -> None:
         self._session = session
+        self._state = state
         self._pid = os.getpid()
         self._thread = get_ident()
         self._evaluation: _Evaluation | None = None
@@ -75,7 +77,12 @@ class ScriptPauses:
     def trains(self) -> None:
         """Note that the calling thread trains: what has begun is no evaluation."""
         self._thread = get_ident()
-        self._evaluation = None
+        if self._evaluation is not None:
+            self._evaluation = None
+            self._note_state()
+
+    def _note_state(self) -> None:
+        self._state.in_progress = self.in_progress
 
     def _current(self) -> PauseKeeper | None:
         """Return the session if this is the thread that steps: others write while training goes on."""
@@ -87,17 +94,20 @@ class ScriptPauses:
             yield None
             return
         self._checkpoints += 1
+        self._note_state()
         try:
             session = self._session()
             with nullcontext() if session is None else session.pause("checkpoint") as pause:
                 yield pause
         finally:
             self._checkpoints -= 1
+            self._note_state()
 
     def begin(self, module: nn.Module) -> None:
         """Note that a module that was training has been switched to evaluation."""
         if self._evaluation is None and get_ident() == self._thread:
             self._evaluation = _Evaluation(weakref.ref(module), time.time_ns(), time.perf_counter_ns())
+            self._note_state()
 
     def end(self, module: nn.Module) -> None:
         """Note that a module has been switched to training."""
@@ -105,6 +115,7 @@ class ScriptPauses:
         if begun is None or begun.module() is not module:
             return
         self._evaluation = None
+        self._note_state()
         if session is None or self._is_part_of_steps(session):
             return
         lasted_ns = time.perf_counter_ns() - begun.begin

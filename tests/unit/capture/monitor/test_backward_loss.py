@@ -12,12 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.capture.recording.pause_log import PauseState
 
 
 @pytest.fixture
 def installed(losses: BackwardLoss) -> Iterator[BackwardLoss]:
     """Losses that hooks in torch note."""
-    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), losses)
+    hooks = MonitorHooks(StepTimes(PauseState()), losses)
     losses.wanted = True
     hooks.install()
     yield losses
@@ -119,7 +120,7 @@ def test_a_loss_that_a_scaler_with_a_scale_of_its_own_has_scaled_is_none(losses:
 
     made = sharded_grad_scaler.ShardedGradScaler
     before = made.scale, Own.scale
-    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), losses)
+    hooks = MonitorHooks(StepTimes(PauseState()), losses)
     losses.wanted = True
     weight = torch.ones(1, requires_grad=True)
     hooks.install()
@@ -134,7 +135,7 @@ def test_a_loss_that_a_scaler_with_a_scale_of_its_own_has_scaled_is_none(losses:
 
 
 def test_a_scaled_loss_is_none(losses: BackwardLoss) -> None:
-    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), losses)
+    hooks = MonitorHooks(StepTimes(PauseState()), losses)
     losses.wanted = True
     weight = torch.ones(1, requires_grad=True)
     hooks.install()

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,8 @@ def test_an_error_within_a_hook_of_the_optimizer_leaves_the_hooks_of_torch_alone
         monitor.end_step(len(own), "plain")
         monitor.begin_step()
 
-    def append(record: StepRecord) -> None:
+    def append(values: Iterable[float]) -> None:
+        record = StepRecord._make(values)
         heard.append(record.step)
         if stopped_by == "a step" and record.step == 1:
             raise ValueError("no")

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
+from perfkit.capture.recording.pause_log import PauseState
 
 
 class Clock:
@@ -12,15 +13,14 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000
-        self.paused = False
-        self.paused_ns = 0
+        self.pauses = PauseState()
         monkeypatch.setattr("perfkit.capture.monitor.step_times.perf_counter_ns", lambda: self.now)
-        self.times = StepTimes(lambda: self.paused, lambda: self.paused_ns)
+        self.times = StepTimes(self.pauses)
         self.start()
 
     def start(self) -> None:
         """Begin a step."""
-        self.times.start(self.now, self.paused_ns)
+        self.times.start(self.now)
 
     def span(self, kind: int, lasts: int) -> None:
         self.times.begin(kind)
@@ -34,13 +34,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_what_was_never_seen_is_unknown_and_later_zero(clock: Clock) -> None:
-    assert clock.times.take() == (-1, -1, -1, -1, -1)
+    assert clock.times.take() == [-1, -1, -1, -1, -1]
     clock.span(DATA, 5)
     clock.span(DATA, 2)
-    assert clock.times.take() == (7, -1, -1, -1, -1)
+    assert clock.times.take() == [7, -1, -1, -1, -1]
     clock.start()
     clock.times.may_wait()
-    assert clock.times.take() == (0, -1, -1, -1, 0)
+    assert clock.times.take() == [0, -1, -1, -1, 0]
 
 
 def test_a_span_within_another_of_its_kind_is_a_part_of_it(clock: Clock) -> None:
@@ -65,7 +65,7 @@ def test_passes_in_the_closure_of_an_optimizer_are_no_part_of_its_step(clock: Cl
         clock.span(BACKWARD, 50)
     clock.now += 7
     clock.times.end(OPTIMIZER)
-    assert clock.times.take() == (1, 60 if marked else 62, 100, 7, -1)
+    assert clock.times.take() == [1, 60 if marked else 62, 100, 7, -1]
     clock.span(BACKWARD, 50)
     clock.span(OPTIMIZER, 5)
     assert clock.times.take()[OPTIMIZER] == 12
@@ -102,19 +102,19 @@ def test_forward_is_what_lies_between_the_batch_and_the_backward_pass(clock: Clo
         clock.span(DATA, 10)
         clock.now += 30
         clock.span(BACKWARD, 50)
-    assert clock.times.take() == (20, 60, 100, -1, -1)
+    assert clock.times.take() == [20, 60, 100, -1, -1]
 
 
 def test_forward_does_not_contain_pauses(clock: Clock) -> None:
     clock.span(DATA, 10)
     clock.now += 30
-    clock.paused = True
+    clock.pauses.in_progress = True
     clock.span(DATA, 500)  # of an evaluation
     clock.span(COLLECTIVE, 500)
-    clock.paused, clock.paused_ns = False, 1000
+    clock.pauses.in_progress, clock.pauses.total_ns = False, 1000
     clock.now += 20
     clock.span(BACKWARD, 5)
-    assert clock.times.take() == (10, 50, 5, -1, -1)
+    assert clock.times.take() == [10, 50, 5, -1, -1]
 
 
 def test_a_forward_pass_that_was_marked_takes_precedence(clock: Clock) -> None:

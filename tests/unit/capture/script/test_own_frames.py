@@ -9,6 +9,7 @@ import torch
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.capture.recording.pause_log import PauseState
 from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
 from perfkit.capture.script.own_frames import remove_own_frames
 
@@ -49,7 +50,7 @@ def test_frames_of_a_hook_are_removed_from_an_error_and_its_cause() -> None:
 
 
 def test_frames_of_the_monitor_are_removed() -> None:
-    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), BackwardLoss())
+    hooks = MonitorHooks(StepTimes(PauseState()), BackwardLoss())
     hooks.install()
     try:
         with pytest.raises(RuntimeError, match="does not require grad") as caught:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.monitor.step_times import DATA
+from perfkit.capture.recording.pause_log import PauseState
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.script_monitor import ScriptMonitor
 
@@ -13,7 +14,7 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 @pytest.fixture
 def monitor(tmp_path: Path) -> ScriptMonitor:
     config = ScriptConfig(trace_dir=str(tmp_path), workload="train", monitor=True)
-    return ScriptMonitor(config, lambda: False, time.perf_counter_ns())
+    return ScriptMonitor(config, PauseState(), time.perf_counter_ns())
 
 
 def test_the_wait_is_that_of_the_step_that_has_ended(monitor: ScriptMonitor) -> None:

@@ -4,15 +4,17 @@ import threading
 
 from torch import nn
 
-from perfkit.capture.recording.pause_log import PauseLog
+from perfkit.capture.recording.pause_log import PauseLog, PauseState
 from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 
 
 def test_a_script_pauses_during_checkpoints_and_evaluations_of_the_thread_that_steps() -> None:
-    pauses, module, seen = ScriptPauses(lambda: None), nn.Linear(1, 1), list[bool]()
+    state = PauseState()
+    pauses, module, seen = ScriptPauses(lambda: None, state), nn.Linear(1, 1), list[bool]()
 
     def look() -> None:
         seen.append(pauses.in_progress)
+        assert state.in_progress == pauses.in_progress
 
     def write() -> None:
         with pauses._checkpoint():

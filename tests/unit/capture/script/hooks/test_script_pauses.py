@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from torch import nn
 
-from perfkit.capture.recording.pause_log import PauseLog
+from perfkit.capture.recording.pause_log import PauseLog, PauseState
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 
@@ -22,7 +22,7 @@ class Steps:
 def evaluated(steps: Iterable[int], times: int = 1) -> list[int]:
     """Return the steps of the evaluations that are pauses, of a script of 40 steps."""
     session, model = Steps(), nn.Linear(2, 2)
-    pauses = ScriptPauses(lambda: cast("Session", session))
+    pauses = ScriptPauses(lambda: cast("Session", session), PauseState())
     evaluates = set(steps)
     for session.steps in range(40):
         for _ in range(times if session.steps in evaluates else 0):
