@@ -40,7 +40,7 @@ class BackwardLoss:
             self._unknown = True
 
     def _note(self, loss: Any) -> None:
-        # A subclass has code of its own, and some modes see each operator: reading is one.
+        # A subclass has its own code, and some modes see each operator: reading is one.
         if type(loss) not in (Tensor, Parameter) or _operators_are_seen() or loss.numel() != 1 or loss.is_complex():
             self._unknown = True
         elif loss.device.type == "cpu":
