@@ -20,7 +20,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def start() -> NoReturn:
-    """Run the command line as a process of its own, which may be a rank."""
+    """Run the command line as a separate process, which may be a rank."""
     if "PERFKIT_RENDEZVOUS" in os.environ:  # known_launchers.RENDEZVOUS_VARIABLE; that module is slower to import
         use_default_sigint()
     sys.exit(main())

@@ -164,7 +164,7 @@ def _exchange(rows: Tensor, received: list[int], sent: list[int], group: dist.Pr
 
 
 def _all_to_all(rows: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup, name: str) -> Tensor:
-    # Waits in an operator of its own: in `dist.all_to_all_single` traces would show the wait as time of `_Exchange`.
+    # Waits in a separate operator: in `dist.all_to_all_single` traces would show the wait as time of `_Exchange`.
     with record_function(name):
         arrived: Tensor = wait_tensor(  # type: ignore[no-untyped-call]
             all_to_all_single(rows.contiguous(), received, sent, group)

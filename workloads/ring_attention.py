@@ -165,7 +165,7 @@ def _send_on(tensor: Tensor, ring: Ring) -> _Coming:
 
 
 def _wait(work: dist.Work, tensor: Tensor) -> None:
-    """Wait for a transfer of `tensor` in an operator of its own.
+    """Wait for a transfer of `tensor` in a separate operator.
 
     In `work.wait` traces would show the wait as computation of `_RingAttention`.
     """

@@ -164,7 +164,7 @@ def _run(call: Call) -> int:
         discard(sys.stdout)  # the reader has closed the pipe (`| head`)
         return EXIT_BROKEN_PIPE
     except OSError as error:
-        # Files have errors of their own; what has no name is stdout.
+        # Files have their own errors; what has no name is stdout.
         if error.filename is None and error.errno in _FULL:
             discard(sys.stdout)
             return _fail(f"cannot write to stdout: {error.strerror}", EXIT_UNWRITTEN, call)

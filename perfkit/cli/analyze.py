@@ -8,15 +8,7 @@ import typer
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
-from perfkit.cli.analyze_output import (
-    PAGES,
-    print_written,
-    send_to_trackers,
-    targets_of,
-    write_page,
-    write_report,
-    write_sections,
-)
+from perfkit.cli.analyze_output import PAGES, targets_of, write_page, write_report, write_sections
 from perfkit.cli.completion import among
 from perfkit.cli.output import format_check
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
@@ -228,15 +220,11 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
-    drawn = report
-    if has_timelines:
-        drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes, page_steps)
+    drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes, page_steps) if has_timelines else report
     if section:
         write_sections(report, section, top)
     else:
         write_report(report, drawn, targets, top)
-    send_to_trackers(report, targets.trackers)
-    print_written(targets)
     if html:
         write_page(drawn, paths, top)
 

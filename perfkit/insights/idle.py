@@ -172,23 +172,24 @@ def change_of(part: IdlePart) -> str | None:
 
 def remedy(part: IdlePart, context: RunContext) -> Remedy:
     """Return what to do about the cause."""
-    found = _REMEDIES[part.cause](part, context)
-    return Remedy(found) if isinstance(found, str) else found
+    return _REMEDIES[part.cause](part, context)
 
 
-def _synchronise_less(part: IdlePart, _context: RunContext) -> str:
+def _synchronise_less(part: IdlePart, _context: RunContext) -> Remedy:
     name = part.largest.detail
     is_copy = re.match(r"aten::(to|_to_copy|copy_)$", name) or call_patterns().copying.match(name)
     if part.is_named() and is_copy:
-        return "copy from pinned memory with non_blocking=True, and read results back only in some steps"
-    return "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
+        return Remedy("copy from pinned memory with non_blocking=True, and read results back only in some steps")
+    return Remedy(
+        "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
+    )
 
 
-def _launch_less(part: IdlePart, context: RunContext) -> str:
+def _launch_less(part: IdlePart, context: RunContext) -> Remedy:
     in_optimizer = sum(row.total_ns for row in part.rows if (row.context or row.detail).startswith(_OPTIMIZER))
     if in_optimizer > _MAJORITY * part.total_ns:
-        return "use a fused optimizer (fused=True): it updates all parameters in a few launches"
-    return f"{fewer_launches(context)}: fewer launches for the same work"
+        return Remedy("use a fused optimizer (fused=True): it updates all parameters in a few launches")
+    return Remedy(f"{fewer_launches(context)}: fewer launches for the same work")
 
 
 def fewer_launches(context: RunContext) -> str:
@@ -225,18 +226,19 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
 """What host work is called, and what to do about it; the first match counts."""
 
 
-def _work_less(part: IdlePart, context: RunContext) -> Remedy | str:
+def _work_less(part: IdlePart, context: RunContext) -> Remedy:
     row = part.largest
     if not part.is_named():
         return Remedy(f"find what the host does between launches{_stacks(part.idle, context)}", only_finds_out=True)
     if call_patterns().launching.match(row.detail):
-        return "record more warm-up steps: a first launch loads the kernel's code"
+        return Remedy("record more warm-up steps: a first launch loads the kernel's code")
     for pattern, advice in _KNOWN_WORK:
         if re.match(pattern, row.detail):
-            return _unless_first_call(part, context) + advice
+            return Remedy(_unless_first_call(part, context) + advice)
     stacks = _stacks(part.idle, context)
     if re.match(_FUNCTION, row.detail):
-        return f"speed up {escape_unprintable(row.detail)}, do it less often, or in another thread or process{stacks}"
+        function = escape_unprintable(row.detail)
+        return Remedy(f"speed up {function}, do it less often, or in another thread or process{stacks}")
     within = _PHASE_NAMES.get(row.detail) or escape_unprintable(row.detail)
     return Remedy(f"find what the host does between the operators of {within}{stacks}", only_finds_out=True)
 
@@ -256,38 +258,38 @@ def _stacks(idle: IdleTime, context: RunContext) -> str:
     return f"; record Python functions to see which ({how})"
 
 
-def _allocate_less(part: IdlePart, _context: RunContext) -> str:
+def _allocate_less(part: IdlePart, _context: RunContext) -> Remedy:
     names = [row.detail for row in part.rows]
     if not any("Free" in name for name in names):
-        return "record more warm-up steps: the allocator keeps what it once got from the device"
+        return Remedy("record more warm-up steps: the allocator keeps what it once got from the device")
     device = accelerator_of(names[0])
     reason = "the allocator gives memory back to get other"
     if device is None or device.allocator_variable is None:
-        return f"use less memory: {reason}"
-    return f"use less memory, or {device.allocator_variable}=expandable_segments:True: {reason}"
+        return Remedy(f"use less memory: {reason}")
+    return Remedy(f"use less memory, or {device.allocator_variable}=expandable_segments:True: {reason}")
 
 
-def _compile_before(_part: IdlePart, _context: RunContext) -> str:
-    return "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)"
+def _compile_before(_part: IdlePart, _context: RunContext) -> Remedy:
+    return Remedy("record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)")
 
 
-def _wait_less_on_device(part: IdlePart, _context: RunContext) -> Remedy | str:
+def _wait_less_on_device(part: IdlePart, _context: RunContext) -> Remedy:
     if part.largest.detail == QUEUED_FOR_NOTHING and part.is_named():
         return Remedy("check what else uses the device, and whether the trace lacks kernels", only_finds_out=True)
     if part.is_named() and part.largest.detail == QUEUED_FOR_ANOTHER:
-        return "check whether it must wait for the other stream's work"
-    return "use fewer, larger kernels"
+        return Remedy("check whether it must wait for the other stream's work")
+    return Remedy("use fewer, larger kernels")
 
 
-def _run_more(part: IdlePart, _context: RunContext) -> Remedy | str:
+def _run_more(part: IdlePart, _context: RunContext) -> Remedy:
     row = part.largest
     if not part.is_named() or row.context is None:
         return Remedy("find what the thread that trains waits for", only_finds_out=True)
-    return f"find what {escape_unprintable(row.context)} waits for, or do it in another thread"
+    return Remedy(f"find what {escape_unprintable(row.context)} waits for, or do it in another thread")
 
 
-def _profile_less(_part: IdlePart, _context: RunContext) -> str:
-    return "record less (no stacks, no shapes), or judge by steps without the profiler"
+def _profile_less(_part: IdlePart, _context: RunContext) -> Remedy:
+    return Remedy("record less (no stacks, no shapes), or judge by steps without the profiler")
 
 
 def _record_more(part: IdlePart, context: RunContext) -> Remedy:
@@ -299,7 +301,7 @@ def _record_more(part: IdlePart, context: RunContext) -> Remedy:
     return Remedy("annotate the program (record_function)" + _stacks(part.idle, context), only_finds_out=True)
 
 
-_REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], Remedy | str]]] = {
+_REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], Remedy]]] = {
     "synchronisation": _synchronise_less,
     "launch_bound": _launch_less,
     "host_work": _work_less,

@@ -197,7 +197,7 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     lost = "1 rank has" if missing == 1 else f"{missing} ranks have"
     why = f"{lost} no trace" if missing > 0 else _why_unsplit(context)
     most = _longest(context, "exposed_ns")
-    # The bubble, and tensor parallelism across hosts, have rules of their own.
+    # The bubble, and tensor parallelism across hosts, have their own rules.
     if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
     rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions())
@@ -295,7 +295,7 @@ def _host(context: RunContext) -> InsightDraft | None:
 
 
 def _or_data(context: RunContext, part: IdlePart | None) -> str:
-    """Return what else idle time may be if no loading was recognised: a loader of the program's own leaves no span."""
+    """Return what else idle time may be if no loading was recognised: the program's own loader leaves no span."""
     may_load = part is None or part.cause in ("host_work", "not_running", "unknown")
     if context.run.data_loading or not may_load or (part and part.is_program()):
         return ""

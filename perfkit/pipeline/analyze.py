@@ -264,7 +264,7 @@ def _several_jobs(locations: Sequence[RunLocation], by_location: Sequence[Sequen
             more = ", …" if len(runs) > _MOST_LISTED else ""
             message = (
                 f"{location.name} has the traces of {len(runs)} jobs ({labels}{more}): each is analysed as a run; put "
-                "each job into a folder of its own"
+                "each job into a separate folder"
             )
             yield Finding(code="several_jobs", severity="warning", message=message)
 

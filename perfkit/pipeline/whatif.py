@@ -84,7 +84,7 @@ def _load(path: str | Path, options: Options, progress: Progress | None) -> tupl
     loaded = load_run(path, options, True, progress)
     jobs = 1 if loaded.manifest else len(split_jobs(loaded.summaries))
     if jobs > 1:
-        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a folder of its own")
+        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a separate folder")
     location = loaded.location
     built = build_run(location.name, str(location.path), loaded.summaries, loaded.manifest, None, loaded.lost)
     if built.graph is None:

@@ -1,4 +1,4 @@
-"""How many ranks of a run, or groups of ranks, train on samples of their own: the rest of its mesh shares them."""
+"""How many ranks of a run, or groups of ranks, train on their own samples: the rest of its mesh shares them."""
 
 import math
 import re

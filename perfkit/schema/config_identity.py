@@ -19,7 +19,7 @@ _PLACES: Final = ("config", "name", "trace_dir", "report")
 
 _WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "device_table", "batch_size", "detail"})
 """Options that do not change how long a warm step takes. The batch size is compared separately; what `detail` switches
-on is compared by options of its own."""
+on is compared by its own options."""
 
 _LONGEST_VALUE: Final = 80
 _BEGINNING: Final = 30

@@ -1,6 +1,6 @@
 """Catalogue of finding codes: every code perfkit reports, with its meaning.
 
-`Finding.code` is a string in the file formats, not an enumeration, because plug-ins may report codes of their own. They
+`Finding.code` is a string in the file formats, not an enumeration, because plug-ins may report their own codes. They
 are prefixed with the package's name and a dot (`mypackage.no_power_data`), so that they never collide with these.
 """
 

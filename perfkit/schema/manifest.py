@@ -168,7 +168,7 @@ class FileBandwidth(Struct, frozen=True, kw_only=True):
 
 
 class CaptureRecord(Struct, frozen=True, kw_only=True):
-    """A capture: coming steps that were recorded while the run was in progress, in a folder of their own."""
+    """A capture: coming steps that were recorded while the run was in progress, in a separate folder."""
 
     condition: str | None = None
     """The condition of `--capture-when` that asked for it; None if a person did."""

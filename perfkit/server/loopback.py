@@ -1,6 +1,6 @@
 """What the servers share: they listen on loopback, and answer only this machine's same user.
 
-Every user of a machine can connect to loopback, and a web page can point a name of its own at it (DNS rebinding). So
+Every user of a machine can connect to loopback, and a web page can point its own name at it (DNS rebinding). So
 addresses have a random part, the `Host` of a request must be this server's, and on Linux the kernel is asked whose
 process has connected.
 """

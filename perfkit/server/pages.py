@@ -30,7 +30,7 @@ from perfkit.util.formatting import escape_unprintable
 _KEPT: Final = 32
 """Reports that are kept; each is some megabytes."""
 _MOST_LINKS: Final = 64
-"""Traces with a link of their own."""
+"""Traces with their own link."""
 _MOST_DIGITS: Final = 9
 
 

@@ -1,4 +1,4 @@
-"""The modules that work belongs to: of each kernel or operator, and as slices for a track of their own.
+"""The modules that work belongs to: of each kernel or operator, and as slices for a separate track.
 
 Work is that of metrics.md section 20: kernels and copies, or operators without a device. Backward belongs to the
 modules whose forward operators caused it.

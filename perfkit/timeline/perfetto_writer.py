@@ -117,7 +117,7 @@ class PerfettoWriter:
         return self._track(thread, "thread", part.place, name)
 
     def _counter(self, part: RankTracks, name: str) -> int:
-        """Return the track of a counter; a thread of its own puts it in the right place."""
+        """Return the track of a counter; a separate thread puts it in the right place."""
         thread = number(5, self._thread(part, name))
         return self._track(text(2, name) + thread + message(8, number(3, _BYTES_UNIT)), "counter", part.place, name)
 

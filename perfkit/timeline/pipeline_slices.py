@@ -1,4 +1,4 @@
-"""Slices of a rank's micro-batches and of its bubble, for a track of their own.
+"""Slices of a rank's micro-batches and of its bubble, for a separate track.
 
 Perfetto chooses a slice's colour by its name without numbers: all forwards have one colour, and all bubbles another.
 """

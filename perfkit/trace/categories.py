@@ -14,7 +14,7 @@ _UNLISTED_BACKENDS: Final = ("cncl", "mccl")
 """Backends of devices that have no row: Cambricon's and Moore Threads'."""
 
 LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
-"""Names of annotations among the events of category `Operator` (not `cpu_op`): they had no category of their own."""
+"""Names of annotations among the events of category `Operator` (not `cpu_op`): they had no separate category."""
 
 
 @lru_cache(maxsize=256)

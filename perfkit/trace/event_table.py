@@ -52,7 +52,7 @@ class _Interned(defaultdict[KeyT, int], Generic[KeyT]):
     """Index values in the order of their first appearance; calls `on_new` with the new ones of a column."""
 
     def __init__(self, on_new: Callable[[list[KeyT]], None] = lambda _: None) -> None:
-        super().__init__(counting().__next__)  # a method of its own would take as long as all else per new name
+        super().__init__(counting().__next__)  # a separate method would take as long as all else per new name
         self._on_new = on_new
 
     def column(self, values: Iterable[KeyT], size: int) -> NDArray[np.int32]:

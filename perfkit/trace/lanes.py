@@ -1,7 +1,7 @@
 """Lanes: extra tracks for slices of one thread that overlap without nesting.
 
 A thread's track in Perfetto is a stack: a slice that begins within another and ends after it is silently dropped (v52)
-or moved. A writer therefore puts it on a lane of its own, an extra thread "<thread> (2)". The header of a Chrome trace
+or moved. A writer therefore puts it on a separate lane, an extra thread "<thread> (2)". The header of a Chrome trace
 maps each lane to its thread, and reading merges them again::
 
     "perfkitLanes": [[pid, tid of the lane, tid of the thread], ...]

@@ -207,7 +207,7 @@ def _total_steps(manifest: RunManifest | None) -> int | None:
 
 
 def _rate(manifest: RunManifest | None, world_size: int, step_ns: float) -> float | None:
-    """Return samples per second of all ranks; None if the batch is unknown, or not all ranks have data of their own."""
+    """Return samples per second of all ranks; None if the batch is unknown, or not all ranks have their own data."""
     if manifest is None or manifest.batch_size is None or not step_ns > 0 or len(manifest.mesh) > 1:
         return None
     if not 0 < manifest.batch_size < _MOST:

@@ -123,7 +123,7 @@ class DataOptions(Struct, frozen=True, kw_only=True):
         if self.readers is None:
             return None
         if replicas != world_size:
-            return "readers needs ranks that all train on samples of their own: remove it, or the mesh"
+            return "readers needs ranks that all train on their own samples: remove it, or the mesh"
         if self.readers >= world_size or world_size % self.readers:
             return (
                 f"readers {self.readers} of {world_size} rank{'s' if world_size > 1 else ''}: choose fewer readers "

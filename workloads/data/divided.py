@@ -1,4 +1,4 @@
-"""A data set divided among several files: each is a data set of its own, with consecutive samples of the whole."""
+"""A data set divided among several files: each is a separate data set, with consecutive samples of the whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def first_samples(samples: int, files: int) -> list[int]:
 
 
 def divide(generator: SampleGenerator, spec: DataSpec, files: int) -> list[Part]:
-    """Return the parts of the samples `spec`; each has a fingerprint of its own."""
+    """Return the parts of the samples `spec`; each has its own fingerprint."""
     if files == 1:
         return [Part(0, spec, generator)]
     bounds = first_samples(spec.samples, files)

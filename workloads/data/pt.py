@@ -42,7 +42,7 @@ class Pt(FileSource[NoOptions]):
         return f"{spec.workload}-{spec.fingerprint[:12]}.pt"
 
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-        """Write the fields to files of their own, then all of them, mapped, to one: torch.save needs whole tensors."""
+        """Write the fields to separate files, then all of them, mapped, to one: torch.save needs whole tensors."""
         with ExitStack() as stack:
             raw = {f.name: stack.enter_context(path.with_name(f"{f.name}.raw").open("w+b")) for f in spec.fields}
 

@@ -52,8 +52,8 @@ def own_files(options: DataOptions, replicas: int, replica: int) -> list[int]:
 class FileSampler(Sampler[int]):
     """Samples of some files; each batch comes from one group of files, the groups take turns.
 
-    A loader gives its batches to its workers in turns, so that with as many groups as workers each worker reads files
-    of its own. Every rank has as many batches as the others: what is left over is dropped, other samples in each epoch.
+    A loader gives its batches to its workers in turns, so that with as many groups as workers each worker reads its own
+    files. Every rank has as many batches as the others: what is left over is dropped, other samples in each epoch.
 
     Args:
         firsts: First sample of each file, and the number of all samples.

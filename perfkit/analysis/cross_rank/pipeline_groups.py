@@ -54,7 +54,7 @@ def find_pipeline_groups(mesh: Sequence[MeshDimension], kinds: Iterable[Collecti
         return of_mesh
     listed = {kind.members for kind in kinds if kind.dimension == PIPELINE and kind.members is not None}
     groups = {tuple(sorted(ranks)) for members in listed if (ranks := listed_ranks(members))}
-    # The first and the last stage may have a group of their own, in which positions are not stages: it comes later.
+    # The first and the last stage may have a separate group, in which positions are not stages: it comes later.
     return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
 
 

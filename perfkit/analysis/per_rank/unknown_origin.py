@@ -40,7 +40,7 @@ def _compiled(events: Events, activity: Activity) -> list[Finding]:
         return []
     message = (
         f"{format_percent(own_ns / total_ns)} of the time of operators is fused code of torch.compile, which has no "
-        "events of its own on the CPU: its operators and modules are not in the trace; those of steps without it are"
+        "events on the CPU: its operators and modules are not in the trace; those of steps without it are"
     )
     return [Finding(code="compilation_hides_operators", severity="info", message=message)]
 

@@ -55,7 +55,7 @@ def _by_world_size(traces: list[NamedSummary]) -> Parts:
 
 
 def _by_value(traces: list[NamedSummary], value: Callable[[NamedSummary], object], name: str) -> Parts:
-    """Group traces by a value; those without one join the only group, or are a group of their own."""
+    """Group traces by a value; those without one join the only group, or are a separate group."""
     groups: dict[object, list[NamedSummary]] = defaultdict(list)
     for named in traces:
         groups[value(named) or None].append(named)

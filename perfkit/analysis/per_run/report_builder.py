@@ -1,6 +1,6 @@
 """Build the report of a run from the summaries of its traces."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -65,21 +65,13 @@ def build_run(
         page_steps: the steps whose timelines a page has; None for those of `chosen_steps`.
     """
     grouped, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
-    ranks, findings = grouped.reports, grouped.findings
-    world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
+    ranks = grouped.reports
     world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
-    matched, clocks, compared, efficient, dimensions = _compare(grouped, layout, world_size)
+    known = _compare(grouped, layout, world_size)
+    matched, clocks, compared, efficient, dimensions = known
     run_graph = build_run_graph(grouped, matched, clocks)
+    findings = [*lost, *_findings(grouped, traces, manifest, known, world_size, run_graph)]
     loading = data_loading(ranks, manifest, _source(traces, manifest))
-    communicated = {named.file: named.summary.communicated for named in traces}
-    findings = [
-        *lost,
-        *findings,
-        *run_findings(ranks, communicated, world_sizes, world_size, manifest),
-        *(cross_rank_findings(matched, compared, efficient) if compared else ()),
-        *_graph_findings(run_graph, ranks),
-        *(finding for named in traces for finding in named.summary.findings),
-    ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
@@ -145,6 +137,26 @@ def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
     factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
     dimensions = summarize_dimensions(matched, numbered, factors, known_size)
     return _Compared(matched, clocks, summary, factors, dimensions)
+
+
+def _findings(
+    grouped: Ranks,
+    traces: Sequence[NamedSummary],
+    manifest: RunManifest | None,
+    known: _Compared,
+    world_size: int,
+    run_graph: RunGraph,
+) -> Iterator[Finding]:
+    """Yield what has to be known of the run's figures, of the whole run first."""
+    world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
+    communicated = {named.file: named.summary.communicated for named in traces}
+    yield from grouped.findings
+    yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
+    if known.summary:
+        yield from cross_rank_findings(known.matched, known.summary, known.efficiency)
+    yield from _graph_findings(run_graph, grouped.reports)
+    for named in traces:
+        yield from named.summary.findings
 
 
 def _graph_findings(found: RunGraph, ranks: Sequence[RankReport]) -> list[Finding]:

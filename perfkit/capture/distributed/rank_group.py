@@ -1,7 +1,7 @@
 """Communication between ranks besides gradients: objects, outcomes and barriers.
 
 `RankGroup` is what a recording session needs. `ProcessRankGroup` is the one of a default process group, with
-collectives of its own; `perfkit.capture.script.coordination.ScriptRankGroup` is the one of a script that must not see
+its own collectives; `perfkit.capture.script.coordination.ScriptRankGroup` is the one of a script that must not see
 any collective but its own.
 """
 

@@ -1,8 +1,8 @@
 """Stacks of the processes that a rank has forked, such as loader workers: each leaves its own when it is asked to.
 
-A forked child does not inherit its parent's threads; one of its own waits for the request. Loader workers may be forked
-before the run has a folder: its path is put where parent and children see it. A worker that was started with `spawn` is
-not asked.
+A forked child does not inherit its parent's threads; it starts one that waits for the request. Loader workers may be
+forked before the run has a folder: its path is put where parent and children see it. A worker that was started with
+`spawn` is not asked.
 """
 
 import contextlib

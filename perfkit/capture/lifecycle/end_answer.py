@@ -24,7 +24,7 @@ def print_answer(folder: Path, descriptor: int, *options: str, limit_s: float | 
 
     `options` are further ones of `perfkit analyze`.
 
-    In a process of its own, because a script's modules and memory are not perfkit's to use. It writes to the file
+    In a separate process, because a script's modules and memory are not perfkit's to use. It writes to the file
     itself, so that a terminal's width and colours are known. A run is complete without its analysis: an error of that
     is no error of the run.
     """

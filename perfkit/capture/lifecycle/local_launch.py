@@ -149,7 +149,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
     stdin = _own_stdin() if rank == 0 else None
     if stdin is not None:
         environment[STDIN_VARIABLE] = str(stdin)
-    # In a session of its own, so that Ctrl-C in the terminal reaches a rank once, through the parent.
+    # In a separate session, so that Ctrl-C in the terminal reaches a rank once, through the parent.
     # The end of the pipe on stdin shows a rank that the parent has died (see `exit_with_parent`).
     with sigint_blocked():  # otherwise an interrupt while Python starts prints a traceback
         return subprocess.Popen(
@@ -264,7 +264,7 @@ def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Pat
 
 
 def _end_groups(children: _Children) -> None:
-    """End what the ranks have started: each is the first process of a group of its own, which outlives it."""
+    """End what the ranks have started: each is the first process of its own group, which outlives it."""
     for stop in (signal.SIGTERM, signal.SIGKILL):
         left = [child.pid for child in children if _signal_group(child.pid, stop)]
         deadline = time.monotonic() + _GROUP_QUIT_S

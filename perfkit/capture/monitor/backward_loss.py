@@ -48,7 +48,7 @@ class BackwardLoss:
             self._unknown = True
 
     def _note(self, loss: Any) -> None:
-        # A subclass has code of its own, and something of the program's may see each operator: reading is one.
+        # A subclass has its own code, and something in the program may see each operator: reading is one.
         if (
             type(loss) not in (Tensor, Parameter)
             or _dispatch_modes()

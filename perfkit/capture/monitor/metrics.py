@@ -81,7 +81,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def _for_own_names(application: WSGIApplication) -> WSGIApplication:
-    """Let `application` answer only requests for loopback by its name: a web page can point a name of its own at it.
+    """Let `application` answer only requests for loopback by its name: a web page can point its own name at it.
 
     Any port will do: it may have been forwarded.
     """

@@ -45,7 +45,7 @@ _LONGEST_REASON: Final = 200
 
 
 class OtlpSender:
-    """Sends the figures of this host's ranks in a thread of its own, until it is closed, and then once more.
+    """Sends the figures of this host's ranks in a separate thread, until it is closed, and then once more.
 
     Where to, how often, and with which headers, certificates, compression and resource attributes: the environment
     (`OTEL_*`), and what it leaves open is the exporter's default.

@@ -123,7 +123,7 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
 
 def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
-    """Note scaled losses, also by scalers with a `scale` of their own, such as FSDP's, from their first object on.
+    """Note scaled losses, also by scalers with their own `scale`, such as FSDP's, from their first object on.
 
     FSDP's is not imported for it: that takes long.
     """

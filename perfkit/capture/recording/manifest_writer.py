@@ -157,7 +157,7 @@ def versions(packages: Iterable[str | None], device_type: str) -> dict[str, str]
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
         result["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
     for package in filter(None, packages):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a plug-in: a module of its own
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a plug-in: its own module
             result[package] = importlib.metadata.version(package)
     return result
 

@@ -324,7 +324,7 @@ def find_ranks(trace_dir: Path, label: str, *, own_connection: bool = False) -> 
         return RankExchange(info, exchange, store)
     info = launcher_rank()
     folder = None if launcher is None or info.world_size == 1 else _exchange_folder(trace_dir, label, launcher, info)
-    if folder is None:  # a single rank, or no way to agree: a run of its own
+    if folder is None:  # a single rank, or no way to agree: a separate run
         return RankExchange(RankInfo(launcher=info.launcher), None, None)
     return RankExchange(info, FileFolderExchange(folder), None)
 
@@ -349,7 +349,7 @@ def _group_store(own_connection: bool) -> Store | None:
 
 @lru_cache(maxsize=1)
 def _connected_again(store: Store) -> Store:
-    """Return the same store with a connection of its own: whoever waits in a `TCPStore` locks out its other users."""
+    """Return the same store with a separate connection: whoever waits in a `TCPStore` locks out its other users."""
     innermost: Any = store
     while isinstance(innermost, PrefixStore):
         innermost = innermost.underlying_store

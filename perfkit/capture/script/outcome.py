@@ -40,16 +40,24 @@ class OutcomeReporter:
         After a failure without the answer of their analysis, which would push the script's own error off the screen.
         """
         if _has_trace(folder):
-            shown = self._as_given(folder)
-            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {shell_word(shown)}")
-            if self._config.report and not failed and has_small_traces(folder):
-                print_answer(shown, _STDERR)
+            self._report_traces(folder, what, with_answer=self._config.report and not failed)
         elif not self.explained:
             needed = self._schedule.skip_first + self._schedule.cycle_steps
             print_status(
                 f"{self._script}: {what}, and no trace: the first one takes {needed} steps with "
                 f"--schedule {self._config.schedule} ({folder})"
             )
+
+    def _report_traces(self, folder: Path, what: str, *, with_answer: bool) -> None:
+        """Print what was recorded and the answer of its analysis, or the command that shows it."""
+        shown = self._as_given(folder)
+        how = f"to see where the time went: perfkit analyze {shell_word(shown)}"
+        if not (with_answer and has_small_traces(folder)):
+            print_status(f"{self._script}: {what}; {how}")
+            return
+        print_status(f"{self._script}: {what}, in {shown}")
+        if not print_answer(shown, _STDERR):
+            print_status(how)
 
     def _as_given(self, folder: Path) -> Path:
         """Return the folder as `--trace-dir` names it, unless the script has changed the working directory since."""

@@ -168,7 +168,7 @@ def _warn_of_missing_ranks(folder: Path, timeout_ns: int) -> None:
         time.sleep(_LONGEST_POLL_S)
     try:
         missing = sorted(int(file.name) for file in folder.iterdir())
-    except (OSError, ValueError):  # it is gone, or the file system has created a file of its own there
+    except (OSError, ValueError):  # it is gone, or the file system has created its own file there
         return
     shutil.rmtree(folder, ignore_errors=True)  # nobody waits for them any more
     if missing:

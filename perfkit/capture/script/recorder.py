@@ -212,7 +212,7 @@ class ScriptRecorder:
 
         Nothing that goes wrong here may reach the script.
         """
-        if os.getpid() != self._pid:  # a forked child trains something of its own
+        if os.getpid() != self._pid:  # a forked child trains something else
             return
         try:
             if self._recording is None and not self._over:

@@ -39,7 +39,7 @@ class Experts:
     def finish_step(self) -> None:
         """Average the gradients of experts, which DDP leaves alone, and count the step.
 
-        The gradient of an expert is the sum over what all ranks of `ep` sent it. Each of these has a loss of its own,
+        The gradient of an expert is the sum over what all ranks of `ep` sent it. Each of these has its own loss,
         and the loss is their mean.
         """
         self._steps += 1

@@ -1,6 +1,6 @@
 """Run Holistic Trace Analysis: read a job as JSON from stdin, write HTA's table to the file that the job names.
 
-A process of its own, which imports nothing of perfkit: HTA logs to stdout, forks, reads settings from the working
+A separate process, which imports nothing of perfkit: HTA logs to stdout, forks, reads settings from the working
 directory and prints while it computes. If it crashes or runs out of memory, only this process ends.
 """
 

@@ -13,7 +13,7 @@ TIMEOUT_S: Final = 1800
 
 
 def trace(request: TraceRequest) -> TraceAnswer:
-    """Return what the steps of a request need, from a process of its own.
+    """Return what the steps of a request need, from a separate process.
 
     Raises:
         UsageError: The module cannot be built, or its step fails.

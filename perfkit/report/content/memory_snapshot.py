@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.python_functions import callers
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, MemorySnapshot, SnapshotHolder
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, escape_unprintable, format_percent, size
 
-_CALLS_OF_MODULES: Final = "torch/nn/modules/module.py("
-_MOST_FRAMES: Final = 4
-"""Of the Python stack of a block that a table shows."""
+_MOST_CALLERS: Final = 2
+"""Of the Python stack of a block that a table shows: more fill lines of a narrow column."""
 
 
 def snapshot_tables(run: RunReport, top: int) -> list[Table]:
@@ -94,21 +94,14 @@ def _holder_row(row: SnapshotHolder, total: int) -> tuple[Cell, ...]:
 def _largest(snapshot: MemorySnapshot, device: DeviceSnapshot, top: int) -> Table:
     return Table(
         f"Largest tensors {_moment(device)} (snapshot, {_whose(snapshot, device)})",
-        (Column("count"), Column("bytes each"), Column("allocated in, innermost function first", "words")),
+        (Column("count"), Column("bytes each"), Column("allocated at, innermost first", "words")),
         [(Cell(f"{row.count:,}"), Cell(size(row.bytes)), Cell(stack_text(row.stack))) for row in device.largest[:top]],
     )
 
 
 def stack_text(stack: Sequence[str]) -> str:
-    """Return the innermost Python functions of a stack, without folders, and without torch's calls of modules."""
-    python = [frame for frame in stack if ".py(" in frame and not frame.startswith(_CALLS_OF_MODULES)] or stack
-    shown = [_without_folders(frame) for frame in python[:_MOST_FRAMES]]
-    return escape_unprintable(" < ".join(shown)) or MISSING
-
-
-def _without_folders(frame: str) -> str:
-    path, parenthesis, rest = frame.partition(".py(")
-    return f"{path.rpartition('/')[2]}{parenthesis}{rest}" if parenthesis else frame
+    """Return the innermost places of a stack in the program, each with the file and the line."""
+    return escape_unprintable(" < ".join(callers(stack, _MOST_CALLERS))) or MISSING
 
 
 def _moment(device: DeviceSnapshot) -> str:

@@ -124,7 +124,7 @@ def largest_blocks(run: RunReport, top: int) -> Table | None:
             Column("category", "words"),
             Column("allocated by", "name"),
             *([Column("module", "name")] if has_modules else []),
-            *([Column("in, innermost function first", "words")] if has_stacks else []),
+            *([Column("at, innermost first", "words")] if has_stacks else []),
         ),
         [
             (

@@ -1,7 +1,7 @@
 """Writes series as JSON Lines for Extra-P, which models how time grows with ranks.
 
 A line is one measurement, `{"params": {"ranks": 2}, "callpath": "gpt weak->step", "metric": "time", "value": 0.1}`, in
-seconds; several lines of one point are its repeats. Each series has a root of its own: strong and weak scaling have
+seconds; several lines of one point are its repeats. Each series has its own root: strong and weak scaling have
 different models. `recorded step` has one child per category, mean over steps and ranks.
 """
 

@@ -19,7 +19,7 @@ MOST_BYTES: Final = 1 << 26
 LONGEST_TEXT: Final = 1 << 16
 """Longer texts are not kept: an operator with thousands of tensors. A fused optimizer has four lists of hundreds."""
 SEPARATOR: Final = b"\n"
-"""Between the texts of a key: kineto writes each list on one line, and another text only makes a key of its own."""
+"""Between the texts of a key: kineto writes each list on one line, and another text only makes another key."""
 _UNKNOWN: Final = -1
 
 

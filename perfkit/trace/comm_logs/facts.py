@@ -61,7 +61,7 @@ class Communicator:
     device_names: dict[int, frozenset[str]] = field(default_factory=dict)
     rank_of: dict[Device, int] = field(default_factory=dict)
     is_ambiguous: bool = False
-    """Whether several communicators without a name of their own cannot be told apart."""
+    """Whether several communicators without a name cannot be told apart."""
     shape: Counter[str] = field(default_factory=Counter)
     """Numbers of rings, trees and channels."""
 

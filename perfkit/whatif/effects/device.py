@@ -50,7 +50,7 @@ def fuse_kernels(subject: Subject, change: FuseKernels) -> Effect:
         kernels = graph.duration_ns[_kernels(graph)]
         shortest = f"; the shortest takes {duration(int(kernels.min()))}" if len(kernels) else ""
         raise UsageError(
-            f"change {subject.text}: no two consecutive kernels with launches of their own are shorter{shortest}"
+            f"change {subject.text}: no two consecutive kernels with separate launches are shorter{shortest}"
         )
     launches = (graph.edges.kind == LAUNCH) & fused[graph.edges.target]
     calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64))

@@ -192,7 +192,8 @@ def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None
         execute([*command, name, *options], stub_torch=True)
         for name, options in (("answered", []), ("quiet", ["--no-report"]))
     )
-    answer = recorded.stderr[recorded.stderr.index("answered ──") :]
+    status, answer = recorded.stderr.split("answered ──")
+    assert status.endswith(f" steps, in {tmp_path / 'answered'}\n")  # the command to analyse it is in the answer
     assert f"All tables: perfkit analyze {tmp_path / 'answered'} --full" in answer
     assert len(quiet.stderr.splitlines()) == 1
     assert recorded.stdout == quiet.stdout

@@ -114,9 +114,11 @@ def test_recording_costs_a_short_script_less_than_two_seconds_of_cpu_time(
 
 @pytest.mark.slow
 @pytest.mark.timing
-def test_recording_costs_a_short_script_less_than_two_seconds(
+def test_recording_a_short_script_waits_for_nothing(
     matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
 ) -> None:
     _, pairs = matrix
-    costs_s = [recorded.wall_s - alone.wall_s for alone, recorded in pairs]
-    assert max(costs_s) < 2, costs_s
+    # A busy machine lets both wait for a core, in the same proportion to the time that they have one.
+    without = sum(alone.wall_s for alone, _ in pairs) / sum(alone.cpu_s for alone, _ in pairs)
+    waiting = [recorded.wall_s / recorded.cpu_s / without for _, recorded in pairs]
+    assert max(waiting) < 2.5, waiting

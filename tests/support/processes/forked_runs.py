@@ -5,11 +5,13 @@ Usage: python -m tests.support.processes.forked_runs RANKS "ARGUMENTS OF perfkit
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 
 from perfkit.capture.training.worker import run_rank
 from perfkit.cli.recording.run_options import parse_job
+from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.ports import free_port
 
 _LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
@@ -25,6 +27,7 @@ def _run(rank: int, ranks: int, port: int, words: list[str]) -> None:
 def _fork(rank: int, ranks: int, port: int, words: list[str]) -> int:
     if child := os.fork():
         return child
+    signal.alarm(LIMIT_S)  # a hanging rank ends, and its case with it, before the test's time is up
     try:
         _run(rank, ranks, port, words)
         sys.stdout.flush()
@@ -42,7 +45,10 @@ def main(ranks: int, cases: list[str]) -> int:
     for case in cases:
         port = free_port()
         children = [_fork(rank, ranks, port, case.split()) for rank in range(ranks)]
-        worst = max(worst, *(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+        ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        if any(ends):
+            sys.stderr.write(f"{case}: the ranks ended with {ends}\n")
+        worst = max(worst, *map(abs, ends))  # negative if a signal has killed it
     return worst
 
 

@@ -211,34 +211,10 @@ def make_efficiency(**changes: Any) -> Efficiency:
 
 def make_across(**changes: Any) -> CrossRankSummary:
     """Two all_reduces of two ranks, and a broadcast, which has no waiting time."""
-    shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32", "dimension": "dp"}
-    rate = 4_194_304 * 1e9 / (12 * MS)
-    small = 1_024 * 1e9 / (1 * MS)
     rows = [
-        MatchedCollectiveStat(
-            operator="all_reduce",
-            bytes=4_194_304,
-            count=2,
-            wait_ns=6.5 * MS,
-            transfer_ns=12 * MS,
-            algbw=rate,
-            busbw=rate,
-            ddp_bucket=True,
-            **shared,
-        ),
-        MatchedCollectiveStat(
-            operator="all_reduce",
-            bytes=1_024,
-            count=2,
-            wait_ns=1 * MS,
-            transfer_ns=1 * MS,
-            algbw=small,
-            busbw=small,
-            **shared,
-        ),
-        MatchedCollectiveStat(
-            operator="broadcast", bytes=1_024, count=2, wait_ns=None, transfer_ns=None, algbw=None, busbw=None, **shared
-        ),
+        _make_matched("all_reduce", 4_194_304, 6.5, 12, ddp_bucket=True),
+        _make_matched("all_reduce", 1_024, 1, 1),
+        _make_matched("broadcast", 1_024, None, None),
     ]
     waits = [
         RankWait(rank=0, wait_ns=26 * MS, exposed_wait_ns=20 * MS, transfer_ns=24 * MS),
@@ -257,6 +233,27 @@ def make_across(**changes: Any) -> CrossRankSummary:
     fields: dict[str, Any] = {"collectives": rows, "rank_waits": waits, "matched": 8, "unmatched": 1, "compared_steps": 4}
     fields["bandwidth_fits"] = [fit]
     return CrossRankSummary(**(fields | changes))
+
+
+def _make_matched(
+    operator: str, size: int, wait_ms: float | None, transfer_ms: float | None, **changes: Any
+) -> MatchedCollectiveStat:
+    """Two collectives of two ranks; their bandwidth is that of the transfer."""
+    rate = size * 1e9 / (transfer_ms * MS) if transfer_ms else None
+    return MatchedCollectiveStat(
+        operator=operator,
+        group="default",
+        group_size=2,
+        dtype="float32",
+        dimension="dp",
+        bytes=size,
+        count=2,
+        wait_ns=None if wait_ms is None else wait_ms * MS,
+        transfer_ns=None if transfer_ms is None else transfer_ms * MS,
+        algbw=rate,
+        busbw=rate,
+        **changes,
+    )
 
 
 def make_dimensions(*parts: tuple[str | None, float, float], rank_steps: int = 8, **changes: Any) -> DimensionSummary:

@@ -88,6 +88,12 @@ def test_links_lead_somewhere() -> None:
     assert {"comparison", "run-1", "run-2", "definitions"} <= set(ids)
 
 
+def test_a_comparison_without_charts_has_no_empty_block_for_them() -> None:
+    text = page(make_report(make_run("one"), make_foreign_run("two")))
+    assert 'id="comparison"' in text
+    assert '<div class="charts"></div>' not in text
+
+
 def test_a_hostile_trace_stays_text() -> None:
     ranks = [make_rank(number, operators=[make_operator(HOSTILE)]) for number in range(2)]
     hostile, harmless = (page(make_report(make_run(name, ranks=ranks))) for name in (HOSTILE, "harmless"))

@@ -126,7 +126,7 @@ def test_options_without_effect_are_refused(arguments: list[str], message: str) 
         (["--readers", "1"], 1, "readers 1 of 1 rank:"),
         (["--readers", "2"], 2, "readers 2 of 2 ranks"),
         (["--readers", "3"], 4, "readers 3 of 4 ranks"),
-        (["--readers", "1", "--mesh", "dp=2,tp=2"], 4, "readers needs ranks that all train on samples of their own"),
+        (["--readers", "1", "--mesh", "dp=2,tp=2"], 4, "readers needs ranks that all train on their own samples"),
     ],
 )
 def test_options_that_do_not_fit_the_ranks_are_refused(arguments: list[str], ranks: int, message: str) -> None:

@@ -127,7 +127,7 @@ def _operator_class(name: str) -> KernelClass:
 def _kernel_class(name: str, operator: str | None) -> KernelClass:
     by_name = next((kind for pattern, kind in KERNEL_CLASS_RULES if pattern.search(name)), None)
     by_operator = operator_class(operator) if operator else "other"
-    # cuDNN and cuBLAS share kernels, and a fused attention runs GEMMs of its own: the operator is more exact.
+    # cuDNN and cuBLAS share kernels, and a fused attention runs its own GEMMs: the operator is more exact.
     if by_operator in ("attention", "convolution", "normalisation", "embedding", "gemm") and by_name in (None, "gemm"):
         return by_operator
     return by_name or by_operator

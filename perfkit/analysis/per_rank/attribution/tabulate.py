@@ -90,7 +90,7 @@ def _tree(located: Located, view: WorkView, steps: Steps) -> WorkTree:
         np.add.at(inclusive, parent[level], inclusive[level])
     texts, chosen = PathTexts(table, located.texts), _largest(inclusive, parent)
     tree = build_tree(view, _weights(chosen, own, inclusive, parent, texts))
-    if view == "operator":  # its operators have rows of their own, which tell their longest
+    if view == "operator":  # its operators have their own rows, which tell their longest
         return tree
     longest = zip(chosen.tolist(), _longest(items, path, parent)[chosen].tolist(), strict=True)
     found = {texts[k]: _place(items, item, located.events, steps) for k, item in longest if item >= 0}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, communicating_candidates, innermost_at_launch
@@ -183,26 +184,12 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
 
     A batch of messages is described by those that were issued before its launch.
 
-    Kernels described by the same host event are one collective (oneCCL launches several). A kernel with metadata of its
-    own, or without any description, is a collective by itself.
+    Kernels described by the same host event are one collective (oneCCL launches several). A kernel with its own
+    metadata, or without any description, is a collective by itself.
     """
     metadata, args = events.collective_args, events.collective_args.args
-    communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
-
-    def innermost(is_described: Callable[[CollectiveArgs], bool]) -> Ints:
-        candidates = np.zeros(len(communicating), np.bool_)
-        candidates[metadata.rows_where(is_described)] = True
-        return innermost_at_launch(events, launch_row, candidates & communicating)
-
-    def has_size(args: CollectiveArgs) -> bool:
-        return args.in_elements is not None
-
-    host = innermost(has_size)
-    source = np.where(np.isin(rows, metadata.rows_where(has_size)), rows, host)
-    # The dims of a `c10d::*` operator include its outputs.
-    shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
+    host, source, shaped, issued = _describing_rows(events, names, rows, launch_row)
     described = metadata.args_index(source)
-    issued = innermost_at_launch(events, launch_row, communicating)
     operator = _operators_of_kernels(events, rows, described, issued)
     is_batch = (described < 0) & (operator == OPERATORS.index(EXCHANGE))
     batch = find_message_batches(events, launch_row, is_batch, np.concatenate([source, host]))
@@ -232,6 +219,41 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     return _Described(kinds, kind, np.where(is_batch, batch.source, source), np.where(is_batch, -1, sequence))
 
 
+class _DescribingRows(NamedTuple):
+    """Rows of the events that tell what each kernel is; columns of shape (k,), -1 where there is none."""
+
+    host: Ints
+    """Host event with the metadata."""
+    source: Ints
+    """The kernel itself if it has metadata, else `host`."""
+    shaped: Ints
+    """Host event with shapes."""
+    issued: Ints
+    """Operator that issued it."""
+
+
+def _describing_rows(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _DescribingRows:
+    metadata = events.collective_args
+    communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
+
+    def innermost(is_described: Callable[[CollectiveArgs], bool]) -> Ints:
+        candidates = np.zeros(len(communicating), np.bool_)
+        candidates[metadata.rows_where(is_described)] = True
+        return innermost_at_launch(events, launch_row, candidates & communicating)
+
+    def has_size(args: CollectiveArgs) -> bool:
+        return args.in_elements is not None
+
+    host = innermost(has_size)
+    return _DescribingRows(
+        host=host,
+        source=np.where(np.isin(rows, metadata.rows_where(has_size)), rows, host),
+        # The dims of a `c10d::*` operator include its outputs.
+        shaped=innermost(lambda one: one.input_dims is not None and not one.is_dispatch),
+        issued=innermost_at_launch(events, launch_row, communicating),
+    )
+
+
 def _operators_of_kernels(events: Events, rows: Ints, described: Ints, issued: Ints) -> Ints:
     """Return the operator that the metadata of each kernel names, else what has issued it, else its own name; or -1."""
     args = events.collective_args.args
@@ -253,8 +275,7 @@ def _host_collectives(
     dimensions: Dimensions,
 ) -> tuple[Collectives, list[str]]:
     recorded = own.collectives or []
-    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    rows = _spans_of_collectives(events, names)
     start, end = events.start_ns[rows], events.end_ns[rows]
     operator = operators_of(events, rows)
     exposed, blocked = _exposed(start, end, activity, steps)
@@ -291,10 +312,21 @@ def _host_collectives(
         issue_row=issues[inside],
         lane=events.thread[rows][inside].astype(np.int64),
     )
-    sized = np.array([one.bytes is not None for one in kinds] or [False], np.bool_)[kind]  # also by recorded shapes
-    lacks = (record.record_index[inside] < 0) & ~sized & (own.collectives is not None)
-    unmatched = asked[inside][lacks]
-    return collectives, [operator_name(one) for one in unmatched.tolist()]
+    if own.collectives is None:
+        return collectives, []
+    lacks = (record.record_index[inside] < 0) & ~_have_sizes(collectives)
+    return collectives, [operator_name(one) for one in asked[inside][lacks].tolist()]
+
+
+def _spans_of_collectives(events: Events, names: Names) -> Ints:
+    """Return the rows of the annotations that last as long as a collective, by start."""
+    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _have_sizes(collectives: Collectives) -> NDArray[np.bool_]:
+    """Return of which collectives the size is known, from a record or from shapes."""
+    return np.array([kind.bytes is not None for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
 
 
 def _host_kinds(

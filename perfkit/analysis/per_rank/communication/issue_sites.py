@@ -35,7 +35,7 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
 
     Issues and spans are paired in order, per operator, because the backend's queue is first in, first out. If their
     counts differ, or a span would start before its issue, nothing is joined. gloo runs a reduce_scatter as an
-    all_reduce: without spans of its own, it is paired with those.
+    all_reduce: without its own spans, it is paired with those.
 
     Args:
         events: the trace.

@@ -1,6 +1,6 @@
 """Tell what a kernel of NCCL sends and receives that torch issued as a batch (`batch_isend_irecv`).
 
-Each message of a batch has metadata, in an event of its own, but the kernel is launched after all of these and has none
+Each message of a batch has metadata, in a separate event, but the kernel is launched after all of these and has none
 (pytorch issue 194693): it is that of the messages which its thread issued since the last such launch.
 """
 

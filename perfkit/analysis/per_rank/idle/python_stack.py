@@ -1,7 +1,6 @@
 """The Python functions on a thread's stack at an instant: the program's own, and what it called directly."""
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -10,18 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.idle.host_names import flags
+from perfkit.python_functions import is_own
 from perfkit.trace.events import PythonFrames
 from perfkit.trace.intervals import Ints, Nesting
-
-_LIBRARIES: Final = frozenset(
-    {"PIL", "click", "h5py", "numpy", "pandas", "perfkit", "safetensors", "scipy", "torch", "torchvision", "tqdm"}
-    | {"triton", "typer"}
-).union(sys.stdlib_module_names)
-"""Packages whose functions explain less than their callers. kineto writes paths relative to `sys.path`."""
-_OWN_LOOP: Final = "perfkit/capture/training/"
-"""perfkit's own training loop is the program, where perfkit trains a workload."""
-_INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3|/torchinductor_|\.triton/")
-"""Paths of installed packages, and of what torch.compile has generated."""
 
 _WAITING: Final = re.compile(
     r"<built-in (function (sleep|select|waitpid|wait4|pause|sigwait)|method (acquire|__enter__) of _thread\."
@@ -31,13 +21,11 @@ _WAITING: Final = re.compile(
 )
 """Built-in functions in which a thread does not run."""
 _PROFILER: Final = re.compile(r"torch/profiler/|perfkit/capture/(?!training/|script/hooks/|monitor/)")
-"""perfkit's hooks lie around calls of the program: what runs within them is the program's, or has frames of its own."""
+"""perfkit's hooks lie around calls of the program: what runs within them is the program's, or has its own frames."""
 _COMPILER: Final = re.compile(
     r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|codegen)"
     r"|triton/compiler/|torch/utils/cpp_extension\.py"
 )
-_COMMAND: Final = re.compile(r"(^|/)bin/(perfkit|torchrun|accelerate)$")
-"""Paths of installed commands that run the program."""
 _DEEPEST: Final = 1000
 """Levels of the stack that are searched at most."""
 
@@ -67,14 +55,6 @@ class FrameNames:
     def compiler(self) -> NDArray[np.bool_]:
         """Functions that compile."""
         return flags(self.names, lambda name: _COMPILER.match(name) is not None)
-
-
-def is_own(name: str) -> bool:
-    """Return whether a function, as in `train.py(12): main`, is the program's, not a library's."""
-    path, parenthesis, _ = name.partition("(")
-    if not parenthesis or name.startswith(("<", "nn.Module: ")) or _INSTALLED.search(path) or _COMMAND.search(path):
-        return False
-    return path.startswith(_OWN_LOOP) or path.partition("/")[0].removesuffix(".py") not in _LIBRARIES
 
 
 class Stacks(NamedTuple):

@@ -59,7 +59,7 @@ def explain_loading(
         return None
     calls = _next_calls(events, names, steps)
     fetches = fetch_columns(recorded)
-    paused = steps.pauses.at(fetches.begin)  # an evaluation has a loader of its own, as a rule
+    paused = steps.pauses.at(fetches.begin)  # an evaluation has its own loader, as a rule
     fetches = Fetches(*(column[~paused] for column in fetches))
     if not len(fetches.end):
         return None

@@ -137,7 +137,7 @@ def _regathered_bytes(context: _Context, gathers: Ints) -> int | None:
 
 
 def _alone_after(context: _Context, chosen: Ints, instant: Ints) -> Ints:
-    """Return for how long each collective runs without compute after an instant of its own."""
+    """Return for how long each collective runs without compute after its own instant."""
     start, end = context.collectives.start[chosen], context.collectives.end[chosen]
     begin = np.clip(instant, start, end)
     return (end - begin) - compute_between(context.compute, begin, end)

@@ -63,7 +63,7 @@ class _Spans(NamedTuple):
     phase: int
     spans: Union
     whole: bool
-    """Whether each span is a pass of its own."""
+    """Whether each span is a separate pass."""
 
 
 def find_passes(events: Events, steps: Steps) -> Passes:

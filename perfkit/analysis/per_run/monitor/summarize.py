@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.per_run.monitor.changes import find_changes
 from perfkit.analysis.per_run.monitor.course import Course, plain_steps, settled_course, warmup_length
@@ -33,21 +34,21 @@ class LogFacts(NamedTuple):
 class _Found(NamedTuple):
     changes: list[StepTimeChange]
     stalls: Stalls
+    uneven: LongSteps
     lateness: Lateness
     lateness_known: bool
 
 
+_NOTHING: Final = _Found([], Stalls([], [], 0), LongSteps(0, 0, None), Lateness([], 0), lateness_known=False)
+
+
 def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     """Return the analysis of a run's logs; `table` has all steps (see `align`)."""
-    plain = plain_steps(table)
-    longest = over_ranks(plain.wall_ns).astype(np.float64)
-    known = ~np.isnan(longest)
-    plain, longest = plain.between(known), longest[known]
+    plain, longest = _timed_steps(table)
     warmup = warmup_length(longest)
     settled = plain.between(slice(warmup, None))
     course = settled_course(settled)
-    found = _find(course) if course else _Found([], Stalls([], [], 0), Lateness([], 0), lateness_known=False)
-    uneven = long_steps(course) if course else LongSteps(0, 0, None)
+    found = _find(course) if course else _NOTHING
     early = _early_ends(table)
     return MonitorSummary(
         ranks=len(table.ranks),
@@ -71,9 +72,9 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
         stalls=found.stalls.periodic,
         slow_steps=found.stalls.slow,
         slow_step_count=found.stalls.slow_count,
-        single_steps=uneven.single,
-        long_step_count=uneven.longer,
-        long_step_times=uneven.times,
+        single_steps=found.uneven.single,
+        long_step_count=found.uneven.longer,
+        long_step_times=found.uneven.times,
         late_ranks=found.lateness.late,
         late_rank_count=found.lateness.late_count,
         compared=course is not None,
@@ -84,15 +85,25 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     )
 
 
+def _timed_steps(table: StepTable) -> tuple[StepTable, NDArray[np.float64]]:
+    """Return the plain steps whose time is known, and the time of each on its slowest rank."""
+    plain = plain_steps(table)
+    longest = over_ranks(plain.wall_ns).astype(np.float64)
+    known = ~np.isnan(longest)
+    return plain.between(known), longest[known]
+
+
 def _find(course: Course) -> _Found:
-    own = own_ns(course.table)
+    own, uneven = own_ns(course.table), long_steps(course)
     if own is None:
-        return _Found(find_changes(course, {}), find_stalls(course, None), Lateness([], 0), lateness_known=False)
+        changes, stalls = find_changes(course, {}), find_stalls(course, None)
+        return _Found(changes, stalls, uneven, Lateness([], 0), lateness_known=False)
     excess = excess_ns(own)
     levels = rank_levels(course, excess)
     return _Found(
         find_changes(course, levels),
         find_stalls(course, excess),
+        uneven,
         find_late_ranks(course, excess, levels),
         lateness_known=True,
     )

@@ -18,7 +18,7 @@ _EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
 class SigtermHook:
-    """Calls `on_signal` on SIGTERM, unless the script has a handler of its own.
+    """Calls `on_signal` on SIGTERM, unless the script has its own handler.
 
     Args:
         on_signal: Called in the main thread, once.

@@ -3,7 +3,8 @@
 // (a point has no size) with a function that tells what it is: pointing at a chart finds the nearest.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 260, WIDEST_BAND = 90, ROW = 26, REACH = 30;
+const HEIGHT = 260, ROW = 26, REACH = 30;
+const WIDEST_BAND = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--widest-band"));
 const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.cross_rank.bandwidth import fits
+from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import MatchedCollectiveStat
 
 ALPHA_NS, BETA = 20_000.0, 100e9
@@ -83,3 +84,18 @@ def test_times_that_fall_with_the_size_have_no_bandwidth() -> None:
     (fit,) = fits([row(1000, 30.0), row(2000, 20.0), row(3000, 10.0)])
     assert fit.beta is None
     assert fit.alpha_ns == pytest.approx(15, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "ranks", "factor"),
+    [
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 8, 0.875),
+        ("reduce_scatter", 2, 0.5),
+        ("all_gather", None, None),
+        ("broadcast", 8, 1),
+        ("send_recv", None, 1),
+    ],
+)
+def test_bytes_on_the_bus_per_byte_of_a_collective(operator: str, ranks: int | None, factor: float | None) -> None:
+    assert bus_factor(CollectiveKey(operator, group_size=ranks)) == factor

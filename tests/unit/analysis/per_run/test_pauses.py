@@ -176,10 +176,11 @@ def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> N
 
 
 def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
-    last = RecordedPause(phase="checkpoint", step=9, begin_ns=100, end_ns=150, bytes=5)
+    last = RecordedPause(phase="checkpoint", step=9, begin_ns=100, end_ns=150, bytes=5, caller="train.py:9 save")
+    short = RecordedPause(phase="checkpoint", step=10, begin_ns=200, end_ns=210, caller="train.py:12 save_best")
     earlier = EarlierPauses(phase="checkpoint", count=20, total_ns=900, max_ns=60, bytes=70, asynchronous=2)
     logging = EarlierPauses(phase="logging", count=3, total_ns=30, max_ns=10)
-    record = replace(make_record([1_000]), pauses=[last], earlier_pauses=[earlier, logging])
+    record = replace(make_record([1_000]), pauses=[last, short], earlier_pauses=[earlier, logging])
     world = World(world_size=1, nodes=1, launcher="none", local_world_sizes=[1])
     manifest = RunManifest(
         run="r",
@@ -197,8 +198,9 @@ def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
     )
     in_trace = TracedPause(phase="evaluation", begin_ns=0, end_ns=7, step_ns=7)
     of_checkpoints, of_evaluation, of_logging = summarize_pauses({0: [in_trace]}, {}, [], manifest)
-    assert (of_checkpoints.count, of_checkpoints.total_ns, of_checkpoints.max_ns) == (21, 950, 60)
+    assert (of_checkpoints.count, of_checkpoints.total_ns, of_checkpoints.max_ns) == (22, 960, 60)
     assert (of_checkpoints.bytes, of_checkpoints.asynchronous) == (75, 2)
+    assert of_checkpoints.caller == "train.py:9 save"  # of the longest whose caller is known
     assert (of_logging.phase, of_logging.count, of_logging.total_ns, of_logging.bytes) == ("logging", 3, 30, None)
     # The record has completed steps, but no evaluations: those outside of the trace are unknown.
     assert (of_evaluation.count, of_evaluation.recorded) == (1, 1)

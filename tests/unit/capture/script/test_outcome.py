@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.schedule import Schedule
+from perfkit.capture.script import outcome
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.outcome import OutcomeReporter
 
@@ -24,3 +25,19 @@ def test_the_folder_is_named_as_given_while_the_working_directory_is_the_same(
     reporter.report_end(folder, "3 steps")
     where = shown.format(top=tmp_path)
     assert f"train.py: 3 steps; to see where the time went: perfkit analyze {where}\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_command_to_analyse_a_run_is_printed_where_there_is_no_answer(
+    answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "rank0.json.gz").write_bytes(gzip.compress(b"{}"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outcome, "print_answer", lambda *_: answered)
+    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="."), Schedule())
+    reporter.report_end(folder, "3 steps")
+    first, *others = capfd.readouterr().err.splitlines()
+    assert first == "perfkit: train.py: 3 steps, in mine"
+    assert others == ([] if answered else ["perfkit: to see where the time went: perfkit analyze mine"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.idle.python_stack import FrameNames, is_own
+from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.trace.python_frames import PythonFrameCollector
@@ -39,20 +39,6 @@ def test_what_the_program_s_innermost_function_called(tmp_path: Path) -> None:
         ("host_work", "train.py(5): restore", None, 200),
         ("host_work", MAIN, None, 6_000),
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        (".venv/bin/perfkit(8): <module>", False),
-        ("bin/torchrun(8): <module>", False),
-        ("bin/train(8): <module>", True),
-        ("perfkit_study/train.py(8): <module>", True),
-        ("cabin/perfkit.py(8): main", True),
-    ],
-)
-def test_the_command_that_runs_the_program_is_not_its_function(name: str, own: bool) -> None:
-    assert is_own(name) is own
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.findings import monitor_findings
 from perfkit.analysis.per_run.monitor.summarize import summarize
-from tests.support.monitor.made_runs import eventful_times, own_times, records
+from tests.support.monitor.made_runs import BEGIN_NS, eventful_times, own_times, records
 from tests.unit.analysis.per_run.monitor.made_tables import FACTS, is_quiet, summary_of
 
 Floats = NDArray[np.float64]
@@ -250,3 +250,25 @@ def test_few_steps_are_not_compared() -> None:
     assert is_quiet(found)
     assert not found.compared
     assert found.steps == 10
+
+
+def test_shares_count_each_step_of_a_rolled_up_record() -> None:
+    counts = np.repeat([3.0, 1.0], 40)
+    first = np.concatenate([[0], counts.cumsum()[:-1]])
+    begin_ns = BEGIN_NS + first * 52e6
+    data_ns = 52e6 * np.repeat([0.1, 0.4], 40)
+    found = summary_of(np.full((2, 80), 50e6), steps=counts, step=first, begin_ns=begin_ns, data_ns=data_ns)
+    assert (found.steps, found.rolled_up_steps) == (160, 120)
+    assert found.data_share == pytest.approx((120 * 0.1 + 40 * 0.4) / 160, rel=1e-6)
+    assert found.collective_share == pytest.approx(2 / 52, rel=1e-6)
+
+
+def test_the_curve_has_the_step_time_in_blocks_of_steps() -> None:
+    own = np.tile([40e6, 60e6], (2, 400))
+    own[0, 101] = 400e6
+    curve = summary_of(own).curve
+    assert curve.steps == list(range(0, 800, 2))
+    assert (curve.low_ns[0], curve.median_ns[0], curve.high_ns[0], curve.longest_ns[0]) == (42e6, 62e6, 62e6, 62e6)
+    assert {step: longest for step, longest in zip(curve.steps, curve.longest_ns, strict=True) if longest > 62e6} == {
+        100: 402e6
+    }
