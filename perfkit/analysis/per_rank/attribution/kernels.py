@@ -83,18 +83,23 @@ def tabulate_kernels(located: Located, classes: Ints) -> list[KernelWork]:
     names_of, by_name = group(events.name[row] * np.int64(len(events.names) + 1) + operator_name + 1)
     kinds, size = len(KERNEL_CLASSES), len(events.operator_args.distinct_inputs) + 1
     keys, place = group((by_name * size + inputs + 1) * kinds + classes[chosen])
+    total_ns = np.zeros(len(keys), np.int64)
+    np.add.at(total_ns, place, time_ns)
+    best = np.argsort(-total_ns, kind="stable")[:MOST_KERNELS]
+    # What is not listed is not summed further: there may be a million names.
+    rank = np.full(len(keys), -1, np.int64)
+    rank[best] = np.arange(len(best))
+    place, keys, total_ns = rank[place], keys[best], total_ns[best]
+    listed = place >= 0
+    place, row = place[listed], row[listed]
     columns = np.divmod(names_of[keys // kinds // size], len(events.names) + 1)
     groups = np.stack([columns[0], columns[1] - 1, keys // kinds % size - 1, keys % kinds], axis=1)
-    count = np.bincount(place, minlength=len(groups))
-    total_ns, max_ns = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
-    np.add.at(total_ns, place, time_ns)
-    np.maximum.at(max_ns, place, time_ns)
-    best = np.lexsort((np.arange(len(groups)), -total_ns))[:MOST_KERNELS]
-    launches = _same_launches(events.device_args.launch_of(row), place, len(groups))
-    return [
-        _kernel(located, groups[k].tolist(), (int(count[k]), int(total_ns[k]), int(max_ns[k])), launches[k])
-        for k in best.tolist()
-    ]
+    count, max_ns = np.bincount(place, minlength=len(best)), np.zeros(len(best), np.int64)
+    np.maximum.at(max_ns, place, time_ns[listed])
+    launches = _same_launches(events.device_args.launch_of(row), place, len(best))
+    figures = zip(count.tolist(), total_ns.tolist(), max_ns.tolist(), strict=True)
+    rows = zip(groups.tolist(), figures, launches.tolist(), strict=True)
+    return [_kernel(located, group, each, launch) for group, each, launch in rows]
 
 
 def _same_launches(launch: Ints, place: Ints, count: int) -> Ints:
