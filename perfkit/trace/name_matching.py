@@ -51,7 +51,7 @@ def _has_line_breaks(text: str, names: Sequence[str]) -> bool:
 @lru_cache(maxsize=64)
 def _after_line_breaks(pattern: "re.Pattern[str]") -> "re.Pattern[str]":
     # Not `^`, with which `re` tries the pattern at every character: a literal it looks for in a third of the time.
-    return re.compile(rf"\n(?:{pattern.pattern})", pattern.flags | re.MULTILINE)
+    return re.compile(rf"\n(?={pattern.pattern})", pattern.flags | re.MULTILINE)
 
 
 def _containing(names: Sequence[str], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:

@@ -125,13 +125,19 @@ class ThreadSpans:
     def _with_ancestors(self, spans: Ints) -> Ints:
         """Return the parent of each span, -1 without one; -2 for those that are around none of `spans`."""
         parent = np.full(len(self._name), -2, np.int64)
-        frontier = np.unique(spans[spans >= 0])
+        frontier = self._distinct(spans[spans >= 0])
         while len(frontier):
             outer = self._parents(frontier)
             parent[frontier] = outer
             outer = outer[outer >= 0]
-            frontier = np.unique(outer[parent[outer] == -2])
+            frontier = self._distinct(outer[parent[outer] == -2])
         return parent
+
+    def _distinct(self, spans: Ints) -> Ints:
+        """Return the distinct spans in order; not by `np.unique`, for the reason that `group` has."""
+        used = np.zeros(len(self._name), np.bool_)
+        used[spans] = True
+        return np.flatnonzero(used)
 
 
 def _levels(parent: Ints) -> Iterator[Ints]:

@@ -1,12 +1,13 @@
 """Sum kernels (without a device: operators) by class, and by name, operator and inputs."""
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.attribution.call_paths import group
-from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.attribution.classes import kernel_classes, named_classes, operator_classes
 from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.schema.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
@@ -30,9 +31,8 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     key = shape[row] * (len(events.shapes.distinct) + 1) + np.where(operator >= 0, shape[operator] + 1, 0)
     keys, place = group(key[known])
     on_device = bool(len(device.row))
-    by_name = [_class_of(located, one, on_device) for one in keys.tolist()]
     optimizer = located.phase[known] == WORK_PHASES.index("optimizer")
-    classes = np.array([_PLACE[one] for one in by_name] or [0], np.int64)[place]
+    classes = _classes_of_shapes(events.shapes.distinct, keys, on_device)[place]
     found[known] = np.where(optimizer & (classes != _PLACE["copy"]), _PLACE["optimizer"], classes)
     for given_name, given in names.given_class.items():
         found[known & (events.name[row] == given_name)] = _PLACE[given]
@@ -49,12 +49,18 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     return found
 
 
-def _class_of(located: Located, key: int, on_device: bool) -> KernelClass:
-    names = located.events.shapes.distinct
-    name, operator = divmod(key, len(names) + 1)
+def _classes_of_shapes(shapes: Sequence[str], keys: Ints, on_device: bool) -> Ints:
+    """Return the class of each key: a shape of names, and that of the operator at the launch."""
+    name, operator = np.divmod(keys, len(shapes) + 1)
     if not on_device:
-        return operator_class(names[name])
-    return kernel_class(names[name], names[operator - 1] if operator else None)
+        return _of_used(shapes, name, operator_classes)
+    by_operator = _of_used(("", *shapes), operator, operator_classes)  # 0 is no operator
+    return kernel_classes(_of_used(shapes, name, named_classes), by_operator)
+
+
+def _of_used(shapes: Sequence[str], places: Ints, classes: Callable[[Sequence[str]], Ints]) -> Ints:
+    used, where = group(places)
+    return classes([shapes[place] for place in used.tolist()])[where]
 
 
 def tabulate_classes(located: Located, classes: Ints) -> list[ClassWork]:
