@@ -45,7 +45,7 @@ def find_module_work(located: Located, device: Device, shown: NDArray[np.bool_])
         return None
     table, items = PathTable(), located.items
     path = located.paths("module", table)
-    name = np.array(table.name)
+    name = table.name
     labels = [number for number, text in enumerate(located.texts) if text in LABELS]
     # The path of what belongs to no module is a label.
     known = (path > 0) & ~np.isin(name[path], labels) & (items.row >= 0)
@@ -94,7 +94,7 @@ def _slices(events: Events, rows: Ints, path: Ints, group: Ints, table: PathTabl
         # The next work of another module may begin before this one's has ended, on another stream.
         until = np.minimum(np.maximum.reduceat(end, first), np.append(start[first[1:]], np.iinfo(np.int64).max))
         kept = level[first] > 0
-        parts.append((start[first][kept], until[kept], np.array(table.name)[level[first][kept]]))
+        parts.append((start[first][kept], until[kept], table.name[level[first][kept]]))
     empty = np.zeros(0, np.int64)
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [empty] * 3
     return columns[0], columns[1], columns[2]
@@ -102,7 +102,7 @@ def _slices(events: Events, rows: Ints, path: Ints, group: Ints, table: PathTabl
 
 def _levels(path: Ints, table: PathTable) -> list[Ints]:
     """Return the paths' ancestors at each depth, the outermost first; 0 where a path is shorter."""
-    parent = np.array(table.parent)
+    parent = table.parent
     depth = np.zeros(len(parent), np.int64)
     for number in range(1, len(parent)):  # a parent's number is smaller
         depth[number] = depth[parent[number]] + 1

@@ -37,10 +37,10 @@ def starting_with(names: Sequence[str], pattern: "re.Pattern[str]") -> NDArray[n
     if _has_line_breaks(text, names):
         return np.fromiter((pattern.match(name) is not None for name in names), np.bool_, len(names))
     found = np.zeros(len(names), np.bool_)
-    starts = [match.start() for match in _at_line_starts(pattern).finditer(text)]
-    if starts and names:
+    breaks = [match.start() for match in _after_line_breaks(pattern).finditer(_LINE + text)] if names else ()
+    if breaks:
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)) + len(_LINE))
-        found[np.searchsorted(ends, starts, side="right")] = True
+        found[np.searchsorted(ends, breaks, side="right")] = True
     return found
 
 
@@ -49,8 +49,9 @@ def _has_line_breaks(text: str, names: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _at_line_starts(pattern: "re.Pattern[str]") -> "re.Pattern[str]":
-    return re.compile(f"^(?:{pattern.pattern})", pattern.flags | re.MULTILINE)
+def _after_line_breaks(pattern: "re.Pattern[str]") -> "re.Pattern[str]":
+    # Not `^`, with which `re` tries the pattern at every character: a literal it looks for in a third of the time.
+    return re.compile(rf"\n(?={pattern.pattern})", pattern.flags | re.MULTILINE)
 
 
 def _containing(names: Sequence[str], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:

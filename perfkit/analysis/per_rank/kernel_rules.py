@@ -16,7 +16,7 @@ from perfkit.accelerators import accelerators
 from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule
 from perfkit.schema.per_rank.work import KernelClass
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import NameShapes, with_zeros
+from perfkit.trace.name_matching import NameShapes, starting_with, with_zeros
 
 NO_RULE: Final = -1
 """Code of a name that no rule matches; the others are indices into `KERNEL_KINDS`."""
@@ -187,13 +187,25 @@ def kernel_codes(shapes: NameShapes, names: Ints, rules: Sequence[KernelRule] = 
     with_digits = _mentioning_digits(own)
     code = np.full(len(shapes.distinct), NO_RULE, np.int8)
     by_name = np.zeros(len(shapes.distinct), np.bool_)
-    for place in np.flatnonzero(np.bincount(shape)).tolist():
+    used = np.flatnonzero(np.bincount(shape))
+    if with_digits and not own:
+        used = used[_maybe_matching([shapes.distinct[place] for place in used.tolist()], with_digits)]
+    for place in used.tolist():
         text = shapes.distinct[place]
         by_name[place] = with_digits is None or any(map(with_digits.match, bare_names(text)))
         code[place] = NO_RULE if by_name[place] else kernel_code(text, own)
     found = code[shape]
     alone = np.flatnonzero(by_name[shape])
     found[alone] = [kernel_code(shapes.names[name], own) for name in names[alone].tolist()]
+    return found
+
+
+def _maybe_matching(names: list[str], with_digits: "re.Pattern[str]") -> NDArray[np.bool_]:
+    """Return for which names a built-in rule may decide; most names of a trace match none."""
+    qualified, own = zip(*map(bare_names, names), strict=True) if names else ((), ())
+    found = np.zeros(len(names), np.bool_)
+    for pattern in (_any_builtin(), with_digits):
+        found |= starting_with(qualified, pattern) | starting_with(own, pattern)
     return found
 
 

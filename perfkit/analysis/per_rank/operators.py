@@ -3,6 +3,7 @@
 from typing import Final, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
@@ -48,20 +49,19 @@ def tabulate_operators(
 def _sum(
     events: Events, rows: Ints, category: Ints, duration_ns: Ints, steps: Steps, step: Ints
 ) -> tuple[list[OperatorStat], int]:
-    key = events.name[rows] * np.int64(len(_CATEGORIES)) + category
-    count = np.bincount(key, minlength=len(events.names) * len(_CATEGORIES))
+    keys, key = _distinct(events.name[rows] * np.int64(len(_CATEGORIES)) + category, len(events.names))
+    count = np.bincount(key, minlength=len(keys))
     total_ns, max_ns = np.zeros_like(count), np.zeros_like(count)
     np.add.at(total_ns, key, duration_ns)
     np.maximum.at(max_ns, key, duration_ns)
     at = np.zeros_like(count)  # of the longest, the place in `rows`: of equals the first
     longest = np.flatnonzero(duration_ns == max_ns[key])[::-1]
     at[key[longest]] = longest
-    keys = np.flatnonzero(count)
-    ordered = keys[np.argsort(-total_ns[keys], kind="stable")]
+    ordered = np.argsort(-total_ns, kind="stable")
     listed = [
         OperatorStat(
-            name=events.names[k // len(_CATEGORIES)],
-            category=_CATEGORIES[k % len(_CATEGORIES)],
+            name=events.names[keys[k] // len(_CATEGORIES)],
+            category=_CATEGORIES[keys[k] % len(_CATEGORIES)],
             count=int(count[k]),
             total_ns=int(total_ns[k]),
             max_ns=int(max_ns[k]),
@@ -70,12 +70,23 @@ def _sum(
         )
         for k in ordered[:MOST_OPERATORS].tolist()
     ]
-    return listed + _others(ordered[MOST_OPERATORS:], count, total_ns, max_ns), len(keys)
+    rest = ordered[MOST_OPERATORS:]
+    return listed + _others(rest, keys[rest] % len(_CATEGORIES), count, total_ns, max_ns), len(keys)
 
 
-def _others(keys: Ints, count: Ints, total_ns: Ints, max_ns: Ints) -> list[OperatorStat]:
+def _distinct(key: Ints, names: int) -> tuple[Ints, NDArray[np.int32]]:
+    """Return the distinct keys of names and categories, ascending, and each one's place among them."""
+    used = np.zeros(names * len(_CATEGORIES), np.bool_)
+    used[key] = True
+    keys = np.flatnonzero(used)
+    place = np.zeros(len(used), np.int32)
+    place[keys] = np.arange(len(keys))
+    return keys, place[key]
+
+
+def _others(rows: Ints, category: Ints, count: Ints, total_ns: Ints, max_ns: Ints) -> list[OperatorStat]:
     """Return one row per category for the names that are not listed, so that sums over rows stay exact."""
-    by_category = ((name, keys[keys % len(_CATEGORIES) == place]) for place, name in enumerate(_CATEGORIES))
+    by_category = ((name, rows[category == place]) for place, name in enumerate(_CATEGORIES))
     return [
         OperatorStat(
             name=OTHER_NAMES,

@@ -187,10 +187,13 @@ def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints, Ints]:
     rows = events.rows(EventKind.ANNOTATION)
     for prefix in (PIPELINE_ACTION, "PP:"):
         pattern = re.compile(re.escape(prefix) + _ACTION)
+        candidates = np.flatnonzero(events.shapes.beginning_with(prefix)).tolist()
+        matches = {name: match for name in candidates if (match := pattern.fullmatch(events.names[name]))}
+        if not matches:
+            continue
         found = np.full((3, len(events.names)), -1, np.int64)
-        for number in np.flatnonzero(events.shapes.beginning_with(prefix)).tolist():
-            if match := pattern.fullmatch(events.names[number]):
-                found[:, number] = int(match[1]), KINDS.index(match[2]), int(match[3])
+        for name, match in matches.items():
+            found[:, name] = int(match[1]), KINDS.index(match[2]), int(match[3])
         chosen = rows[found[0, events.name[rows]] >= 0]
         if len(chosen):
             chosen = chosen[np.argsort(events.start_ns[chosen], kind="stable")]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from copy import copy
-from itertools import count
 from typing import Final
 
 import numpy as np
@@ -29,22 +28,58 @@ def group(values: Ints) -> tuple[Ints, Ints]:
 
 
 class PathTable:
-    """Distinct paths: path p is path `parent[p]`, which is smaller than p, extended by `name[p]`."""
+    """Distinct paths: path p is path `parent[p]`, which is smaller than p, extended by `name[p]`.
+
+    There may be millions, where a program puts a counter into its names: as arrays they take a tenth of the memory.
+    """
 
     def __init__(self) -> None:
-        self.parent, self.name = [-1], [-1]
-        self._index: dict[int, int] = {}
+        self._parent, self._name = [np.full(1, -1, np.int64)], [np.full(1, -1, np.int64)]
+        self._size = 1
+        self._known: list[tuple[Ints, int]] = []
+        """The keys that one call added, ascending, and the path of the first: the others follow it."""
 
     def extend(self, path: Ints, name: Ints) -> Ints:
         """Return the paths extended by one name each."""
-        distinct, place = group(path * _NAMES + name)
-        keys = distinct.tolist()
-        fresh = [key for key in keys if key not in self._index]
-        self._index.update(zip(fresh, count(len(self.parent))))
-        parents, names = np.divmod(np.array(fresh, np.int64), _NAMES)
-        self.parent += parents.tolist()
-        self.name += names.tolist()
-        return np.fromiter(map(self._index.__getitem__, keys), np.int64, len(keys))[place]
+        keys, place = group(path * _NAMES + name)
+        found = self._find(keys)
+        fresh = found < 0
+        if fresh.any():
+            found[fresh] = self._add(keys[fresh])
+        return found[place]
+
+    def _find(self, keys: Ints) -> Ints:
+        found = np.full(len(keys), -1, np.int64)
+        for known, first in self._known:
+            # A key begins with its parent: calls that extend other paths have other keys.
+            if len(keys) and known[0] <= keys[-1] and keys[0] <= known[-1]:
+                at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+                found = np.where(known[at] == keys, first + at, found)
+        return found
+
+    def _add(self, keys: Ints) -> Ints:
+        parent, name = np.divmod(keys, _NAMES)
+        self._known.append((keys, self._size))
+        self._parent.append(parent)
+        self._name.append(name)
+        self._size += len(keys)
+        return np.arange(self._size - len(keys), self._size)
+
+    @property
+    def parent(self) -> Ints:
+        """The path that each path extends; -1 for the root."""
+        return _joined(self._parent)
+
+    @property
+    def name(self) -> Ints:
+        """The name by which each path extends its parent; -1 for the root."""
+        return _joined(self._name)
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    if len(parts) > 1:
+        parts[:] = [np.concatenate(parts)]
+    return parts[0]
 
 
 class ThreadSpans:
@@ -90,13 +125,19 @@ class ThreadSpans:
     def _with_ancestors(self, spans: Ints) -> Ints:
         """Return the parent of each span, -1 without one; -2 for those that are around none of `spans`."""
         parent = np.full(len(self._name), -2, np.int64)
-        frontier = np.unique(spans[spans >= 0])
+        frontier = self._distinct(spans[spans >= 0])
         while len(frontier):
             outer = self._parents(frontier)
             parent[frontier] = outer
             outer = outer[outer >= 0]
-            frontier = np.unique(outer[parent[outer] == -2])
+            frontier = self._distinct(outer[parent[outer] == -2])
         return parent
+
+    def _distinct(self, spans: Ints) -> Ints:
+        """Return the distinct spans in order; not by `np.unique`, for the reason that `group` has."""
+        used = np.zeros(len(self._name), np.bool_)
+        used[spans] = True
+        return np.flatnonzero(used)
 
 
 def _levels(parent: Ints) -> Iterator[Ints]:

@@ -1,12 +1,13 @@
 """Sum kernels (without a device: operators) by class, and by name, operator and inputs."""
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.attribution.call_paths import group
-from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.attribution.classes import kernel_classes, named_classes, operator_classes
 from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.schema.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
@@ -30,9 +31,8 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     key = shape[row] * (len(events.shapes.distinct) + 1) + np.where(operator >= 0, shape[operator] + 1, 0)
     keys, place = group(key[known])
     on_device = bool(len(device.row))
-    by_name = [_class_of(located, one, on_device) for one in keys.tolist()]
     optimizer = located.phase[known] == WORK_PHASES.index("optimizer")
-    classes = np.array([_PLACE[one] for one in by_name] or [0], np.int64)[place]
+    classes = _classes_of_shapes(events.shapes.distinct, keys, on_device)[place]
     found[known] = np.where(optimizer & (classes != _PLACE["copy"]), _PLACE["optimizer"], classes)
     for given_name, given in names.given_class.items():
         found[known & (events.name[row] == given_name)] = _PLACE[given]
@@ -49,12 +49,18 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     return found
 
 
-def _class_of(located: Located, key: int, on_device: bool) -> KernelClass:
-    names = located.events.shapes.distinct
-    name, operator = divmod(key, len(names) + 1)
+def _classes_of_shapes(shapes: Sequence[str], keys: Ints, on_device: bool) -> Ints:
+    """Return the class of each key: a shape of names, and that of the operator at the launch."""
+    name, operator = np.divmod(keys, len(shapes) + 1)
     if not on_device:
-        return operator_class(names[name])
-    return kernel_class(names[name], names[operator - 1] if operator else None)
+        return _of_used(shapes, name, operator_classes)
+    by_operator = _of_used(("", *shapes), operator, operator_classes)  # 0 is no operator
+    return kernel_classes(_of_used(shapes, name, named_classes), by_operator)
+
+
+def _of_used(shapes: Sequence[str], places: Ints, classes: Callable[[Sequence[str]], Ints]) -> Ints:
+    used, where = group(places)
+    return classes([shapes[place] for place in used.tolist()])[where]
 
 
 def tabulate_classes(located: Located, classes: Ints) -> list[ClassWork]:
@@ -83,18 +89,23 @@ def tabulate_kernels(located: Located, classes: Ints) -> list[KernelWork]:
     names_of, by_name = group(events.name[row] * np.int64(len(events.names) + 1) + operator_name + 1)
     kinds, size = len(KERNEL_CLASSES), len(events.operator_args.distinct_inputs) + 1
     keys, place = group((by_name * size + inputs + 1) * kinds + classes[chosen])
+    total_ns = np.zeros(len(keys), np.int64)
+    np.add.at(total_ns, place, time_ns)
+    best = np.argsort(-total_ns, kind="stable")[:MOST_KERNELS]
+    # What is not listed is not summed further: there may be a million names.
+    rank = np.full(len(keys), -1, np.int64)
+    rank[best] = np.arange(len(best))
+    place, keys, total_ns = rank[place], keys[best], total_ns[best]
+    listed = place >= 0
+    place, row = place[listed], row[listed]
     columns = np.divmod(names_of[keys // kinds // size], len(events.names) + 1)
     groups = np.stack([columns[0], columns[1] - 1, keys // kinds % size - 1, keys % kinds], axis=1)
-    count = np.bincount(place, minlength=len(groups))
-    total_ns, max_ns = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
-    np.add.at(total_ns, place, time_ns)
-    np.maximum.at(max_ns, place, time_ns)
-    best = np.lexsort((np.arange(len(groups)), -total_ns))[:MOST_KERNELS]
-    launches = _same_launches(events.device_args.launch_of(row), place, len(groups))
-    return [
-        _kernel(located, groups[k].tolist(), (int(count[k]), int(total_ns[k]), int(max_ns[k])), launches[k])
-        for k in best.tolist()
-    ]
+    count, max_ns = np.bincount(place, minlength=len(best)), np.zeros(len(best), np.int64)
+    np.maximum.at(max_ns, place, time_ns[listed])
+    launches = _same_launches(events.device_args.launch_of(row), place, len(best))
+    figures = zip(count.tolist(), total_ns.tolist(), max_ns.tolist(), strict=True)
+    rows = zip(groups.tolist(), figures, launches.tolist(), strict=True)
+    return [_kernel(located, group, each, launch) for group, each, launch in rows]
 
 
 def _same_launches(launch: Ints, place: Ints, count: int) -> Ints:

@@ -83,13 +83,13 @@ def _tree(located: Located, view: WorkView, steps: Steps) -> WorkTree:
     forward_ns = np.where(phase == _FORWARD, items.total_ns, 0)
     backward_ns = np.where(phase == _BACKWARD, items.total_ns, 0)
     columns = (items.count, items.total_ns, forward_ns, backward_ns, items.exposed_ns, items.communication_bytes)
-    own = np.stack([sum_by(path, column, size) for column in columns], axis=1)
-    inclusive = own.copy()
-    parent = np.array(table.parent)
+    inclusive = [sum_by(path, column, size) for column in columns]
+    parent = table.parent
     for level in _from_the_deepest(parent):
-        np.add.at(inclusive, parent[level], inclusive[level])
+        for column in inclusive:
+            np.add.at(column, parent[level], column[level])
     texts, chosen = PathTexts(table, located.texts), _largest(inclusive, parent)
-    tree = build_tree(view, _weights(chosen, own, inclusive, parent, texts))
+    tree = build_tree(view, _weights(chosen, inclusive, parent, texts))
     if view == "operator":  # its operators have their own rows, which tell their longest
         return tree
     longest = zip(chosen.tolist(), _longest(items, path, parent)[chosen].tolist(), strict=True)
@@ -119,9 +119,9 @@ def _place(items: Items, item: int, events: Events, steps: Steps) -> Longest:
     return int(items.total_ns[item]), steps.number[step], int(events.start_ns[items.row[item]] - steps.bounds[step])
 
 
-def _largest(inclusive: Ints, parent: Ints) -> Ints:
+def _largest(inclusive: list[Ints], parent: Ints) -> Ints:
     """Return the root, the largest paths and those above them, in order: a program may make millions of paths."""
-    listed = np.lexsort((np.arange(len(parent)), -inclusive[:, 4], -inclusive[:, 1]))[: MOST_NODES + 1]
+    listed = np.lexsort((-inclusive[4], -inclusive[1]))[: MOST_NODES + 1]
     kept = {0}
     for number in listed.tolist():
         while number not in kept:
@@ -130,13 +130,22 @@ def _largest(inclusive: Ints, parent: Ints) -> Ints:
     return np.array(sorted(kept), np.int64)
 
 
-def _weights(chosen: Ints, own: Ints, inclusive: Ints, parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
+def _weights(chosen: Ints, inclusive: list[Ints], parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
     """Return what the chosen paths weigh, and of each the others below it."""
-    rest = inclusive - own
-    np.subtract.at(rest, parent[chosen[1:]], inclusive[chosen[1:]])
-    found = {texts[k]: Weights._make([*inclusive[k].tolist(), int(own[k, 1])]) for k in chosen[1:].tolist()}
-    others = chosen[rest[chosen].any(axis=1)].tolist()
-    return found | {(*texts[k], OTHERS): Weights._make([*rest[k].tolist(), int(rest[k, 1])]) for k in others}
+    place = np.full(len(parent), -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    below = np.flatnonzero(place[parent[1:]] >= 0) + 1
+    others = below[place[below] < 0]
+    rest = np.stack([sum_by(place[parent[others]], column[others], len(chosen)) for column in inclusive], axis=1)
+    total = np.stack([column[chosen] for column in inclusive], axis=1)
+    self_ns = total[:, 1] - sum_by(place[parent[below]], inclusive[1][below], len(chosen))
+    found = {
+        texts[k]: Weights._make([*weights, own_ns])
+        for k, weights, own_ns in zip(chosen[1:].tolist(), total[1:].tolist(), self_ns[1:].tolist(), strict=True)
+    }
+    for row in np.flatnonzero(rest.any(axis=1)).tolist():
+        found[*texts[int(chosen[row])], OTHERS] = Weights._make([*rest[row].tolist(), int(rest[row, 1])])
+    return found
 
 
 def _from_the_deepest(parent: Ints) -> list[Ints]:
@@ -161,5 +170,5 @@ class PathTexts:
         names: list[str] = []
         while path > 0:
             names.append(self._texts[self._table.name[path]])
-            path = self._table.parent[path]
+            path = int(self._table.parent[path])
         return tuple(reversed(names))

@@ -57,7 +57,7 @@ def _inclusive(path: Ints, values: Ints, table: PathTable) -> Ints:
     """Return the sum of values over each path and those below it; shape (paths,)."""
     own = np.zeros(len(table.parent), np.int64)
     np.add.at(own, path, values)
-    sums = own.tolist()
+    sums, parent = own.tolist(), table.parent.tolist()
     for number in range(len(sums) - 1, 0, -1):  # a path's parent is smaller
-        sums[table.parent[number]] += sums[number]
+        sums[parent[number]] += sums[number]
     return np.array(sums, np.int64)

@@ -50,7 +50,7 @@ class ModuleOwners:
         """Return the modules that `of` has found, each after the one that called it."""
         frames = self._located.frames
         instances = [name.removeprefix(MODULE) for name in frames.names] + list(LABELS)
-        rows = zip(self._table.parent[1:], self._table.name[1:], strict=True)
+        rows = zip(self._table.parent[1:].tolist(), self._table.name[1:].tolist(), strict=True)
         return [
             GraphModule(parent - 1, instances[name], frames.modules.get(instances[name], ())) for parent, name in rows
         ]

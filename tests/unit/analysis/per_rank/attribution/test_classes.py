@@ -1,8 +1,10 @@
 """Kernels and operators are of the class that their authors' names tell."""
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.attribution.classes import kernel_classes, named_classes, operator_classes
+from perfkit.schema.per_rank.work import KERNEL_CLASSES
 
 KERNELS = {
     "ampere_sgemm_128x64_tn": "gemm",
@@ -63,14 +65,24 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize(("name", "expected"), KERNELS.items())
-def test_kernels(name: str, expected: str) -> None:
-    assert kernel_class(name, None) == expected
+def kernel_class(name: str, operator: str) -> str:
+    return KERNEL_CLASSES[int(kernel_classes(named_classes([name]), operator_classes([operator]))[0])]
 
 
-@pytest.mark.parametrize(("name", "expected"), OPERATORS.items())
-def test_operators(name: str, expected: str) -> None:
-    assert operator_class(name) == expected
+def test_kernels() -> None:
+    found = kernel_classes(named_classes([*KERNELS]), operator_classes([""] * len(KERNELS))).tolist()
+    assert {name: KERNEL_CLASSES[place] for name, place in zip(KERNELS, found, strict=True)} == KERNELS
+
+
+def test_operators() -> None:
+    found = operator_classes([*OPERATORS]).tolist()
+    assert {name: KERNEL_CLASSES[place] for name, place in zip(OPERATORS, found, strict=True)} == OPERATORS
+
+
+@given(st.lists(st.sampled_from([*KERNELS, *OPERATORS, "a\nsgemm", "", "B", "SOFTMAX"]), max_size=20))
+def test_names_are_of_the_same_class_alone(names: list[str]) -> None:
+    for classes in (named_classes, operator_classes):
+        assert classes(names).tolist() == [int(classes([name])[0]) for name in names]
 
 
 def test_the_operator_tells_what_shared_and_unknown_kernels_are_for() -> None:
