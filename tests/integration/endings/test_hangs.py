@@ -1,4 +1,4 @@
-"""Ten ways to hang, on four gloo ranks of a plain script: `perfkit run` names rank, group and source line in each."""
+"""Ways to hang, on four gloo ranks of a plain script: `perfkit run` names rank, group and source line in each."""
 
 import re
 import signal
@@ -64,6 +64,7 @@ EXPECTED: Final = {
         [WAITING, f"rank 3 waits in all_reduce #1 of group tp (4.00 kB, float32) at {line_of('group')}"],
     ),
     "order": ("deadlock", ["#5 of group dp", "rank 3 waits in all_reduce #1 of group tp", "in a different order"]),
+    "lock": ("not_issued", [WAITING, f"; rank 3 is in {place_of('backtrack')}"]),
     "loader": (
         "not_issued",
         ["ranks 0-2 wait in", "rank 3 has not issued it: it waits for its data loader", place_of("read_blocked_file")],
@@ -93,7 +94,8 @@ def folder_of(trace_dir: Path, how: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kinds", [("sleep", "operator", "size"), ("dtype", "group", "order"), ("loader", "stop", "catch"), ("die", "kill")]
+    "kinds",
+    [("sleep", "operator", "size"), ("dtype", "group", "order"), ("loader", "stop", "catch"), ("die", "kill", "lock")],
 )
 def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     jobs = {how: begin(how, tmp_path, "--on-hang", "end") for how in kinds}
