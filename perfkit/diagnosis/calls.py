@@ -1,16 +1,12 @@
 """What every rank issued in each process group, by number of the collective."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import Struct
 
-from perfkit.diagnosis.places import program_frame, show_frame
+from perfkit.diagnosis.places import DEFAULT_GROUP, program_frame, show_frame
 from perfkit.schema.hang.rank_state import IssuedCollective, RankState
 from perfkit.util.formatting import escape_unprintable, size
-
-DEFAULT_GROUP: Final = "default_pg"
-"""torch's description of the process group of all ranks."""
 
 
 class GroupCalls(Struct, frozen=True):

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from perfkit.schema.hang.rank_state import Frame, RankState
+from perfkit.schema.hang.rank_state import AwaitedMessage, Frame, RankState
 from perfkit.util.formatting import escape_unprintable
 
+DEFAULT_GROUP: Final = "default_pg"
+"""torch's description of the process group of all ranks."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 _OWN: Final = (
     *("/perfkit/capture/script/", "/perfkit/capture/recording/", "/perfkit/capture/lifecycle/"),
@@ -46,10 +48,23 @@ def waits_in_message(frames: Sequence[Frame]) -> bool:
     return any(frame.file.endswith(_TORCH_MESSAGES) and frame.function in _MESSAGES for frame in frames)
 
 
+def describe_awaited(message: AwaitedMessage, main: Sequence[Frame]) -> str:
+    """Return `recv from rank 1 at pipe.py:20`; the group is named unless it is that of all ranks."""
+    way = "from" if message.kind == "recv" else "to"
+    peer = "any rank" if message.peer is None else f"rank {message.peer}"
+    tag = f" with tag {message.tag}" if message.tag else ""
+    group = "" if message.description == DEFAULT_GROUP else f" of group {escape_unprintable(message.description)}"
+    frame = program_frame(main)
+    place = "" if frame is None else f" at {show_frame(frame, function=False)}"
+    return f"{message.kind} {way} {peer}{tag}{group}{place}"
+
+
 def describe_place(state: RankState) -> str | None:
     """Return what a rank's main thread does, after `it`: `is in ...`; None if it is not known."""
     if state.ended is not None:
         return state.ended
+    if state.awaits is not None:
+        return f"waits in {describe_awaited(state.awaits, state.main)}"
     frame = program_frame(state.main)
     if frame is None:
         return None

@@ -11,35 +11,15 @@ from typing import Final
 from perfkit._version import __version__
 from perfkit.diagnosis.calls import GroupCalls, describe_call, describe_message, group_calls, issued_at
 from perfkit.diagnosis.left_out import times_before
+from perfkit.diagnosis.messages import find_message_waits, message_faults
 from perfkit.diagnosis.places import describe_place, program_frame
 from perfkit.diagnosis.waits import Wait, find_waits
+from perfkit.diagnosis.wording import MOST_LISTED, list_by_text, name_ranks
 from perfkit.schema.hang.diagnosis import Diagnosis, Fault, FaultKind, RankPlace, Verdict
 from perfkit.schema.hang.rank_state import IssuedCollective, RankState
-from perfkit.util.formatting import ranges
 
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
-_MOST_LISTED: Final = 8
-_PLURALS: Final = (
-    ("has not issued it: it issued ", "have not issued it: they issued "),
-    ("has not issued it: it is in ", "have not issued it: they are in "),
-    ("has not issued it: it waits for its ", "have not issued it: each waits for its "),
-    ("has not issued it: it ", "have not issued it: each "),
-    (
-        "runs, but did not write what it does (a call that does not return may hold Python's lock), so that it is not "
-        "known what it has issued",
-        "run, but did not write what they do (a call that does not return may hold Python's lock), so that it is not "
-        "known what they have issued",
-    ),
-    ("ended because it lost its ", "ended because they lost their "),
-    ("has left no record of its ", "have left no record of their "),
-    ("has ", "have "),
-    ("is ", "are "),
-    ("was ", "were "),
-    ("waits for its ", "each wait for their "),
-)
-"""How what is said of one rank begins, and the same of several."""
-
 LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
 """How a rank has ended that is not the cause."""
 
@@ -66,7 +46,15 @@ def diagnose(
     recorded = {state.rank for state in states if state.collectives is not None}
     outstanding = {state.rank: _busy_with(state, groups, places) for state in states}
     at_work = {state.rank for state in states if state.main and outstanding[state.rank] == places[state.rank]}
-    faults = _mismatches(groups) or _not_issued(find_waits(groups, at_work), places | outstanding, recorded)
+    waits, messages = find_waits(groups, at_work), find_message_waits(states)
+    waiting = {rank for wait in waits for rank in wait.blocked} | {message.rank for message in messages}
+    faults = _mismatches(groups) or _causes_first(
+        [
+            *_not_issued(waits, places | outstanding, recorded),
+            *message_faults(messages, places | outstanding, {state.rank for state in states}),
+        ],
+        waiting,
+    )
     named = {rank for fault in faults for rank in (*fault.ranks, *fault.waiting)}
     faults += [
         Fault(kind="gone", message=f"rank {rank} {text}", ranks=[rank])
@@ -84,7 +72,7 @@ def diagnose(
         faults=faults,
         ranks=[_place(state, groups) for state in sorted(states, key=lambda state: state.rank)]
         + [RankPlace(rank=rank, steps=None, state=text, frame=None) for rank, text in sorted(absent.items())],
-        unread=[*unread, *([f"{_ranks(missing)} left no file"] if missing else [])],
+        unread=[*unread, *([f"{name_ranks(missing)} left no file"] if missing else [])],
     )
 
 
@@ -133,7 +121,7 @@ def _headline(
         compared = sum(len(by_number) for group in groups for by_number in group.calls.values())
         return f"All ranks agree: no rank waits for another in the {compared:,} collectives that were recorded."
     where = _where_all_are(states)
-    return f"No rank was found to wait for another{f': {where}' if where else ''}"
+    return f"No rank was found to keep others waiting{f': {where}' if where else ''}"
 
 
 def _where_all_are(states: Sequence[RankState]) -> str:
@@ -141,7 +129,7 @@ def _where_all_are(states: Sequence[RankState]) -> str:
     by_place: dict[str, list[int]] = {}
     for rank, place in sorted(places.items()):
         by_place.setdefault(place, []).append(rank)
-    return "; ".join(f"{_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:_MOST_LISTED])
+    return "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:MOST_LISTED])
 
 
 def _mismatches(groups: Sequence[GroupCalls]) -> list[Fault]:
@@ -186,11 +174,13 @@ def _mismatch(group: GroupCalls, kind: FaultKind, calls: Mapping[int, IssuedColl
         parts.setdefault(what(call), []).append(rank)
     usual, *others = sorted(parts.values(), key=lambda ranks: (-len(ranks), ranks))
     first = calls[usual[0]]
-    mentioned = "; ".join(f"{_ranks(ranks)} {_issued(calls[ranks[0]], '')} instead" for ranks in others[:_MOST_LISTED])
+    mentioned = "; ".join(
+        f"{name_ranks(ranks)} {_issued(calls[ranks[0]], '')} instead" for ranks in others[:MOST_LISTED]
+    )
     name = {"operator": "mismatched collectives", "dtype": "the data types differ", "size": "the sizes differ"}[kind]
     return Fault(
         kind=kind,
-        message=f"{_ranks(usual)} {_issued(first, f' of {group.label}')}; {mentioned}: {name}",
+        message=f"{name_ranks(usual)} {_issued(first, f' of {group.label}')}; {mentioned}: {name}",
         group=group.label,
         seq=first.seq,
         op=first.op,
@@ -212,7 +202,12 @@ def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorde
             faults.append(_wait_fault(wait, places, recorded))
         elif not any(fault.kind == "deadlock" and fault.group == partner.group.label for fault in faults):
             faults.append(_deadlock(wait, partner))
-    return sorted(faults, key=lambda fault: fault.kind != "deadlock" and _only_waits(fault, waits))
+    return faults
+
+
+def _causes_first(faults: Sequence[Fault], waiting: Collection[int]) -> list[Fault]:
+    """Return the faults, last those whose blamed ranks all wait themselves: then another fault is the cause."""
+    return sorted(faults, key=lambda fault: fault.kind != "deadlock" and set(fault.ranks) <= set(waiting))
 
 
 def _left_out(one: Wait, other: Wait) -> str:
@@ -223,19 +218,13 @@ def _left_out(one: Wait, other: Wait) -> str:
         return ""
     who = "it" if len(ranks) == 1 else "they"
     return (
-        f"{_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which {who} had "
+        f"{name_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which {who} had "
         f"issued at this point each of the {min(times)} times before"
     )
 
 
 def _each_other(one: Wait, other: Wait) -> bool:
     return bool(set(one.missing) & other.blocked) and bool(set(other.missing) & one.blocked)
-
-
-def _only_waits(fault: Fault, waits: Sequence[Wait]) -> bool:
-    """Return whether all that a fault blames wait in another collective: then another fault is the cause."""
-    waiting = {rank for wait in waits for rank in wait.blocked}
-    return set(fault.ranks) <= waiting
 
 
 def _deadlock(one: Wait, other: Wait) -> Fault:
@@ -246,8 +235,8 @@ def _deadlock(one: Wait, other: Wait) -> Fault:
     return Fault(
         kind="deadlock",
         message=(
-            f"{_waiting(one)}, which {_ranks(one.missing)} did not issue; {_waiting(other)}, which "
-            f"{_ranks(other.missing)} did not issue: they wait for each other, because "
+            f"{_waiting(one)}, which {name_ranks(one.missing)} did not issue; {_waiting(other)}, which "
+            f"{name_ranks(other.missing)} did not issue: they wait for each other, because "
             f"{_left_out(one, other) or 'a collective was left out, or the groups are used in a different order'}"
         ),
         group=one.group.label,
@@ -259,10 +248,7 @@ def _deadlock(one: Wait, other: Wait) -> Fault:
 
 
 def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
-    texts: dict[str, list[int]] = {}
-    for rank in wait.missing:
-        texts.setdefault(_whereabouts(rank, places, recorded), []).append(rank)
-    culprits = "; ".join(_plural(text, ranks) for text, ranks in list(texts.items())[:_MOST_LISTED])
+    culprits = list_by_text({rank: _whereabouts(rank, places, recorded) for rank in wait.missing})
     return Fault(
         kind="not_issued",
         message=f"{_waiting(wait)}; {culprits}",
@@ -280,16 +266,6 @@ def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collecti
     if rank not in recorded:
         return place or ("has left no record of its collectives" if rank in places else "left no file")
     return "has not issued it" + (f": it {place}" if place else "")
-
-
-def _plural(text: str, ranks: Sequence[int]) -> str:
-    """Return what was said of one rank, of all these."""
-    if len(ranks) > 1:
-        for one, several in _PLURALS:
-            if text.startswith(one):
-                text = several + text.removeprefix(one)
-                break
-    return f"{_ranks(ranks)} {text}"
 
 
 def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, str | None]) -> str | None:
@@ -311,7 +287,7 @@ def _waiting(wait: Wait) -> str:
     if not wait.blocked:
         verb, more = "issued", ", which has not ended there"
     return (
-        f"{_ranks(list(wait.calls))} {verb} {describe_call(wait.first)} of {wait.group.label}{details}"
+        f"{name_ranks(list(wait.calls))} {verb} {describe_call(wait.first)} of {wait.group.label}{details}"
         f"{issued_at(wait.first)}{more}"
     )
 
@@ -325,7 +301,3 @@ def _place(state: RankState, groups: Sequence[GroupCalls]) -> RankPlace:
         text = f"has not ended {describe_call(call)} of {group.label}{issued_at(call)}" + (f"; {text}" if text else "")
         frame = frame or program_frame(call.frames)
     return RankPlace(rank=state.rank, steps=state.steps, state=text or "unknown", frame=frame)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"

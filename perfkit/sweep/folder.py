@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from perfkit.capture.on_demand.mailbox import has_died
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.sweep import SweepPoint
@@ -81,6 +82,8 @@ class SweepFolder:
             return "failed"
         if manifest.state == "completed" and not point.matches(manifest):
             return "failed"  # of another program, or edited: not this point's
+        if manifest.state == "running" and has_died(folder):
+            return "failed"
         return manifest.state
 
     def reason(self, point: Point) -> str | None:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.hangs.messages import awaited_message, message_counts
 from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.diagnosis.places import program_frame, waits_in_message
@@ -49,7 +50,10 @@ def read_rank_state(
     """
     dump = _flight_dump(rank)
     calls = None if dump is None else dump.collectives
-    main = _error_frames(error.__traceback__) if error is not None else _main_frames()
+    frame = _main_frame() if error is None else None
+    main = _error_frames(error.__traceback__) if error is not None else frames_of(frame)
+    in_collective = any(not call.done for call in calls or [])
+    ranks_of = _ranks_of_groups()
     return RankState(
         rank=rank,
         world_size=world_size,
@@ -59,9 +63,11 @@ def read_rank_state(
         main=main,
         threads=_other_threads(),
         awaits_workers=error is None and bool(multiprocessing.active_children()),
-        groups=_groups() or (dump.groups if dump else []),
+        groups=_groups(ranks_of) or (dump.groups if dump else []),
         collectives=calls if calls is None or error is None else _reopened(calls, main),
         in_message=waits_in_message(main) or (dump is not None and dump.in_message),
+        messages=message_counts(ranks_of),
+        awaits=awaited_message(frame, ranks_of, in_collective=in_collective),
         request=request,
         ended=None if error is None else _how_ended(error),
     )
@@ -109,9 +115,9 @@ def _how_ended(error: BaseException) -> str:
     return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _main_frames() -> list[Frame]:
+def _main_frame() -> FrameType | None:
     ident = threading.main_thread().ident
-    return frames_of(sys._current_frames().get(ident) if ident is not None else None)
+    return sys._current_frames().get(ident) if ident is not None else None
 
 
 def _other_threads() -> list[ThreadStack]:
@@ -168,14 +174,21 @@ def _flight_dump(rank: int) -> RankState | None:
     return None
 
 
-def _groups() -> list[GroupRanks]:
-    """Return the ranks of every process group that this rank is in; torch has no public API for it."""
+def _ranks_of_groups() -> dict[str, list[int]]:
+    """Return, by name, the ranks of every process group that this rank is in, in their order there.
+
+    torch has no public API for it.
+    """
     world = getattr(_torch_module("torch.distributed.distributed_c10d"), "_world", None)
     with contextlib.suppress(AttributeError, TypeError, ValueError):  # another version of torch
         names = dict(world.pg_names)  # type: ignore[union-attr]
-        return [
-            GroupRanks(name=str(names[group]), ranks=sorted(int(rank) for rank in ranks))
+        return {
+            str(names[group]): sorted(map(int, ranks), key=ranks.get)
             for group, ranks in dict(world.pg_group_ranks).items()  # type: ignore[union-attr]
             if group in names
-        ]
-    return []
+        }
+    return {}
+
+
+def _groups(ranks_of: dict[str, list[int]]) -> list[GroupRanks]:
+    return [GroupRanks(name=name, ranks=sorted(ranks)) for name, ranks in ranks_of.items()]

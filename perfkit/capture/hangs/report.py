@@ -9,7 +9,9 @@ from typing import Final, Literal, NoReturn
 import msgspec
 
 from perfkit.capture.hangs.answers import read_answers
-from perfkit.capture.hangs.processes import Places, kill_ranks, silent_ranks
+from perfkit.capture.hangs.held_lock import ask_for_stack
+from perfkit.capture.hangs.processes import SILENT, Places, kill_ranks, silent_ranks
+from perfkit.capture.hangs.rank_state import write_rank_state
 from perfkit.capture.hangs.step_watch import END_NAME, Hang
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
@@ -19,6 +21,7 @@ from perfkit.capture.messages import print_error, print_warning
 from perfkit.diagnosis.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.hang.diagnosis import Diagnosis
+from perfkit.schema.hang.rank_state import RankState
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import duration, shell_word
 
@@ -51,6 +54,8 @@ class HangReporter:
         self._on_hang = on_hang
         self._absent = absent
         self._places = places
+        self._answered_for: set[int] = set()
+        """Ranks that could not answer, and of which the stack was had all the same."""
 
     def report(self, hang: Hang) -> None:
         """Print the diagnosis, and end the run if that is wanted; called on the rank that noticed it first.
@@ -58,6 +63,7 @@ class HangReporter:
         A run is not ended if no rank was found to keep the others waiting, if such a rank is in a pause (rank 0 may
         write a checkpoint alone), or if its steps go on.
         """
+        self._answer_for_silent(hang)
         found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
         what = "the first step has not ended after" if hang.in_first_step else "no step has ended for"
         line = (
@@ -80,6 +86,16 @@ class HangReporter:
         if self._on_hang == "end" and (folder / END_NAME).exists():
             self._end(folder, request)
 
+    def _answer_for_silent(self, hang: Hang) -> None:
+        """Write the stacks of ranks of this host that have not answered, because a call holds Python's lock."""
+        places = self._places()
+        unable = {rank for rank, text in silent_ranks(places).items() if text == SILENT}
+        for rank in read_answers(hang.folder, set(places), hang.request).missing & unable:
+            _, pid = places[rank]
+            if main := ask_for_stack(pid):
+                write_rank_state(hang.folder, RankState(rank=rank, pid=pid, main=main, request=hang.request))
+                self._answered_for.add(rank)
+
     def _report_failure(self, line: str) -> None:
         if is_child():  # the parent prints it: it must not take the end of a rank that is killed here for the cause
             write_first_failure(FirstFailure(self._rank, line, ends_others=True), first=True)
@@ -88,7 +104,7 @@ class HangReporter:
 
     def _end(self, folder: Path, request: int) -> NoReturn:
         places = self._places()
-        kill_ranks(places, read_answers(folder, set(places), request).missing)
+        kill_ranks(places, read_answers(folder, set(places), request).missing | self._answered_for)
         exit_now(1, flush_limit_s=_FLUSH_S)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from perfkit.capture.hangs.messages import count_messages
 from perfkit.capture.hangs.processes import Places, absent_ranks, note_starts
 from perfkit.capture.hangs.report import HangReporter, OnHang
 from perfkit.capture.hangs.step_watch import StepWatch
@@ -22,6 +23,8 @@ def watch_run(
         is_busy: Whether this rank does what is no part of a step.
     """
     note_starts(places)
+    if len(places) > 1:
+        count_messages()
     reporter = HangReporter(rank, on_hang, lambda: absent_ranks(places), lambda: places)
     return StepWatch(
         folder,

@@ -1,9 +1,10 @@
 """Notices that no step ends, and asks all ranks for what they do.
 
 A thread in every rank looks at a clock once a second; a step costs one reading of it. The first rank whose time is up
-leaves a request in the run's folder, which every rank answers by itself: no collective is issued, no signal is sent,
-and ranks that are stopped or gone are missed, not waited for. The time in which this process did not run at all (it was
-stopped, or its host slept), wrote a trace, or paused for a checkpoint or an evaluation, does not count.
+leaves a request in the run's folder, which every rank answers by itself: no collective is issued, and ranks that are
+stopped or gone are missed, not waited for. Only a rank that cannot answer is sent a signal (`held_lock.py`). The time
+in which this process did not run at all (it was stopped, or its host slept), wrote a trace, or paused for a
+checkpoint or an evaluation, does not count.
 
 Nothing that goes wrong here reaches the program: the watch ends instead.
 """
@@ -21,6 +22,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.capture.hangs.answers import read_answers
+from perfkit.capture.hangs.held_lock import write_stack_on_signal
 from perfkit.capture.hangs.rank_state import OWN_THREAD, read_rank_state, write_rank_state
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 from perfkit.capture.messages import one_line, print_warning
@@ -165,6 +167,7 @@ class StepWatch:
 
     def _begin(self) -> None:
         follow_forks()
+        write_stack_on_signal()
         set_place(self._folder, self._rank)
         threading.Thread(target=self._watch, name=f"{OWN_THREAD}steps", daemon=True).start()
 

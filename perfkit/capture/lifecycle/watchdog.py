@@ -40,14 +40,22 @@ _GONE: Final = "was killed, or ended without an error message (see the system lo
 def process_identity() -> tuple[str, int]:
     """Return the host and pid namespace of this process, and its pid there.
 
-    The first value is empty if the process cannot be watched.
+    The first value is empty if the process cannot be watched. Hosts of one name have different boot ids, as has a host
+    that was restarted: of what ran before on it, it is then not known how it ended.
     """
     if not hasattr(os, "pidfd_open"):
         return "", 0
     try:
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}", os.getpid()
+        return f"{socket.gethostname()} {_boot_id()} {os.readlink('/proc/self/ns/pid')}", os.getpid()
     except OSError:  # no /proc
         return "", 0
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # hidden in some containers
+        return ""
 
 
 class Watchdog:

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 from perfkit.capture.conditions import CaptureRules
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.hangs.messages import count_messages
 from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
@@ -128,6 +129,7 @@ class ScriptRecorder:
         """Install the hooks in torch."""
         try:
             follow_forks()
+            count_messages()
             self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)

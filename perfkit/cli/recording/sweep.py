@@ -150,7 +150,10 @@ def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions,
             folder.move_aside(point)
         folder.write_records([folder.record_of(point) for point in points])
     for point in running:
-        _print_status(f"{folder.find(point)} is running, or was killed: skipped; move it away to run it again")
+        _print_status(
+            f"{folder.find(point)} is running, or was killed on another host or in its first step: skipped; move it "
+            "away to run it again"
+        )
     for submit in submits:
         typer.echo(shlex.join(submit))
 

@@ -1,10 +1,10 @@
 """`rank<R>.hang.json`: what a rank was doing when no step ended. A change to it bumps `RANK_STATE_VERSION`."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-RANK_STATE_VERSION: Final = 1
+RANK_STATE_VERSION: Final = 2
 
 MOST_RANKS: Final = 1_000_000
 Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
@@ -67,6 +67,35 @@ class GroupRanks(Struct, frozen=True, kw_only=True):
     ranks: list[Rank]
 
 
+MessageKind = Literal["send", "recv"]
+
+
+class MessageCount(Struct, frozen=True, kw_only=True):
+    """How many messages a rank has issued to, or from, another one."""
+
+    kind: MessageKind
+    group: str
+    """Name of the process group."""
+    peer: Rank | None
+    """None: receives from any rank."""
+    count: Whole
+
+
+class AwaitedMessage(Struct, frozen=True, kw_only=True):
+    """The send or receive that the main thread waits for."""
+
+    kind: MessageKind
+    group: str
+    """Name of the process group."""
+    description: str
+    """What the program calls the group, or its name."""
+    peer: Rank | None
+    """None: a receive from any rank."""
+    tag: Whole = 0
+    number: Whole
+    """Among those of its kind to or from the peer in the group; of a receive from any rank, among all receives."""
+
+
 class RankState(Struct, frozen=True, kw_only=True):
     """What one rank was doing."""
 
@@ -88,6 +117,10 @@ class RankState(Struct, frozen=True, kw_only=True):
     """In order of issue, the last ones; None if there is no record of them."""
     in_message: bool = False
     """Whether a send or a receive between two ranks has not ended, or the main thread is inside one."""
+    messages: list[MessageCount] | None = None
+    """Sends and receives between two ranks; None if they were not counted."""
+    awaits: AwaitedMessage | None = None
+    """None if the main thread waits for no message, or it is not known for which."""
     paused: bool = False
     """Whether the rank writes a trace or a checkpoint, or evaluates."""
     request: Whole | None = None

@@ -1,4 +1,4 @@
-"""Ten ways to hang, on four gloo ranks of a plain script: `perfkit run` names rank, group and source line in each."""
+"""Ways to hang, on four gloo ranks of a plain script: `perfkit run` names rank, group and source line in each."""
 
 import re
 import signal
@@ -18,6 +18,7 @@ from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S, MPIEXEC, PYTHON, ROOT, TORCHRUN, needs_mpiexec, start
 
 SCRIPT: Final = ROOT / "tests" / "integration" / "scripts" / "hangs" / "hang.py"
+MESSAGES: Final = SCRIPT.parent / "messages.py"
 OWN_LOOP: Final = SCRIPT.parent / "own_loop.py"
 HANG_AFTER_S: Final = 8
 """On a busy machine the first step, for which it is ten times as long, may take a minute."""
@@ -63,12 +64,22 @@ EXPECTED: Final = {
         [WAITING, f"rank 3 waits in all_reduce #1 of group tp (4.00 kB, float32) at {line_of('group')}"],
     ),
     "order": ("deadlock", ["#5 of group dp", "rank 3 waits in all_reduce #1 of group tp", "in a different order"]),
+    "lock": ("not_issued", [WAITING, f"; rank 3 is in {place_of('backtrack')}"]),
     "loader": (
         "not_issued",
         ["ranks 0-2 wait in", "rank 3 has not issued it: it waits for its data loader", place_of("read_blocked_file")],
     ),
 }
 """Kind of the first fault, and parts of its message."""
+
+
+IN_MESSAGES: Final = {
+    "receive": ("not_issued", ["rank 1 has not received it: {}"]),
+    "circle": ("deadlock", ["rank 0 waits in recv from rank 1", "rank 1 waits in recv from rank 0", "for each other"]),
+    "tag": ("deadlock", ["rank 0 waits in send to rank 1 with tag 7", "rank 1 waits in recv from rank 0 at"]),
+    "batch": ("not_issued", ["rank 0 waits in send to rank 1", "rank 1 has not received it: {}"]),
+    "prefetch": ("not_issued", ["rank 0 waits in send to rank 1", "rank 1 has not received it: {}"]),
+}
 
 
 def begin(how: str, trace_dir: Path, *options: str) -> subprocess.Popen[str]:
@@ -83,7 +94,8 @@ def folder_of(trace_dir: Path, how: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kinds", [("sleep", "operator", "size"), ("dtype", "group", "order"), ("loader", "stop", "catch"), ("die", "kill")]
+    "kinds",
+    [("sleep", "operator", "size"), ("dtype", "group", "order"), ("loader", "stop", "catch"), ("die", "kill", "lock")],
 )
 def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     jobs = {how: begin(how, tmp_path, "--on-hang", "end") for how in kinds}
@@ -102,6 +114,32 @@ def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -
         if match := re.search(r"no step has ended for ([\d.]+) s", last):
             assert float(match[1]) < FIRST_STEP_TIMES * HANG_AFTER_S
         assert run_command("diagnose", folder).returncode == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_who_waits_for_a_message_and_for_whom_is_named(ranks: int, tmp_path: Path) -> None:
+    lines = MESSAGES.read_text(encoding="utf-8").splitlines()
+    sleeps = 1 + next(number for number, text in enumerate(lines) if "time.sleep" in text)
+    for how, (kind, parts) in IN_MESSAGES.items():
+        own = [
+            "--no-report",
+            "--hang-after",
+            f"{HANG_AFTER_S}s",
+            "--on-hang",
+            "end",
+            "--trace-dir",
+            str(tmp_path / how),
+        ]
+        job = start([*PYTHON, "run", str(MESSAGES), "-n", str(ranks), *own, "--", how])
+        errors = job.communicate(timeout=LIMIT_S)[1]
+        found = msgspec.json.decode((folder_of(tmp_path, how) / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
+        where = f"it is in `load_batch` at messages.py:{sleeps}"
+        messages = [fault.message for fault in found.faults]
+        missing = [part for part in parts if not any(part.format(where) in text for text in messages)]
+        assert (how, found.faults[0].kind, missing) == (how, kind, []), errors
+        if how == "receive":
+            assert any("rank 3 waits in recv from any rank" in text for text in messages) == (ranks == 4), messages
 
 
 @pytest.mark.slow
@@ -150,7 +188,7 @@ def test_a_slow_step_is_reported_and_goes_on_and_a_healthy_run_is_left_alone(tmp
     assert "no step has ended for" not in ends["healthy"][1]
     assert not list(folder_of(tmp_path, "healthy").glob("*hang*"))
     (warning,) = [line for line in ends["slow"][1].splitlines() if "no step has ended for" in line]
-    assert "All ranks agree" in warning or "No rank was found to wait" in warning
+    assert "All ranks agree" in warning or "No rank was found to keep" in warning
     assert run_command("diagnose", folder_of(tmp_path, "slow")).returncode == 0
 
 

@@ -240,7 +240,7 @@ def test_ranks_without_a_record_of_collectives() -> None:
     found = diagnose("job", [alone])
     assert (found.verdict, found.headline) == (
         "unknown",
-        "No rank was found to wait for another: rank 0 is in `load_batch` at data.py:88",
+        "No rank was found to keep others waiting: rank 0 is in `load_batch` at data.py:88",
     )
 
 

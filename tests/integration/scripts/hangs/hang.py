@@ -1,6 +1,7 @@
 """A plain DDP script in which the last rank does something else in step 4: what, is the first argument."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -32,6 +33,10 @@ def load_batch() -> None:
     time.sleep(3600)
 
 
+def backtrack() -> None:
+    re.match(r"(a+)+$", "a" * 60 + "b")  # which does not return, and holds Python's lock
+
+
 def leave_out() -> None:
     try:
         raise ValueError("a bad batch")
@@ -54,6 +59,7 @@ OTHERWISE = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "catch": leave_out,
+    "lock": backtrack,
     "operator": lambda: dist.broadcast(torch.ones(1000), 0, group=dp),
     "size": lambda: dist.all_reduce(torch.ones(2000), group=dp),
     "dtype": lambda: dist.all_reduce(torch.ones(1000, dtype=torch.float64), group=dp),

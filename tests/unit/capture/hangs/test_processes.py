@@ -1,5 +1,6 @@
 """What the operating system shows of ranks that write nothing: real processes that are stopped, killed, or run."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from perfkit.capture.hangs.processes import (
     note_starts,
     silent_ranks,
 )
+from perfkit.capture.lifecycle import watchdog
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.process_stat import STATE, stat_fields
 from perfkit.capture.script.rank_marks import joined_processes, mark_joined
@@ -43,6 +45,16 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
         for each in sleeps:
             each.kill()
             each.wait()
+
+
+def test_another_host_of_the_same_name_is_not_taken_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        there.setattr(watchdog, "_boot_id", lambda: "another")
+        place, _ = process_identity()
+    ended = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(ended, 0)
+    assert not is_gone(place, ended, "")
+    assert is_gone(process_identity()[0], ended, "")
 
 
 def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

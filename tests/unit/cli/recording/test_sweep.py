@@ -7,12 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfkit.capture.on_demand.mailbox import Mailbox
 from perfkit.cli import main
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.schema.sweep import Sweep
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
+from tests.support.processes.left_runs import mark_rank_0
 from tests.support.reports.sweep_builders import leave_run, wanted
 
 
@@ -112,6 +114,18 @@ def test_effects_that_look_like_scaling_give_warnings(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == ""
 
 
+def test_a_point_that_has_died_is_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (point,) = points_in(tmp_path)[:1]
+    leave_run(tmp_path, point, "running")
+    given = ["sweep", "gpt", "--emit", "pbs", "--ranks-per-node", "2", "--trace-dir", str(tmp_path)]
+    for which, skipped in (("running", True), ("of another host", True), ("ended", False)):
+        Mailbox(tmp_path / point.name).folder.mkdir(exist_ok=True)
+        mark_rank_0(tmp_path / point.name, which)
+        assert main(given) == 0
+        assert (which, "is running, or was killed on another host" in capsys.readouterr().err) == (which, skipped)
+    assert [path.name for path in (tmp_path / ".earlier").iterdir()] == [f"{point.name}.1"]
+
+
 def test_job_scripts_contain_missing_points_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done, failed, running, absent = points_in(tmp_path) + [point.as_repeat(2) for point in points_in(tmp_path)]
     for point, state in ((done, "completed"), (failed, "failed"), (running, "running")):
@@ -122,8 +136,8 @@ def test_job_scripts_contain_missing_points_only(tmp_path: Path, capsys: pytest.
     assert commands(printed.out) == [["qsub", str(tmp_path / "jobs" / "1node.sh")]]
     script = (tmp_path / "jobs" / "1node.sh").read_text()
     assert [point.name in script for point in (done, failed, running, absent)] == [False, True, False, True]
-    # What runs, or was killed, is nobody's to take away; what failed makes way.
-    assert f"{tmp_path / running.name} is running, or was killed: skipped" in printed.err
+    # What runs, or may run, is nobody's to take away; what failed makes way.
+    assert f"{tmp_path / running.name} is running, or was killed on another host or in its first step" in printed.err
     assert (tmp_path / running.name).exists()
     assert [path.name for path in (tmp_path / ".earlier").iterdir()] == [f"{failed.name}.1"]
     assert states(tmp_path) == ["completed", "planned", "planned", "planned"]
