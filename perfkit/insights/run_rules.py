@@ -62,7 +62,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
         evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
     return InsightDraft(
         f"{escape_unprintable(host.host)} is oversubscribed, {shared}{fall}; "
-        "waiting and idle time in this run follow from it",
+        "waiting and idle time in this run may follow from it",
         evidence,
         f"use at most {ranks_of(host.cores or 0)} on {escape_unprintable(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
@@ -82,10 +82,14 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     # What the verdict is about is worth a recommendation, however little ranks wait on average.
     is_verdict = context.run.verdict.bound == "imbalance"
     parts = _communication(context, 0.0 if is_verdict else MIN_SHARE)
-    if parts is None or context.waits_in_bubbles():
-        return None
-    wait_ns, exposed_ns = parts
     slow = stragglers_of(context.run)
+    if context.waits_in_bubbles() or (parts is None and not (is_verdict and slow)):
+        return None
+    if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
+        cause = cause_of_waiting(context, slow, 0.0)
+        cost = _cost_sentence(context, context.exposed_ns["communication"])
+        return cause._replace(sentence=f"{cost}, part of it waiting for {cause.sentence}")
+    wait_ns, exposed_ns = parts
     if wait_ns < _MAJORITY * exposed_ns and not is_verdict:
         return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
@@ -101,6 +105,12 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
+
+
+def _waiting_on_shared_cores(context: RunContext) -> InsightDraft | None:
+    """Return the draft for stragglers that too few cores do not explain: the verdict is about them, all the same."""
+    is_verdict = context.run.verdict.bound == "imbalance"
+    return _waiting(context) if is_verdict and shared_cores(context.run.hosts) else None
 
 
 def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
@@ -289,12 +299,15 @@ def _on_gpu(context: RunContext) -> bool:
     return any(rank.device == "gpu" for rank in context.run.ranks)
 
 
+STRAGGLERS: Final = Rule("waiting", _waiting_on_shared_cores)
+"""Before the next, after which there is nothing else."""
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
 WAITING: Final = Rule("waiting", _waiting)
 TRANSFER: Final = Rule("transfer", _transfer)
 TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
 HOST: Final = Rule("host", _host)
 RULES: Final = (
+    STRAGGLERS,
     OVERSUBSCRIBED,
     WAITING,
     TRANSFER,
