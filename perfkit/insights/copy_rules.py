@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext, exposed_without_stragglers
+from perfkit.insights.run_context import RunContext, besides_stragglers, exposed_without_stragglers
 from perfkit.util.formatting import duration, whole_percent
 
 _MIN_SHARE: Final = 0.05
@@ -61,7 +61,8 @@ def _copies(context: RunContext) -> InsightDraft | None:
     way = _main_way(context, exposed_ns * context.rank_steps)
     most = f", most of it {way.words}" if way else ""
     return InsightDraft(
-        f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}){most}",
+        f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}"
+        f"{besides_stragglers(context, 'memcpy')}){most}",
         {"exposed_share": context.share(exposed_ns), "memcpy_ns": exposed_ns},
         _advice(context, way),
         exposed_ns,

@@ -1,12 +1,14 @@
 """Insight rules for pipelines: bubbles of the schedule, bubbles of transfers, and a stage that is too heavy."""
 
+from collections.abc import Iterator
+from statistics import fmean
 from typing import Final
 
 from perfkit.insights.dimension_advice import gathers_parameters, reduces_gradients
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all, heavy_names
-from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline
+from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline, PipelineRank
 from perfkit.util.formatting import duration, ranges, whole_percent
 
 _MIN_SHARE: Final = 0.1
@@ -47,7 +49,9 @@ def _transfers(context: RunContext) -> InsightDraft | None:
         return None
     pipeline = found[0]
     wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
-    rest_ns = sum(row.communication_ns or 0 for row in pipeline.ranks)
+    rest_ns = sum(
+        max(0, (row.communication_ns or 0) - late_ns) for row, late_ns in _others_longer_ns(context, pipeline)
+    )
     if pipeline.bubble_share < _MIN_SHARE or rest_ns <= _MAJORITY * bubble_ns:
         return None
     sentence = (
@@ -58,6 +62,28 @@ def _transfers(context: RunContext) -> InsightDraft | None:
     evidence = {"bubble_share": pipeline.bubble_share, "communication_share": rest_ns / wall_ns}
     saving_ns = context.step_ns * min(rest_ns / wall_ns, pipeline.bubble_share)
     return InsightDraft(sentence, evidence, _fewer_messages(context, pipeline), saving_ns)
+
+
+def _others_longer_ns(context: RunContext, pipeline: Pipeline) -> Iterator[tuple[PipelineRank, float]]:
+    """Yield each rank with how much longer another's own time outside of its actions is, over the measured steps (ns).
+
+    It may wait so long for a rank that loads data or logs before its first micro-batch, whatever messages cost.
+    """
+    outside_ns = {}
+    for row in pipeline.ranks:
+        work_ns = pipeline.steps * _work_ns(pipeline, row)
+        steps = [step for rank in context.run.ranks if rank.rank == row.rank for step in rank.steps]
+        own_ns = fmean(step.wall_ns - step.exposed_ns.communication for step in steps) if steps else 0.0
+        outside_ns[row.rank] = max(0.0, pipeline.steps * own_ns - work_ns)
+    most_ns = max(outside_ns.values(), default=0.0)
+    for row in pipeline.ranks:
+        yield row, most_ns - outside_ns[row.rank]
+
+
+def _work_ns(pipeline: Pipeline, row: PipelineRank) -> float:
+    """Return what a rank computes of all micro-batches in a step."""
+    stages = [stage for stage in pipeline.stage_times if stage.rank == row.rank]
+    return pipeline.micro_batches * sum(stage.forward_ns + stage.backward_ns for stage in stages)
 
 
 def _data_parallel(context: RunContext) -> str:

@@ -122,9 +122,9 @@ def _with_prediction(insight: Insight, context: RunContext, draft: InsightDraft)
 def _within_step(insight: Insight, context: RunContext) -> Insight:
     """Return the insight with a saving that is not more than the mean step, of which it is a part."""
     saving_ns = insight.potential_saving_ns
-    if saving_ns is None or saving_ns <= context.step_ns or insight.rule == BESIDES_STEPS:
+    if saving_ns is None or saving_ns <= context.longest_step_ns or insight.rule == BESIDES_STEPS:
         return insight
-    return replace(insight, potential_saving_ns=context.step_ns)
+    return replace(insight, potential_saving_ns=context.longest_step_ns)
 
 
 def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from perfkit.schema.aggregate import exposed_sums
+from perfkit.analysis.cross_rank.straggler_sentences import name_ranks
+from perfkit.schema.aggregate import exposed_sums, longest_mean_step_ns
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.dimensions import DimensionStat
@@ -55,6 +56,11 @@ class RunContext(NamedTuple):
         """Number of steps that any rank recorded."""
         return len({step.step for rank in self.run.ranks for step in rank.steps})
 
+    @property
+    def longest_step_ns(self) -> float:
+        """Mean step time of the rank on which it is longest, of which no more can be saved."""
+        return longest_mean_step_ns(self.run)
+
     def share(self, ns: float) -> float:
         """Return a time as a share of the step."""
         return ns / self.step_ns
@@ -74,7 +80,7 @@ class RunContext(NamedTuple):
             for step in rank.steps:
                 longest[step.step] = max(longest[step.step], step.exposed_ns.communication)
         mean_ns = sum(longest.values()) / len(longest) if longest else 0.0
-        return min(max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns)), self.step_ns)
+        return min(max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns)), self.longest_step_ns)
 
     def spread(self, category: Category) -> float:
         """Return the time that the rank with most of a category spends on it in a mean step, over the mean of all."""
@@ -180,8 +186,19 @@ def stragglers_of(run: RunReport) -> list[Straggler]:
     return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
 
 
+def late_in(context: RunContext, category: Category) -> list[Straggler]:
+    """Return the stragglers that are late in a category, if fixing them could save time."""
+    return [row for row in stragglers_of(context.run) if row.category == category]
+
+
 def exposed_without_stragglers(context: RunContext, category: Category) -> float:
     """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting (ns)."""
-    late = [row for row in stragglers_of(context.run) if row.category == category]
+    late = late_in(context, category)
     alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
     return context.exposed_ns[category] - alone
+
+
+def besides_stragglers(context: RunContext, category: Category) -> str:
+    """Return a clause for a time of `exposed_without_stragglers`: the category as a whole takes more."""
+    late = late_in(context, category)
+    return f", besides what {name_ranks(late)} {'takes' if len(late) == 1 else 'take'} longer" if late else ""

@@ -6,7 +6,6 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 
 from typing import Final
 
-from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.insights.collective_rules import BUFFERS, TINY, reported_ns, unreported
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
@@ -22,19 +21,24 @@ from perfkit.insights.idle import (
     remedy,
     saving_ns,
 )
-from perfkit.insights.loader_advice import load_faster
+from perfkit.insights.input_rule import INPUT
 from perfkit.insights.pause_rules import pauses_beside
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE, TRANSFERS
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import DimensionTime, RunContext, exposed_without_stragglers, stragglers_of
+from perfkit.insights.run_context import (
+    DimensionTime,
+    RunContext,
+    besides_stragglers,
+    exposed_without_stragglers,
+    stragglers_of,
+)
 from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import MIN_SHARE, PAUSE_WAIT, cause_of_waiting, last_arrivals_of, waited_for
 from perfkit.scaling.points import oversubscribed as shared_cores
-from perfkit.schema.common import UNNAMED
 from perfkit.schema.report import BESIDES_STEPS
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
-from perfkit.whatif.changes import NO_INPUT, free_transfers
+from perfkit.whatif.changes import free_transfers
 
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
@@ -58,7 +62,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
         evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
     return InsightDraft(
         f"{escape_unprintable(host.host)} is oversubscribed, {shared}{fall}; "
-        "waiting and idle time in this run follow from it",
+        "waiting and idle time in this run may follow from it",
         evidence,
         f"use at most {ranks_of(host.cores or 0)} on {escape_unprintable(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
@@ -78,10 +82,14 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     # What the verdict is about is worth a recommendation, however little ranks wait on average.
     is_verdict = context.run.verdict.bound == "imbalance"
     parts = _communication(context, 0.0 if is_verdict else MIN_SHARE)
-    if parts is None or context.waits_in_bubbles():
-        return None
-    wait_ns, exposed_ns = parts
     slow = stragglers_of(context.run)
+    if context.waits_in_bubbles() or (parts is None and not (is_verdict and slow)):
+        return None
+    if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
+        cause = cause_of_waiting(context, slow, 0.0)
+        cost = _cost_sentence(context, context.exposed_ns["communication"])
+        return cause._replace(sentence=f"{cost}, part of it waiting for {cause.sentence}")
+    wait_ns, exposed_ns = parts
     if wait_ns < _MAJORITY * exposed_ns and not is_verdict:
         return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
@@ -97,6 +105,12 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
+
+
+def _waiting_on_shared_cores(context: RunContext) -> InsightDraft | None:
+    """Return the draft for stragglers that too few cores do not explain: the verdict is about them, all the same."""
+    is_verdict = context.run.verdict.bound == "imbalance"
+    return _waiting(context) if is_verdict and shared_cores(context.run.hosts) else None
 
 
 def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
@@ -230,47 +244,12 @@ def _pauses(context: RunContext) -> InsightDraft | None:
     return pauses_beside(context, waited.phase if waited else None)
 
 
-def _input(context: RunContext) -> InsightDraft | None:
-    exposed_ns = exposed_without_stragglers(context, "data_loading")
-    loads = context.run.data_loading
-    if context.share(exposed_ns) < MIN_SHARE or loads is None:
-        return None
-    against = (
-        f", {context.load_ratio:.1f} times as long as from memory"
-        if context.load_ratio and context.load_ratio > 1.1
-        else ""
-    )
-    source = f" from {escape_unprintable(loads.source)}" if loads.source not in (None, UNNAMED) else ""
-    evidence = {"exposed_share": context.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
-    if context.load_ratio:
-        evidence["load_ratio"] = context.load_ratio
-    near, storage, why = "", "", main_cause(context.run.ranks)
-    if loads.file_share is not None:
-        evidence["file_share"] = loads.file_share
-        if loads.file_share >= _MAJORITY:
-            near = f", at {whole_percent(loads.file_share)} of the file's read bandwidth"
-            storage = ", or faster storage"
-    advice = load_faster(context, why[0] if why else None)
-    # Where few loads take most of the time, the median one tells nothing of it.
-    few = loads.median_ns * loads.count < _MAJORITY * exposed_ns * context.rank_steps
-    longest = f", the longest {duration(loads.max_ns)}" if few else ""
-    return InsightDraft(
-        f"waiting for data takes {whole_percent(context.share(exposed_ns))} of the step: the median load{source} takes "
-        f"{duration(loads.median_ns)}{longest}{against}{near}" + (f"; {why[1]}" if why else ""),
-        evidence,
-        advice if why or "faster storage" in advice else advice + storage,
-        exposed_ns,
-        NO_INPUT,
-        "data_loading",
-    )
-
-
 def _host(context: RunContext) -> InsightDraft | None:
     # The profiler runs on the host: the time it adds to a step is not idle time of the training.
     exposed_ns = exposed_without_stragglers(context, "overhead") - _profiler_ns(context)
     if context.share(exposed_ns) < _MIN_IDLE_SHARE:
         return None
-    less = ", profiler cost excluded" if _profiler_ns(context) else ""
+    less = besides_stragglers(context, "overhead") + (", profiler cost excluded" if _profiler_ns(context) else "")
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
     if _on_gpu(context) and context.has("no_device_events"):  # of a part of the traces it is not known
         idle = "no recorded operator or kernel runs"
@@ -320,13 +299,15 @@ def _on_gpu(context: RunContext) -> bool:
     return any(rank.device == "gpu" for rank in context.run.ranks)
 
 
+STRAGGLERS: Final = Rule("waiting", _waiting_on_shared_cores)
+"""Before the next, after which there is nothing else."""
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
 WAITING: Final = Rule("waiting", _waiting)
 TRANSFER: Final = Rule("transfer", _transfer)
 TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
-INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 RULES: Final = (
+    STRAGGLERS,
     OVERSUBSCRIBED,
     WAITING,
     TRANSFER,

@@ -156,7 +156,7 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     # Another rank may be as late where some have no trace: a replay does not know of it.
     whole = len(context.run.ranks) >= context.run.world_size
     change = healthy_ranks(row.rank for row in late) if whole else None
-    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.step_ns), change)
+    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.longest_step_ns), change)
 
 
 def _who(late: list[Straggler]) -> str:

@@ -119,8 +119,8 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
     if unexplained and unexplained.of_step >= _MUCH_UNEXPLAINED:
         of = "the rank" if unexplained.rank is None else f"rank {unexplained.rank}"
         message = (
-            f"for which collectives {of} waits is not known for {duration(unexplained.per_step_ns)} per step of its "
-            "exposed communication: changes of communication, or of late ranks, may save more than predicted by about "
-            "that"
+            f"what {of} waits for is not known for {duration(unexplained.per_step_ns)} per step of its exposed "
+            "communication: predictions may be off by about that; a late rank may cost more, and less time of its own "
+            "(idle, input, operators) may only let a rank wait longer"
         )
         yield Finding(code="waits_unknown", severity="warning", message=message)

@@ -109,6 +109,14 @@ def _longest(group: Iterable[OperatorStat | CollectiveStat]) -> dict[str, Any]:
     return {"max_ns": row.max_ns, "max_step": row.max_step, "max_at_ns": row.max_at_ns}
 
 
+def longest_mean_step_ns(run: RunReport) -> float:
+    """Return the mean profiled step of the rank on which it is longest (ns), without pauses; 0 without steps.
+
+    Ranks take as long, as a rule, but where only some have pauses: the others wait for these within their steps.
+    """
+    return max((fmean(step.wall_ns for step in rank.steps) for rank in run.ranks if rank.steps), default=0.0)
+
+
 def exposed_sums(steps: Iterable[StepBreakdown]) -> dict[Category, int]:
     """Return the exclusive time of each category, summed over steps, in nanoseconds."""
     exposed = [step.exposed_ns for step in steps]

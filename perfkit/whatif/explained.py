@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.step_graph.graph import COMPLETION, StepGraph
+from perfkit.analysis.step_graph.graph import ARRIVAL, COMPLETION, StepGraph
 from perfkit.schema.run import RunReport
 from perfkit.whatif.awaited import joined_points, nodes_before
 
@@ -23,9 +23,11 @@ def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
     """Return the rank of which the graph explains least; None if it explains all exposed communication.
 
     Without a device, no event tells for which collective a thread waits: where none ends with a pause, the graph has
-    no wait, and a replay believes that the thread was busy. Ranks with a device are not looked at.
+    no wait, and a replay believes that the thread was busy. Where all ranks are in the
+    graph, waits for what has no counterpart there are not explained either: a replay believes that it was a transfer.
+    Ranks with a device are not looked at.
     """
-    waited_ns = _waited_ns(graph)
+    waited_ns = _waited_ns(graph, met_only=1 < len(graph.ranks) == run.world_size)
     numbers = set(graph.steps)
     found = []
     for report in run.ranks:
@@ -38,12 +40,20 @@ def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
     return max(found, key=lambda one: one.per_step_ns, default=None)
 
 
-def _waited_ns(graph: StepGraph) -> dict[int, int]:
-    """Return how long the main thread of each rank waits for collectives that it has begun."""
+def _waited_ns(graph: StepGraph, *, met_only: bool) -> dict[int, int]:
+    """Return how long the main thread of each rank waits for collectives that it has begun.
+
+    Args:
+        graph: the graph of some steps.
+        met_only: only for those that are matched with another rank's.
+    """
     nodes = graph.nodes
     waits = graph.edges.where(graph.edges.kind == COMPLETION)
     before, joined = nodes_before(graph)[waits.target], joined_points(graph)[waits.source]
     known = (before >= 0) & (joined >= 0)
+    if met_only:
+        arrivals = graph.edges.where(graph.edges.kind == ARRIVAL)
+        known &= np.isin(waits.source, arrivals.target) | np.isin(joined, arrivals.source)
     target = waits.target[known]
     waited = nodes.start[target] - np.maximum(nodes.end[before[known]], nodes.end[joined[known]])
     longest = np.zeros(len(nodes.start), np.int64)

@@ -52,6 +52,9 @@ class OwnTimes(NamedTuple):
         """Number of ranks that are compared in the run."""
         return max(self.of_ranks, len(self.ranks))
 
+    messages_ns: Ints | None = None
+    """Exposed time of receives in which they are known not to wait, shape (ranks, steps); None if that of none is."""
+
     @property
     def own_ns(self) -> Ints:
         """Step without exposed communication, shape (ranks, steps)."""
@@ -113,9 +116,11 @@ def excess(values: Ints | Floats) -> Floats:
 def waited_ns(times: OwnTimes) -> Floats:
     """Return how much more the others communicate, exposed, than each rank in a step or the next; (ranks, steps).
 
-    They may wait only in the next step, if the rank was late after the last collective.
+    They may wait only in the next step, if the rank was late after the last collective. What a receive is known to take
+    without waiting is left out: of two ends one may compute meanwhile, and the other does not wait for it.
     """
-    less = -excess(times.of("communication"))
+    communication = times.of("communication")
+    less = -excess(communication if times.messages_ns is None else communication - times.messages_ns)
     less[:, :-1] = np.maximum(less[:, :-1], less[:, 1:])
     return less
 

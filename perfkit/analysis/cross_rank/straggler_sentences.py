@@ -15,7 +15,7 @@ _MOST: Final = 0.5
 _HARDLY_ANY: Final = 0.1
 _ORDINALS: Final = {2: "second", 3: "third"}
 _LOAD_CAUSES: Final[dict[WaitCause, str]] = {
-    "reading": "waiting for samples to be read",
+    "reading": "waiting for storage or a free core",
     "transforming": "computing samples",
     "collating": "collating batches",
     "transfer": "handing finished batches over",

@@ -10,7 +10,7 @@ from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find
 from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
-from perfkit.analysis.cross_rank.lateness import own_times
+from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
@@ -46,7 +46,7 @@ def summarize_cross_rank(
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    times = own_times(ranks) if comparable else None
+    times = _without_messages(own_times(ranks), matched) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     late = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
@@ -63,6 +63,24 @@ def summarize_cross_rank(
         clocks=clocks,
         bandwidth_fits=fits(rows),
     )
+
+
+def _without_messages(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
+    """Return own times with what receives of known waiting take exposed without waiting.
+
+    Not sends: a program may let one stay open until the end of the step, while it waits for something else.
+    """
+    rows = np.flatnonzero(matched.paired & matched.transfer_known)
+    if times is None or not len(rows):
+        return times
+    places, numbers = ({key: place for place, key in enumerate(keys)} for keys in (times.ranks, times.steps))
+    place = np.array([places.get(rank, -1) for rank in matched.rank[rows].tolist()])
+    number = np.array([numbers.get(step, -1) for step in matched.step[rows].tolist()])
+    known = (place >= 0) & (number >= 0)
+    messages_ns = np.zeros((len(times.ranks), len(times.steps)), np.int64)
+    taken_ns = (matched.exposed_ns - matched.exposed_wait_ns)[rows[known]]
+    np.add.at(messages_ns, (place[known], number[known]), taken_ns)
+    return times._replace(messages_ns=messages_ns)
 
 
 def _waits(matched: MatchedCollectives) -> list[RankWait]:

@@ -136,7 +136,7 @@ def find_pipeline_spans(
         keys = np.stack([np.full(len(kind), NO_STAGE), kind, batch])
     begin, end = _spans_of_work(events, device, issued, until)
     step = steps.of(issued)
-    spans = _split_communication(activity, collectives, step, begin, end)
+    spans = _split_communication(activity, collectives, step, begin, end, on_host=not len(device.row))
     waiting = measure(spans.not_work, begin, end)
     bubble = difference(spans.receives, spans.busy)
     return PipelineSpans(step, keys, issued, begin, end, waiting, bubble)
@@ -217,7 +217,9 @@ def _spans_of_work(events: Events, device: Device, begin: Ints, end: Ints) -> tu
     return np.where(launched, first, begin), np.where(launched, last, begin)
 
 
-def _split_communication(activity: Activity, collectives: Collectives, step: Ints, begin: Ints, end: Ints) -> _Spans:
+def _split_communication(
+    activity: Activity, collectives: Collectives, step: Ints, begin: Ints, end: Ints, *, on_host: bool
+) -> _Spans:
     """Return the rank's communication, apart by what it is for.
 
     Sends and receives whose dimension is unknown are the pipeline's, since the rank has one, and so is what else of
@@ -229,6 +231,7 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
         step: step of each action.
         begin: its begin.
         end: its end.
+        on_host: whether the host computes.
     """
 
     def kinds(wanted: Callable[[CollectiveKey], bool]) -> NDArray[np.bool_]:
@@ -248,11 +251,30 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
 
     data = kinds(_is_between_replicas)
     within = merge(activity.compute, spans(~own & ~data))
+    # Between replicas a rank may wait anywhere; for its own messages only until they have arrived.
+    free = _without_waiting(collectives.end[own & receive], begin, end) if on_host else union(begin[:0], end[:0])
     return _Spans(
-        receives=spans(own & (receive | outside)),
+        receives=difference(spans(own & (receive | outside)), free),
         busy=merge(within, spans(data)),
-        not_work=difference(spans(own | data), within),
+        not_work=difference(merge(difference(spans(own), free), spans(data)), within),
     )
+
+
+def _without_waiting(received: Ints, begin: Ints, end: Ints) -> Union:
+    """Return the part of each action in which it waits for no receive: after the last one that ends in it.
+
+    Others may be open, issued ahead for later actions, and so may sends: whatever the host does meanwhile without an
+    operator (Python, a lock) is the action's own time.
+
+    Args:
+        received: when the pipeline's receives end.
+        begin: begin of each action.
+        end: its end.
+    """
+    received = np.sort(received)
+    last = np.searchsorted(received, end, side="right") - 1
+    at = received[np.maximum(last, 0)] if len(received) else begin
+    return union(np.where((last >= 0) & (at > begin), at, begin), end)
 
 
 def _is_of_pipeline(kind: CollectiveKey, groups: Collection[tuple[str | None, str | None]]) -> bool:

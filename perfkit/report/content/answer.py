@@ -1,5 +1,6 @@
 """The short answer of a report: what a reader wants to know first, for one screen of a terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,7 +183,18 @@ def _late(run: RunReport) -> str:
     if compared.stragglers:
         return next((escape_unprintable(one.message) for one in run.findings if one.code == "straggler"), "")
     whole = compared.lateness_known and compared.waits_known and len(run.ranks) == run.world_size > 1
-    return "no rank is late beyond chance" if whole else ""
+    if not whole:
+        return ""
+    # One that is always late is not told from a heavier stage.
+    if _has_stage_of_one_rank(run):
+        return "no rank is late in single steps beyond chance; one that always is may be a heavier stage"
+    return "no rank is late beyond chance"
+
+
+def _has_stage_of_one_rank(run: RunReport) -> bool:
+    """Return whether a rank of a pipeline has no other at its stage to be compared with."""
+    ranks = Counter(tuple(rank.stages) for pipeline in run.pipelines for rank in pipeline.ranks)
+    return 1 in ranks.values()
 
 
 def _more(runs: Sequence[RunReport]) -> list[Hint]:

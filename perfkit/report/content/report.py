@@ -25,6 +25,7 @@ from perfkit.report.content.steps import monitor
 from perfkit.report.content.steps.pauses import pauses
 from perfkit.report.content.steps.phases import phases
 from perfkit.report.content.work import work_tables
+from perfkit.schema.aggregate import longest_mean_step_ns
 from perfkit.schema.report import BESIDES_STEPS, Insight, Report
 from perfkit.schema.run import Bound, RunReport
 from perfkit.util.formatting import duration, escape_unprintable
@@ -74,15 +75,12 @@ def advice(report: Report) -> list[InsightItem]:
         before_ns, saving_ns = promised.get(insight.run, 0.0), insight.potential_saving_ns or 0.0
         if insight.rule == BESIDES_STEPS:
             before_ns, saving_ns = 0.0, 0.0
-        overlaps = run is not None and before_ns > 0 and before_ns + saving_ns > _mean_step_ns(run)
+        overlaps = (
+            run is not None and before_ns > 0 and before_ns + saving_ns > (longest_mean_step_ns(run) or float("inf"))
+        )
         items.append(_item(insight, alone, run, overlaps=overlaps and saving_ns > 0))
         promised[insight.run] = promised.get(insight.run, 0.0) + saving_ns
     return items
-
-
-def _mean_step_ns(run: RunReport) -> float:
-    walls = [step.wall_ns for rank in run.ranks for step in rank.steps]
-    return sum(walls) / len(walls) if walls else float("inf")
 
 
 def _item(insight: Insight, alone: bool, run: RunReport | None, *, overlaps: bool) -> InsightItem:
@@ -119,7 +117,7 @@ def _of_step(saving_ns: float, run: RunReport | None) -> str:
     headline_ns = None if run is None or not any(rank.steps for rank in run.ranks) else headline_step_ns(run)
     if run is None or headline_ns is None or saving_ns <= headline_ns:
         return "per step"
-    return f"of the mean profiled step of {duration(_mean_step_ns(run))}"
+    return f"of the mean profiled step of {duration(longest_mean_step_ns(run))}"
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:

@@ -10,7 +10,7 @@ from perfkit.report.content.report import advice
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_step
+from tests.support.reports.report_builders import MS, make_efficiency, make_foreign_run, make_rank, make_step
 
 STEPS = 4
 
@@ -99,3 +99,21 @@ def test_what_a_pause_takes_is_no_part_of_what_others_save() -> None:
     )
     several = Report(perfkit_version="", runs=[report], insights=[*insights(report), other])
     assert [one.potential_saving for one in advice(several)] == ["up to 90.0 ms per step", "up to 60.0 ms per step"]
+
+
+def test_what_others_wait_for_a_pause_is_a_part_of_their_steps_and_not_of_the_mean_over_ranks() -> None:
+    step = make_step(0, compute=10 * MS, communication=0, data_loading=0, overhead=0, hidden=0)
+    waits = make_step(0, compute=10 * MS, communication=90 * MS, data_loading=0, overhead=0, hidden=0)
+    ranks = [
+        make_rank(rank, [replace(one, step=number) for number in range(STEPS)], phases=[], operators=[])
+        for rank, one in enumerate([waits, step])
+    ]
+    row = pauses(phase="evaluation", rank=1, recorded=4, recorded_ns=360 * MS, waited_ns=360 * MS)
+    efficiency = make_efficiency(wait_ns=360 * MS, transfer_ns=0, unmatched_ns=0)
+    report = make_foreign_run(ranks=ranks, world_size=2, pauses=[row], efficiency=efficiency)
+    (waiting,) = [one for one in find_insights([report], None).insights if one.rule == "waiting"]
+    # The mean over both ranks is 55 ms: a step that waits takes longer.
+    assert waiting.potential_saving_ns == 90 * MS
+    assert advice(Report(perfkit_version="", runs=[report], insights=[waiting]))[0].potential_saving == (
+        "up to 90.0 ms per step"
+    )

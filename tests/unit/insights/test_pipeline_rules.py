@@ -17,6 +17,7 @@ from perfkit.schema.per_run.pipeline import (
     PipelineStage,
     StageExcess,
 )
+from perfkit.schema.rank import RankReport, StepBreakdown
 from tests.support.reports.report_builders import MS, make_dimensions, make_efficiency, make_rank, make_run, make_step
 
 
@@ -47,7 +48,8 @@ def make_pipeline(bubble: int = 43, ideal: int | None = 40, **changes: Any) -> P
 def evaluate(rule: Any, *pipelines: Pipeline, **changes: Any) -> InsightDraft | None:
     steps = [make_step(number, communication=50 * MS, compute=50 * MS, data_loading=0, overhead=0) for number in (1, 2)]
     ranks = [make_rank(rank, steps) for rank in range(4)]
-    run = make_run(ranks=ranks, pipelines=list(pipelines), **({"world_size": 4, "batch_size": 16} | changes))
+    fields: dict[str, Any] = {"ranks": ranks, "world_size": 4, "batch_size": 16}
+    run = make_run(pipelines=list(pipelines), **(fields | changes))
     context = run_context(run, None)
     assert context is not None
     draft: InsightDraft | None = rule.evaluate(context)
@@ -233,3 +235,18 @@ def test_fewer_micro_batches_are_not_proposed_where_stages_would_be_empty_or_not
 def test_a_bubble_of_the_schedule_and_a_small_one_are_not_blamed_on_transfers(bubble: int, ideal: int | None) -> None:
     assert evaluate(TRANSFERS, make_pipeline(bubble, ideal)) is None
     assert evaluate(TRANSFERS) is None
+
+
+def test_messages_are_not_blamed_for_a_rank_that_loads_data_before_its_micro_batches() -> None:
+    pipeline = make_pipeline(50, 20, micro_batches=8)
+    quiet = make_step(1, communication=50 * MS, compute=50 * MS, data_loading=0, overhead=0)
+    loads = make_step(1, communication=20 * MS, compute=50 * MS, data_loading=30 * MS, overhead=0)
+
+    def ranks(*steps: StepBreakdown) -> list[RankReport]:
+        return [make_rank(rank, [replace(step, step=number) for number in (1, 2)]) for rank, step in enumerate(steps)]
+
+    assert evaluate(TRANSFERS, pipeline, ranks=ranks(quiet, quiet, quiet, quiet)) is not None
+    # The others wait for it for 30 of the 30 ms that neither schedule nor stages explain.
+    assert evaluate(TRANSFERS, pipeline, ranks=ranks(loads, quiet, quiet, quiet)) is None
+    # What all do at a time is waited for by none.
+    assert evaluate(TRANSFERS, pipeline, ranks=ranks(loads, loads, loads, loads)) is not None

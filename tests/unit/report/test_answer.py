@@ -10,6 +10,7 @@ from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
@@ -206,3 +207,24 @@ def test_the_mean_is_told_where_the_step_time_is_another(walls_ms: list[list[int
     facts = run_answer(make_foreign_run(ranks=ranks)).facts
     assert told in facts
     assert ("mean" in told) == ("mean" in facts)
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ([], "no rank is late beyond chance"),
+        ([[0, 1], [0, 1]], "no rank is late beyond chance"),  # two pipelines: each stage has two ranks
+        ([[0, 1]], "no rank is late in single steps beyond chance; one that always is may be a heavier stage"),
+    ],
+)
+def test_ranks_alone_at_their_stage_are_not_said_to_be_as_fast_as_the_others(
+    stages: list[list[int]], said: str
+) -> None:
+    made = make_run("r")
+    assert made.cross_rank is not None
+    across = replace(made.cross_rank, stragglers=[], compared_steps=4)
+    fields = dict.fromkeys((field for field in PipelineRank.__struct_fields__ if field.endswith("_ns")), 0)
+    rows = [[PipelineRank(rank=stage, stages=[stage], **fields) for stage in own] for own in stages]
+    pipelines = [Pipeline(schedule=None, stages=2, micro_batches=2, steps=2, ranks=own, stage_times=[]) for own in rows]
+    run = replace(made, cross_rank=across, pipelines=pipelines)
+    assert run_answer(run).late == said

@@ -53,7 +53,7 @@ def test_nothing_is_predicted_where_a_thread_goes_on_long_before_the_end_that_wa
     assert one.potential_saving_ns is not None
     assert one.potential_saving_ns > 0
     (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
-    assert "rank 1 waits is not known for 504 µs per step of its exposed communication" in finding.message
+    assert "what rank 1 waits for is not known for 504 µs per step of its exposed communication" in finding.message
 
 
 def test_a_late_rank_whose_own_short_waits_are_unknown_still_has_a_prediction(tmp_path: Path) -> None:
@@ -68,3 +68,27 @@ def test_a_late_rank_whose_own_short_waits_are_unknown_still_has_a_prediction(tm
 
 def test_collectives_beside_computation_need_no_explanation(tmp_path: Path) -> None:
     assert "waits_unknown" not in codes(write(tmp_path, 700, 700, wait=10))
+
+
+def ring_rank(rank: int, late: int) -> TraceBuilder:
+    """One of three ranks that send to the next: whose messages it receives, a group of three does not tell."""
+    builder = TraceBuilder(rank, 3, backend="gloo", host_name="one")
+    for step in range(4):
+        begin, meets = CYCLE * step, CYCLE * step + late
+        own = late if rank == 1 else 100
+        builder.step(step, begin, CYCLE).op("aten::mm", begin, own)
+        builder.op("c10d::send", begin + own, 4).gloo("send", begin + own + 5, 10)
+        builder.op("c10d::recv_", begin + own + 16, 4).gloo("recv", begin + own + 21, meets + 40 - begin - own - 21)
+        builder.op("aten::add", meets + 42, CYCLE - late - 42)
+    return builder
+
+
+def test_waits_for_messages_of_unknown_ranks_are_not_taken_for_transfers(tmp_path: Path) -> None:
+    for rank in range(3):
+        ring_rank(rank, late=600).write(tmp_path / f"rank{rank}.json")
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert run.cross_rank is not None
+    assert [row.rank for row in run.cross_rank.stragglers] == [1]
+    assert not any(row.change == "rank1=healthy" for row in run.predicted_savings)
+    (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
+    assert "a late rank may cost more" in finding.message

@@ -33,7 +33,7 @@ def slow_samples_clause(loading: RankLoading) -> str:
         return "single slow samples"
     first = loading.slow_samples[0]
     more = f" and {len(loading.slow_samples) - 1} more" if len(loading.slow_samples) > 1 else ""
-    return f"sample {first.index}, which takes {duration(first.ns)}{more}"
+    return f"sample {first.index}, which took {duration(first.ns)}{more}"
 
 
 def also_slow(ranks: int, of: int) -> str:

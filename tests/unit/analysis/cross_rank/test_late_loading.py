@@ -57,7 +57,7 @@ def late(run: RunReport) -> list[Straggler]:
     [
         ("worker", "slow_worker", "waiting for its worker 1, whose batches take 50.1 ms, against 1.60 ms", ""),
         ("collate", "collating", "data loading: collating batches)", "collate_fn"),
-        ("reading", "reading", "data loading: waiting for samples to be read)", "read whole batches"),
+        ("reading", "reading", "data loading: waiting for storage or a free core)", "read whole batches"),
     ],
 )
 def test_a_straggler_in_data_loading_is_named_with_what_it_waits_for(
@@ -95,5 +95,5 @@ def test_several_are_named_shortly(tmp_path: Path) -> None:
     run = analyse(tmp_path, ["fast", "reading", "fast", "collate", "fast"])
     assert {row.rank: row.loading and row.loading.cause for row in late(run)} == {1: "reading", 3: "collating"}
     (message,) = [finding.message for finding in run.findings if finding.code == "straggler"]
-    assert "data loading: waiting for samples to be read)" in message
+    assert "data loading: waiting for storage or a free core)" in message
     assert "data loading: collating batches)" in message

@@ -250,3 +250,33 @@ def test_metadata_of_nccl_name_the_peers(
     run = run_of(tmp_path, nccl(0, "send", *sent, 2), nccl(1, "send", 500, 10, 0), nccl(2, "recv", *received, 0))
     assert (across(run).matched, across(run).unmatched) == (2, 1)
     assert [wait.wait_ns for wait in across(run).rank_waits] == waits
+
+
+@pytest.mark.parametrize(("lag", "late"), [(70, []), (140, [0])])
+def test_a_message_that_one_end_hides_behind_its_computation_is_no_waiting(
+    tmp_path: Path, lag: int, late: list[int]
+) -> None:
+    """The receiver does nothing else for 80 us; it waits for the sender, if at all, in the reduction at the end."""
+    ranks = [TraceBuilder(rank, 2, backend="gloo", host_name="a") for rank in range(2)]
+    own = 1000 + (lag if late else 0)
+    for step in range(12):
+        at = 1200 * step
+        sender, receiver = (one.step(step, at, 1200) for one in ranks)
+        sender.op("aten::mm", at, own).gloo("send", at + 400, 80)
+        receiver.op("aten::mm", at, 400).gloo("recv", at + 400, 80).op("aten::mm", at + 480, 930 - 400)
+        meet = max(own, 1010) + 20
+        sender.gloo("all_reduce", at + own, meet - own)
+        receiver.gloo("all_reduce", at + 1010, meet - 1010)
+    run = run_of(tmp_path, *ranks)
+    assert [wait.wait_ns // 12 for wait in across(run).rank_waits] == ([0, 130_000] if late else [10_000, 0])
+    assert [row.rank for row in across(run).stragglers] == late
+
+
+def test_a_send_that_stays_open_hides_no_waiting_for_a_late_rank(tmp_path: Path) -> None:
+    ranks = [TraceBuilder(rank, 2, backend="gloo", host_name="a") for rank in range(2)]
+    for step in range(12):
+        at = 1200 * step
+        for one, own in zip(ranks, (500, 1000), strict=True):
+            one.step(step, at, 1200).op("aten::mm", at, own).gloo("send", at + 50, 1140).gloo("recv", at + 60, 30)
+            one.gloo("all_reduce", at + own, 1020 - own)
+    assert [row.rank for row in across(run_of(tmp_path, *ranks)).stragglers] == [1]

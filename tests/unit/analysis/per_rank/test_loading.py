@@ -83,7 +83,7 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
         ("transforming", "transforming", "computing samples"),
         ("collating", "collating", "collating batches"),
         ("worker", "slow_worker", "for worker 1"),
-        ("sample", "slow_sample", "for sample 117, which takes 57.0 ms"),
+        ("sample", "slow_sample", "for sample 117, which took 57.0 ms"),
         ("stream", "slow_sample", "for single slow samples"),
         ("main", "reading", "waiting for samples"),
         ("ready", "transfer", "handing finished batches over"),

@@ -209,6 +209,21 @@ def test_sends_are_part_of_the_bubble_only_outside_of_the_actions(tmp_path: Path
     assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(30_000, 70_000)] * 2
 
 
+def test_what_the_host_does_in_an_action_is_work_though_messages_are_under_way(tmp_path: Path) -> None:
+    """Runtimes issue receives ahead, and wait for sends at the end of the step: these delay no action."""
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="gloo", host_name="a").step(0, 0, 1000)
+        builder.annotation(f"PP:{rank}F0", 100, 200).op("aten::mm", 250, 50)
+        builder.annotation(f"PP:{rank}B0", 500, 100).op("aten::mm", 500, 100)
+        builder.gloo("recv", 90, 30).gloo("recv", 110, 420).gloo("send", 130, 800)
+        builders.append(builder)
+    found = pipeline_of(tmp_path, *builders)
+    assert [row.forward_ns for row in found.stage_times] == [180_000] * 2
+    # Before the first action, in it until its message is there, and between the two.
+    assert [row.bubble_ns for row in found.ranks] == [10_000 + 20_000 + 200_000] * 2
+
+
 @given(
     *(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8) for _ in range(2)),
 )
