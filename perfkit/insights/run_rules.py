@@ -58,7 +58,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
         evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
     return InsightDraft(
         f"{escape_unprintable(host.host)} is oversubscribed, {shared}{fall}; "
-        "waiting and idle time in this run follow from it",
+        "waiting and idle time in this run may come from it",
         evidence,
         f"use at most {ranks_of(host.cores or 0)} on {escape_unprintable(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence, whom
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
@@ -31,7 +31,7 @@ def cross_rank_findings(
     yield from _stragglers(summary)
     for late in summary.one_off_stragglers:
         message = (
-            f"one-off delay: rank {late.rank} delays the others by {duration(late.lag_ns)} in step {late.step} "
+            f"one-off delay: rank {late.rank} delays {whom(late)} by {duration(late.lag_ns)} in step {late.step} "
             f"({one_off_cause(late)}), far more than in a typical step"
         )
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)

@@ -47,6 +47,11 @@ class OwnTimes(NamedTuple):
     of_ranks: int = 0
     """Number of ranks of the run, if these are a part of them: the more are compared, the more chance finds."""
 
+    def among(self, ranks: Sequence[int]) -> "OwnTimes":
+        """Return the times of some of the ranks."""
+        places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
+        return OwnTimes([self.ranks[place] for place in places], self.steps, self.exposed_ns[places], self.compared)
+
     @property
     def compared(self) -> int:
         """Number of ranks that are compared in the run."""

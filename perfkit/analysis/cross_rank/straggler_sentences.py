@@ -50,10 +50,15 @@ def _one(row: Straggler) -> str:
         return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
     if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
         return (
-            f"rank {row.rank} delays the others by {duration(row.gain_ns)} per step ({cause}); "
+            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}); "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
-    return f"rank {row.rank} takes {lag} per step longer than the others ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+    return f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+
+
+def whom(row: Straggler | OneOffStraggler) -> str:
+    """Return the ranks that a late one can delay, in words: where nothing links it with all, not all others."""
+    return rank_list(row.delays) if row.delays else "the others"
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
@@ -164,5 +169,5 @@ def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:
 def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
     """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
     others = len(compared.rank_waits) - 1
-    explained_ns = sum(others * one.lag_ns for one in compared.one_off_stragglers)
+    explained_ns = sum((len(one.delays) or others) * one.lag_ns for one in compared.one_off_stragglers)
     return compared.one_off_stragglers if explained_ns > _MOST * waited_ns else []

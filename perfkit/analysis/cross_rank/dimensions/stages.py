@@ -70,7 +70,7 @@ def level_stages(times: OwnTimes, stage_of: Mapping[int, int]) -> OwnTimes:
 
 
 def _part(times: OwnTimes, places: list[int], exposed_ns: Ints) -> OwnTimes:
-    return OwnTimes([times.ranks[place] for place in places], times.steps, exposed_ns, len(times.ranks))
+    return OwnTimes([times.ranks[place] for place in places], times.steps, exposed_ns, times.compared)
 
 
 def _without_usual(exposed_ns: Ints) -> Ints:
