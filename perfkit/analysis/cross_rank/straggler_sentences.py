@@ -26,13 +26,18 @@ _LOAD_CAUSES: Final[dict[WaitCause, str]] = {
 }
 
 
-def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
+def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int, profiler_ns: int = 0) -> str:
     """Return a sentence about the ranks that are late in more than one step.
 
     Args:
         stragglers: at least one, largest lag first.
         gain_ns: what the mean step could save if none were late.
+        profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
+    return _who_is_late(stragglers, gain_ns) + _profiler_clause(stragglers, profiler_ns)
+
+
+def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int) -> str:
     if take_turns(stragglers):
         return _turns(stragglers) + _cost(gain_ns)
     if len(stragglers) == 1:
@@ -42,6 +47,15 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
         f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _NEARLY_ALL * gain_ns else ""
     )
     return _several(stragglers) + _cost(gain_ns) + alone
+
+
+def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
+    """Return what idle time of late ranks may owe to the profiler, where it adds at least half of a delay.
+
+    A rank that calls more functions or operators than the others is slowed down more.
+    """
+    idle = [row for row in stragglers if row.category == "overhead" and profiler_ns >= _MOST * row.lag_ns]
+    return f"; the profiler adds {duration(profiler_ns)} per step, which may be part of it" if idle else ""
 
 
 def _one(row: Straggler) -> str:

@@ -71,16 +71,17 @@ def build_run(
     matched, clocks, compared, efficient, dimensions = _compare(grouped, layout, world_size)
     run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
+    cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
+    profiler_ns = (cost.added_ns if cost else None) or 0
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
         *findings,
         *run_findings(ranks, communicated, world_sizes, world_size, manifest),
-        *(cross_rank_findings(matched, compared, efficient) if compared else ()),
+        *(cross_rank_findings(matched, compared, efficient, profiler_ns) if compared else ()),
         *_graph_findings(run_graph, ranks),
         *(finding for named in traces for finding in named.summary.findings),
     ]
-    cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     pauses = summarize_pauses(grouped.pauses, grouped.calls, clocks, manifest)
