@@ -10,7 +10,7 @@ from perfkit.errors import PluginError
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.registry import INSIGHT_RULES, plugin_rules
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext, run_context
+from perfkit.insights.run_context import RunContext, run_context, stragglers_of
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry
 from perfkit.scaling.series import repeats
@@ -69,7 +69,7 @@ class _Evaluator:
             if draft is not None:
                 insight = _with_prediction(_insight(rule.name, context.run.run, draft), context, draft)
                 yield _within_step(insight, context)
-                if rule.explains_all:
+                if rule.explains_all and not stragglers_of(context.run):
                     break
 
 

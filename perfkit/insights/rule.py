@@ -35,4 +35,5 @@ class Rule(NamedTuple):
     evaluate: Callable[[RunContext], InsightDraft | None]
     """Returns None if the rule does not apply to the run."""
     explains_all: bool = False
-    """Whether no later rule is evaluated if this one applies: what they look at follows from it."""
+    """Whether no later rule is evaluated if this one applies, because what they look at may follow from it. Ranks that
+    are late beyond chance do not: with these all rules are evaluated."""

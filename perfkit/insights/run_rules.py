@@ -62,7 +62,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
         evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
     return InsightDraft(
         f"{escape_unprintable(host.host)} is oversubscribed, {shared}{fall}; "
-        "waiting and idle time in this run may follow from it",
+        "waiting and idle time in this run may come from it",
         evidence,
         f"use at most {ranks_of(host.cores or 0)} on {escape_unprintable(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
@@ -105,12 +105,6 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
-
-
-def _waiting_on_shared_cores(context: RunContext) -> InsightDraft | None:
-    """Return the draft for stragglers that too few cores do not explain: the verdict is about them, all the same."""
-    is_verdict = context.run.verdict.bound == "imbalance"
-    return _waiting(context) if is_verdict and shared_cores(context.run.hosts) else None
 
 
 def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
@@ -299,15 +293,12 @@ def _on_gpu(context: RunContext) -> bool:
     return any(rank.device == "gpu" for rank in context.run.ranks)
 
 
-STRAGGLERS: Final = Rule("waiting", _waiting_on_shared_cores)
-"""Before the next, after which there is nothing else."""
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
 WAITING: Final = Rule("waiting", _waiting)
 TRANSFER: Final = Rule("transfer", _transfer)
 TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
 HOST: Final = Rule("host", _host)
 RULES: Final = (
-    STRAGGLERS,
     OVERSUBSCRIBED,
     WAITING,
     TRANSFER,

@@ -106,6 +106,8 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """In how many of these its own time was the longest of all ranks'."""
     steps: int
     """Number of steps that all ranks recorded."""
+    delays: list[int] = []
+    """The ranks that it can delay, if collectives do not link it with all others; else empty."""
 
 
 class OneOffStraggler(Struct, frozen=True, kw_only=True):
@@ -117,6 +119,8 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     """How much longer its own time was than any other rank's in that step, as far as another waited for it."""
     category: Category | None
     category_ns: int
+    delays: list[int] = []
+    """The ranks that it can delay, if collectives do not link it with all others; else empty."""
 
 
 class LastArrivals(Struct, frozen=True, kw_only=True):

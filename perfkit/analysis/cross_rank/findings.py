@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence, whom
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
@@ -25,13 +25,20 @@ _FEWEST_WAITS: Final = 3
 
 
 def cross_rank_findings(
-    matched: MatchedCollectives, summary: CrossRankSummary, efficiency: Efficiency | None
+    matched: MatchedCollectives, summary: CrossRankSummary, efficiency: Efficiency | None, profiler_ns: int = 0
 ) -> Iterator[Finding]:
-    """Yield the stragglers, and whatever limits the trust in the cross-rank comparison."""
-    yield from _stragglers(summary)
+    """Yield the stragglers, and whatever limits the trust in the cross-rank comparison.
+
+    Args:
+        matched: the collectives of all ranks.
+        summary: what their comparison has found.
+        efficiency: of the run; None if unknown.
+        profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
+    """
+    yield from _stragglers(summary, profiler_ns)
     for late in summary.one_off_stragglers:
         message = (
-            f"one-off delay: rank {late.rank} delays the others by {duration(late.lag_ns)} in step {late.step} "
+            f"one-off delay: rank {late.rank} delays {whom(late)} by {duration(late.lag_ns)} in step {late.step} "
             f"({one_off_cause(late)}), far more than in a typical step"
         )
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
@@ -63,13 +70,13 @@ def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
         yield Finding(code="collectives_unmatched", severity="info", message=message)
 
 
-def _stragglers(summary: CrossRankSummary) -> Iterator[Finding]:
+def _stragglers(summary: CrossRankSummary, profiler_ns: int) -> Iterator[Finding]:
     """Yield one finding about all late ranks; a warning if their delays cost time."""
     late = summary.stragglers
     if not late:
         return
     severity: Severity = "warning" if summary.stragglers_gain_ns > 0 else "info"
-    message = stragglers_sentence(late, summary.stragglers_gain_ns)
+    message = stragglers_sentence(late, summary.stragglers_gain_ns, profiler_ns)
     yield Finding(code="straggler", severity=severity, message=message, rank=late[0].rank if len(late) == 1 else None)
 
 

@@ -47,13 +47,20 @@ class OwnTimes(NamedTuple):
     of_ranks: int = 0
     """Number of ranks of the run, if these are a part of them: the more are compared, the more chance finds."""
 
+    messages_ns: Ints | None = None
+    """Exposed time of receives in which they are known not to wait, shape (ranks, steps); None if that of none is."""
+
+    def among(self, ranks: Sequence[int]) -> "OwnTimes":
+        """Return the times of some of the ranks."""
+        places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
+        messages_ns = None if self.messages_ns is None else self.messages_ns[places]
+        ranks = [self.ranks[place] for place in places]
+        return OwnTimes(ranks, self.steps, self.exposed_ns[places], self.compared, messages_ns)
+
     @property
     def compared(self) -> int:
         """Number of ranks that are compared in the run."""
         return max(self.of_ranks, len(self.ranks))
-
-    messages_ns: Ints | None = None
-    """Exposed time of receives in which they are known not to wait, shape (ranks, steps); None if that of none is."""
 
     @property
     def own_ns(self) -> Ints:

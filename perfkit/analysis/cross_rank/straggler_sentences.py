@@ -26,13 +26,18 @@ _LOAD_CAUSES: Final[dict[WaitCause, str]] = {
 }
 
 
-def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
+def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int, profiler_ns: int = 0) -> str:
     """Return a sentence about the ranks that are late in more than one step.
 
     Args:
         stragglers: at least one, largest lag first.
         gain_ns: what the mean step could save if none were late.
+        profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
+    return _who_is_late(stragglers, gain_ns) + _profiler_clause(stragglers, profiler_ns)
+
+
+def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int) -> str:
     if take_turns(stragglers):
         return _turns(stragglers) + _cost(gain_ns)
     if len(stragglers) == 1:
@@ -44,16 +49,30 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
     return _several(stragglers) + _cost(gain_ns) + alone
 
 
+def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
+    """Return what idle time of late ranks may owe to the profiler, where it adds at least half of a delay.
+
+    A rank that calls more functions or operators than the others is slowed down more.
+    """
+    idle = [row for row in stragglers if row.category == "overhead" and profiler_ns >= _MOST * row.lag_ns]
+    return f"; the profiler adds {duration(profiler_ns)} per step, which may be part of it" if idle else ""
+
+
 def _one(row: Straggler) -> str:
     lag, cause = duration(row.lag_ns), _cause(row)
     if row.every > 1:
         return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
     if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
         return (
-            f"rank {row.rank} delays the others by {duration(row.gain_ns)} per step ({cause}); "
+            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}); "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
-    return f"rank {row.rank} takes {lag} per step longer than the others ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+    return f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+
+
+def whom(row: Straggler | OneOffStraggler) -> str:
+    """Return the ranks that a late one can delay, in words: where nothing links it with all, not all others."""
+    return rank_list(row.delays) if row.delays else "the others"
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
@@ -164,5 +183,5 @@ def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:
 def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
     """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
     others = len(compared.rank_waits) - 1
-    explained_ns = sum(others * one.lag_ns for one in compared.one_off_stragglers)
+    explained_ns = sum((len(one.delays) or others) * one.lag_ns for one in compared.one_off_stragglers)
     return compared.one_off_stragglers if explained_ns > _MOST * waited_ns else []

@@ -36,7 +36,7 @@ _MIN_ONE_OFF_SHARE: Final = 0.25
 """Smallest lag of a one-off straggler, as a share of the step."""
 _MIN_ONE_OFF_RATIO: Final = 5.0
 """Smallest ratio of a one-off lag to the median lag, so that usual differences between ranks do not count."""
-_MAX_ONE_OFF: Final = 3
+MOST_ONE_OFF: Final = 3
 _MIN_EXPLAINED_SHARE: Final = 0.25
 """Smallest share of a one-off lag that a category must explain to be named as the cause."""
 
@@ -165,7 +165,7 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     """
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)[:_MAX_ONE_OFF]
+    return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)[:MOST_ONE_OFF]
 
 
 def _late_steps(times: OwnTimes, stragglers: Stragglers) -> Iterator[OneOffStraggler]:

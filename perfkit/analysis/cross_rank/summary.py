@@ -1,6 +1,6 @@
 """Summarise matched collectives: waiting per rank, transfer times and bandwidths (metrics.md section 5)."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -11,8 +11,14 @@ from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
+from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
+from perfkit.analysis.cross_rank.stragglers import (
+    MOST_ONE_OFF,
+    Stragglers,
+    find_all_stragglers,
+    find_one_off_stragglers,
+)
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE
 from perfkit.schema.cross_rank import (
@@ -20,6 +26,7 @@ from perfkit.schema.cross_rank import (
     CrossRankSummary,
     HostClock,
     MatchedCollectiveStat,
+    OneOffStraggler,
     RankWait,
 )
 from perfkit.schema.manifest import MeshDimension
@@ -49,16 +56,17 @@ def summarize_cross_rank(
     times = _without_messages(own_times(ranks), matched) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
-    late = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
+    groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
+    late = find_all_stragglers(_comparable(times, groups, stage_of) if times else [])
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         compared_steps=len(times.steps) if times else 0,
-        stragglers=name_load_causes(name_phases(late.ranks, ranks, stage_of), ranks),
+        stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
-        one_off_stragglers=find_one_off_stragglers(level_stages(times, stage_of), late) if times else [],
+        one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
         bandwidth_fits=fits(rows),
@@ -81,6 +89,19 @@ def _without_messages(times: OwnTimes | None, matched: MatchedCollectives) -> Ow
     taken_ns = (matched.exposed_ns - matched.exposed_wait_ns)[rows[known]]
     np.add.at(messages_ns, (place[known], number[known]), taken_ns)
     return times._replace(messages_ns=messages_ns)
+
+
+def _comparable(times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int]) -> list[OwnTimes]:
+    return [part for group in groups for part in comparable_parts(times.among(group), stage_of)]
+
+
+def _one_off(
+    times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int], late: Stragglers
+) -> list[OneOffStraggler]:
+    found = [
+        one for group in groups for one in find_one_off_stragglers(level_stages(times.among(group), stage_of), late)
+    ]
+    return name_delayed(sorted(found, key=lambda one: -one.lag_ns)[:MOST_ONE_OFF], groups)
 
 
 def _waits(matched: MatchedCollectives) -> list[RankWait]:

@@ -31,7 +31,7 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.dimensions import DimensionSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.device_table import DevicePeaks
-from perfkit.schema.run import Efficiency, RunReport
+from perfkit.schema.run import Efficiency, ProfilerCost, RunReport
 
 
 class BuiltRun(NamedTuple):
@@ -70,9 +70,9 @@ def build_run(
     known = _compare(grouped, layout, world_size)
     matched, clocks, compared, efficient, dimensions = known
     run_graph = build_run_graph(grouped, matched, clocks)
-    findings = [*lost, *_findings(grouped, traces, manifest, known, world_size, run_graph)]
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
+    findings = [*lost, *_findings(grouped, traces, manifest, known, world_size, run_graph, cost)]
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     pauses = summarize_pauses(grouped.pauses, grouped.calls, clocks, manifest)
@@ -146,6 +146,7 @@ def _findings(
     known: _Compared,
     world_size: int,
     run_graph: RunGraph,
+    cost: ProfilerCost | None,
 ) -> Iterator[Finding]:
     """Yield what has to be known of the run's figures, of the whole run first."""
     world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
@@ -153,7 +154,8 @@ def _findings(
     yield from grouped.findings
     yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
     if known.summary:
-        yield from cross_rank_findings(known.matched, known.summary, known.efficiency)
+        profiler_ns = (cost.added_ns if cost else None) or 0
+        yield from cross_rank_findings(known.matched, known.summary, known.efficiency, profiler_ns)
     yield from _graph_findings(run_graph, grouped.reports)
     for named in traces:
         yield from named.summary.findings

@@ -80,7 +80,7 @@ def classify_bottleneck(
     bubble = _largest_bubble(pipelines, ranks, shares) if loss == "communication" else None
     late = [row.rank for row in compared.stragglers] if compared else []
     has_heavy_stage = bubble is not None and explains_stragglers(pipelines, late)
-    if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
+    if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, ranks, cost)):
         return lost
     bounding = _bounding_category(shares, min(1.0, _most_of_profiler(cost) / _mean_wall(ranks)))
     if bubble is not None:
@@ -111,14 +111,20 @@ def _largest_bubble(
 
 
 def _lost_to_stragglers(
-    compared: CrossRankSummary, shares: dict[Category, float], loss: Category | None, wall_ns: float
+    compared: CrossRankSummary,
+    shares: dict[Category, float],
+    loss: Category | None,
+    ranks: list[RankReport],
+    cost: ProfilerCost | None,
 ) -> Verdict | None:
     """Return the verdict that stragglers are the bottleneck, if fixing them could save enough."""
-    gain = compared.stragglers_gain_ns / wall_ns
+    gain = compared.stragglers_gain_ns / _mean_wall(ranks)
     largest = shares[loss] if loss else 0.0
     if not compared.stragglers or gain < max(_MIN_GAIN, shares["communication"] / 2, largest / 2):
         return None
-    sentence = stragglers_sentence(compared.stragglers, compared.stragglers_gain_ns)
+    sentence = stragglers_sentence(
+        compared.stragglers, compared.stragglers_gain_ns, (cost.added_ns if cost else None) or 0
+    )
     name = "straggler" if len(compared.stragglers) == 1 else "stragglers"
     return Verdict(bound="imbalance", share=min(gain, 1.0), largest_loss=loss, sentence=f"{name}: {sentence}")
 

@@ -71,7 +71,7 @@ def level_stages(times: OwnTimes, stage_of: Mapping[int, int]) -> OwnTimes:
 
 def _part(times: OwnTimes, places: list[int], exposed_ns: Ints) -> OwnTimes:
     messages_ns = None if times.messages_ns is None else times.messages_ns[places]
-    return OwnTimes([times.ranks[place] for place in places], times.steps, exposed_ns, len(times.ranks), messages_ns)
+    return OwnTimes([times.ranks[place] for place in places], times.steps, exposed_ns, times.compared, messages_ns)
 
 
 def _without_usual(exposed_ns: Ints) -> Ints:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.cross_rank.linked_ranks import connected
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND
 from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE
-from perfkit.analysis.cross_rank.pipelines.lines import connected
 from perfkit.analysis.cross_rank.pipelines.replay import BACKWARD, FORWARD
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.communication.message_batches import is_exchange

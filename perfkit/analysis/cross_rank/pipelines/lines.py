@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from perfkit.analysis.cross_rank.linked_ranks import connected
 from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE, find_pipeline_groups
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
@@ -42,19 +43,6 @@ def _disjoint(groups: Iterable[list[int]]) -> list[list[int]]:
         if not {rank for line in lines for rank in line} & set(group):
             lines.append(group)
     return lines
-
-
-def connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:
-    """Return the ranks in groups of those that pairs connect, each in order."""
-    line_of = {rank: [rank] for rank in ranks}
-    for one, other in pairs:
-        if other is None:
-            continue
-        line_of.setdefault(other, [other])
-        if line_of[one] is not line_of[other]:
-            joined = line_of[one] + line_of[other]
-            line_of.update(dict.fromkeys(joined, joined))
-    return sorted(sorted(line) for line in {id(line): line for line in line_of.values()}.values())
 
 
 def _are_distinct(actions: Iterable[Sequence[PipelineActions]]) -> bool:

@@ -58,6 +58,16 @@ def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return disabled
 
 
+def _never_compile_alone(function: Callable[..., Any]) -> None:
+    """Have torch.compile run a function as it is where it would begin to compile there; it must have been loaded.
+
+    It does so with torch's own `Module.__call__`, and compiles the forward passes within. A compiled function that
+    calls this one is compiled with it.
+    """
+    with contextlib.suppress(AttributeError):  # torch calls this internal
+        torch._dynamo.eval_frame.skip_code(function.__code__)
+
+
 class PassHook(Protocol):
     """Is told when a forward or backward pass begins and ends."""
 
@@ -122,19 +132,26 @@ class ModuleCalls:
 
     def __init__(self, hook: PassHook) -> None:
         call, is_compiling = nn.Module.__call__, torch.compiler.is_compiling
+        begin, end = hook.begin, hook.end
 
         @functools.wraps(call)
         def hooked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not hook.begin(self):
+            if is_compiling() or not begin(self):
                 return call(self, *args, **kwargs)
             try:
                 result = call(self, *args, **kwargs)
             except BaseException:
-                hook.end(self, True)
+                end(self, True)
                 raise
-            hook.end(self, False)
+            end(self, False)
             return result
 
+        def leave_alone() -> None:
+            nonlocal begin, end
+            begin, end = _uncompiled(begin), _uncompiled(end)
+            _never_compile_alone(hooked)
+
+        run_after_import(_COMPILER, leave_alone)
         self._call = call
         self._hooked = hooked
 

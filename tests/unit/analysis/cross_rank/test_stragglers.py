@@ -115,6 +115,19 @@ def test_the_sentence_names_idle_time_and_promises_the_gain_not_the_lag() -> Non
     )
 
 
+def test_idle_time_that_may_be_the_profilers_is_not_a_delay_as_fact() -> None:
+    """Recorded with stacks, a rank that calls more functions may be late only because of that."""
+    lag: dict[str, Any] = {"lag_ns": 300 * MS, "share": 0.5, "gain_ns": 300 * MS}
+    lag |= {"steps_late": 3, "steps_last": 3, "steps": 3}
+    idle = Straggler(rank=1, category="overhead", **lag)
+    reading = Straggler(rank=1, category="data_loading", **lag)
+    assert stragglers_sentence([idle], 300 * MS, 389 * MS).endswith(
+        "; the profiler adds 389 ms per step, which may be part of it"
+    )
+    assert "profiler" not in stragglers_sentence([idle], 300 * MS, 100 * MS)
+    assert "profiler" not in stragglers_sentence([reading], 300 * MS, 389 * MS)
+
+
 def test_two_equally_late_ranks_are_both_named_and_one_alone_gains_nothing() -> None:
     found = find_stragglers(times_of(late(4, 10, r1=48, r3=48), noise_ns=noise(4, 10, ms=0.3)))
     assert sorted(row.rank for row in found.ranks) == [1, 3]

@@ -1,0 +1,73 @@
+"""Which ranks can wait for each other: only those that collectives link, directly or through others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+
+_USUAL: Final = 0.5
+"""Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody."""
+
+
+def linked_ranks(
+    matched: MatchedCollectives, ranks: Sequence[int], steps: Sequence[int], world_size: int | None
+) -> list[list[int]]:
+    """Return the ranks in groups between which no collective passes in most steps; one group if that is not known.
+
+    Args:
+        matched: the collectives, sends and receives of all ranks.
+        ranks: the ranks that are compared.
+        steps: the steps that they are compared in.
+        world_size: number of ranks; None if unknown: ranks without a trace may link others.
+    """
+    if len(ranks) != world_size or _may_link(matched):
+        return [sorted(ranks)]
+    groups = connected(ranks, _meet_usually(matched, steps))
+    # Ranks that meet every few steps only (local SGD) wait for each other all the same.
+    return groups if all(len(group) > 1 for group in groups) else [sorted(ranks)]
+
+
+def _may_link(matched: MatchedCollectives) -> bool:
+    """Return whether there is a kind of collective of which nothing is matched, so that it may link any ranks."""
+    known = set(matched.kind[matched.collective >= 0].tolist())
+    return bool(set(matched.kind[~matched.alone].tolist()) - known)
+
+
+def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of ranks that take part in one collective in most steps, among them those that link each group."""
+    rows = np.flatnonzero((matched.collective >= 0) & np.isin(matched.step, np.array(steps)))
+    rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
+    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    lowest = np.repeat(matched.rank[rows][first], np.diff(np.append(first, len(rows))))
+    meetings = np.unique(np.stack([lowest, matched.rank[rows], matched.step[rows]], axis=1), axis=0)
+    pairs, count = np.unique(meetings[:, :2], axis=0, return_counts=True)
+    yield from pairs[count >= _USUAL * len(steps)].tolist()
+
+
+Late = TypeVar("Late", Straggler, OneOffStraggler)
+
+
+def name_delayed(late: Iterable[Late], groups: Sequence[list[int]]) -> list[Late]:
+    """Return late ranks, each with the ranks that it can delay, if these are not all others."""
+    if len(groups) < 2:
+        return list(late)
+    of_rank = {rank: group for group in groups for rank in group}
+    return [replace(one, delays=[rank for rank in of_rank[one.rank] if rank != one.rank]) for one in late]
+
+
+def connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:
+    """Return the ranks in groups of those that pairs connect, each in order."""
+    line_of = {rank: [rank] for rank in ranks}
+    for one, other in pairs:
+        if other is None:
+            continue
+        line_of.setdefault(one, [one])
+        line_of.setdefault(other, [other])
+        if line_of[one] is not line_of[other]:
+            joined = line_of[one] + line_of[other]
+            line_of.update(dict.fromkeys(joined, joined))
+    return sorted(sorted(line) for line in {id(line): line for line in line_of.values()}.values())

@@ -1,0 +1,93 @@
+"""Ranks of groups that nothing links do not wait for each other: a late one is named, with the ranks that it delays."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perfkit
+from perfkit.schema.cross_rank import CrossRankSummary
+from tests.support.traces.trace_builder import TraceBuilder
+
+STEPS = 8
+USUAL_US, LONGER_US, TRANSFER_US = 300, 200, 50
+WORLD = (0, 1, 2, 3)
+
+
+class Rank:
+    """A rank of four on a device; times in microseconds."""
+
+    def __init__(self, number: int) -> None:
+        self.trace = TraceBuilder(number, len(WORLD))
+        self.now, self.launched = 0, 0
+
+    def kernel(self, name: str, end: int) -> None:
+        """Run a kernel until `end`."""
+        self.launched += 1
+        self.trace.launch(self.launched, self.now, 1).kernel(name, self.now, end - self.now, self.launched, stream=7)
+        self.now = end
+
+    def all_reduce(self, members: Collection[int], end: int) -> None:
+        self.trace.record_param_comms(
+            "allreduce", self.now, 2, in_elements=10, out_elements=10, group=str(members), ranks=tuple(members)
+        )
+        self.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", end)
+
+
+def compared(
+    folder: Path, longer: Collection[int], world_steps: Collection[int] = (), ranks: Collection[int] = WORLD
+) -> CrossRankSummary:
+    """Train two pairs of ranks, each with a collective of its own.
+
+    Args:
+        folder: where the traces go.
+        longer: ranks that compute longer.
+        world_steps: steps with a collective of all ranks.
+        ranks: those with a trace.
+    """
+    every = [Rank(number) for number in WORLD]
+    draw = np.random.default_rng(1)
+    for step in range(STEPS):
+        begun = [rank.now for rank in every]
+        for number, rank in enumerate(every):
+            rank.kernel("gemm", rank.now + USUAL_US + LONGER_US * (number in longer) + int(draw.integers(10)))
+        groups = [(0, 1), (2, 3), *([WORLD] if step in world_steps else [])]
+        for members in groups:
+            end = max(every[member].now for member in members) + TRANSFER_US
+            for member in members:
+                every[member].all_reduce(members, end)
+        for start, rank in zip(begun, every, strict=True):
+            rank.trace.step(step, start, rank.now - start)
+    for number in ranks:
+        every[number].trace.write(folder / f"rank{number}.json")
+    (run,) = perfkit.analyze(folder).runs
+    assert run.cross_rank is not None
+    return run.cross_rank
+
+
+@pytest.mark.parametrize("world_steps", [(), (4,)], ids=["never", "for a log now and then"])
+def test_a_late_rank_is_named_with_those_that_wait_for_it(tmp_path: Path, world_steps: tuple[int, ...]) -> None:
+    (row,) = compared(tmp_path, [2], world_steps).stragglers
+    assert (row.rank, row.category, row.delays) == (2, "compute", [3])
+    assert row.lag_ns == pytest.approx(LONGER_US * 1000, rel=0.1)
+    report = perfkit.analyze(tmp_path).runs[0]
+    assert "rank 2 delays rank 3 by" in next(one.message for one in report.findings if one.code == "straggler")
+
+
+def test_a_group_with_more_work_is_not_late(tmp_path: Path) -> None:
+    assert compared(tmp_path, [0, 1]).stragglers == []
+
+
+def test_a_late_rank_of_the_lighter_group_is_named(tmp_path: Path) -> None:
+    assert [(row.rank, row.delays) for row in compared(tmp_path, [0, 1, 3]).stragglers] == [(3, [2])]
+
+
+def test_where_all_meet_in_each_step_all_wait(tmp_path: Path) -> None:
+    (row,) = compared(tmp_path, [2], range(STEPS)).stragglers
+    assert (row.rank, row.delays) == (2, [])
+
+
+def test_a_rank_without_a_trace_may_link_the_others(tmp_path: Path) -> None:
+    across = compared(tmp_path, [2], ranks=[0, 2, 3])
+    assert all(row.delays == [] for row in across.stragglers)
