@@ -21,7 +21,7 @@ from perfkit.capture.monitor.device_steps import DeviceSteps
 from perfkit.capture.monitor.samples import Sample, Sampler
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN

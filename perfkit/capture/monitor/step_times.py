@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 
 DATA: Final = 0
 FORWARD: Final = 1

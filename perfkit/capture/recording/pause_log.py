@@ -13,6 +13,7 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 from perfkit.capture.hangs.rank_state import frames_of
+from perfkit.capture.pause_state import PauseState
 from perfkit.diagnosis.places import program_frame
 from perfkit.schema.per_run.pauses import MOST_CALLER, EarlierPauses, PausePhase, RecordedPause
 
@@ -39,16 +40,6 @@ class OpenPause:
         found = program_frame(frames)
         if self.caller is None and found is not None and found is not frames[0]:
             self.caller = f"{os.path.basename(found.file)}:{found.line} {found.function}"[:MOST_CALLER]
-
-
-class PauseState:
-    """Whether training pauses, and for how long it has so far: plain attributes, as they are read in every step."""
-
-    __slots__ = ("in_progress", "total_ns")
-
-    def __init__(self) -> None:
-        self.in_progress = False
-        self.total_ns = 0
 
 
 class PauseLog:

@@ -32,9 +32,10 @@ from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
+from perfkit.capture.pause_state import PauseState
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, create_run
-from perfkit.capture.recording.pause_log import PauseLog, PauseState
+from perfkit.capture.recording.pause_log import PauseLog
 from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import step_kind

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from perfkit.capture.monitor.step_times import DATA
-from perfkit.capture.recording.pause_log import OpenPause, PauseLog, PauseState
+from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind

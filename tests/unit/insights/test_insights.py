@@ -334,14 +334,6 @@ def test_shared_cores_explain_the_loss_before_anything_else() -> None:
 IMBALANCE = Verdict(bound="imbalance", share=0.2, largest_loss="communication", sentence="straggler: rank 1 ...")
 
 
-def test_shared_cores_do_not_explain_a_straggler_that_the_verdict_names() -> None:
-    run = waiting_run(128, 32, hosts=make_hosts(2, cores=1), verdict=IMBALANCE)
-    first, second = found(run)
-    assert (first.rule, second.rule) == ("oversubscribed", "waiting")
-    assert first.sentence.endswith("waiting and idle time in this run may come from it")
-    assert "for rank 1, which spends 20.0 ms more per step loading data" in second.sentence
-
-
 def test_a_straggler_of_the_verdict_has_advice_though_messages_are_not_matched() -> None:
     unmatched = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)
     one = the("waiting", found(waiting_run(128, 32, efficiency=unmatched, verdict=IMBALANCE)))

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, Protocol
 
 from torch import nn
 
-from perfkit.capture.recording.pause_log import OpenPause, PauseLog, PauseState
+from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.script.hooks.pause_hooks import around_checkpoints, around_evaluations
 from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 

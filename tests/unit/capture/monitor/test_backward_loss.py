@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 
 
 @pytest.fixture

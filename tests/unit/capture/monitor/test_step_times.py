@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 
 
 class Clock:

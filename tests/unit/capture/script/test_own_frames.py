@@ -9,7 +9,7 @@ import torch
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
 from perfkit.capture.script.own_frames import remove_own_frames
 

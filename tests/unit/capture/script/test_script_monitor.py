@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.monitor.step_times import DATA
-from perfkit.capture.recording.pause_log import PauseState
+from perfkit.capture.pause_state import PauseState
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.script_monitor import ScriptMonitor
 

@@ -4,7 +4,8 @@ import threading
 
 from torch import nn
 
-from perfkit.capture.recording.pause_log import PauseLog, PauseState
+from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.pause_log import PauseLog
 from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 from torch import nn
 
-from perfkit.capture.recording.pause_log import PauseLog, PauseState
+from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.pause_log import PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 
