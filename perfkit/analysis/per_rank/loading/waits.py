@@ -81,7 +81,7 @@ def explain_loading(
 
 def _next_calls(events: Events, names: Names, steps: Steps) -> Ints:
     """Return torch's annotations of waiting for a batch."""
-    is_call = np.array([name.startswith(_NEXT) for name in events.names] or [False], np.bool_)
+    is_call = events.shapes.beginning_with(_NEXT)
     rows = data_loading_rows(events, names)
     rows = rows[is_call[events.name[rows]]]
     return rows[steps.within(events.start_ns[rows])]
