@@ -95,7 +95,8 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         return RunView(run.name, problem, is_fault=True)
     table = align({rank: rank_steps(records[-HISTORY:], run.logs[rank].device) for rank, records in logs.items()})
     assert table is not None  # noqa: S101  there are records
-    recent = table.between(slice(-RECENT, None))
+    end = _end_of_common_steps(table)
+    recent = table.between(slice(max(0, end - RECENT), end))
     longest = over_ranks(table.wall_ns).astype(np.float64)
     step_ns = _median(longest[-RECENT:])
     own = own_ns(recent)
@@ -122,6 +123,13 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         events=[*run.unread(), *events],
         single_steps=max(int((records["steps"] == 1).sum()) for records in logs.values()),
     )
+
+
+def _end_of_common_steps(table: StepTable) -> int:
+    """Return the number of steps up to the last that half of the ranks have: logs are read one after another."""
+    known = ~np.isnan(table.columns["step_ns"])
+    enough = np.flatnonzero(2 * known.sum(axis=0) >= known.any(axis=1).sum())
+    return int(enough[-1]) + 1 if len(enough) else known.shape[1]
 
 
 def find_events(run: RunFollower) -> list[str]:

@@ -124,6 +124,16 @@ def test_many_ranks_are_grouped_and_the_latest_shows(tmp_path: Path) -> None:
     assert re.search(r"^ +700 ", "\n".join(lines), re.MULTILINE)
 
 
+def test_a_late_rank_stays_late_while_the_logs_of_others_are_read_further(tmp_path: Path) -> None:
+    own = own_times(8, 200)
+    own[2] *= 1.4
+    write_run(tmp_path, own)
+    for rank in range(5):
+        write_log(tmp_path, rank, 8, records(own, rank)[:175])
+    first = next(line for line in _drawn(RunFollower(tmp_path)) if re.match(r" +\d+ +\d+ ", line))
+    assert re.match(r" +2 +174 +7\d\.\d ms +(19|2\d)(\.\d)? ms", first), first
+
+
 def test_a_silent_rank_is_named(tmp_path: Path) -> None:
     own = own_times(3, 200)
     write_run(tmp_path, own)
