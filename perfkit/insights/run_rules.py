@@ -248,6 +248,8 @@ def _host(context: RunContext) -> InsightDraft | None:
     if _on_gpu(context) and context.has("no_device_events"):  # of a part of the traces it is not known
         idle = "no recorded operator or kernel runs"
     part = largest_cause(context)
+    if part is not None and part.cause == "compilation" and not _on_gpu(context):
+        idle = "no operator but those of a compiler runs"
     why = describe(part, context, exposed_ns) if part else "launch gaps, Python, synchronisation"
     figures = {
         "exposed_share": context.share(exposed_ns),

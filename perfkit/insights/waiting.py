@@ -1,5 +1,6 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
@@ -52,7 +53,11 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
-        what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
+        what = (
+            find_recompilations(steps)
+            if all(_mostly_compiles(context, one.rank, [one.step]) for one in once)
+            else f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
+        )
         saving_ns = min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns)
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
     if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
@@ -189,7 +194,26 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
 
+def find_recompilations(where: str) -> str:
+    """Return the advice to find out why torch compiles again."""
+    return f"find what recompiles in {where} (TORCH_LOGS=recompiles), and why not on all ranks as long"
+
+
+def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | None = None) -> bool:
+    """Return whether most idle time of a rank, in all steps or in some, is torch compiling."""
+    own = [
+        step
+        for rank in context.run.ranks
+        for step in rank.steps
+        if rank.rank == number and (steps is None or step.step in steps)
+    ]
+    idle_ns = sum(step.exposed_ns.overhead for step in own)
+    return sum(step.idle_ns.compilation for step in own) > _MAJORITY * idle_ns
+
+
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
+    if row.category == "overhead" and _mostly_compiles(context, row.rank):
+        return find_recompilations(f"steps of {who}")
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return _check(context, row.category, row.loading, who)

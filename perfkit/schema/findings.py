@@ -69,7 +69,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "captured_after_condition": "A condition of --capture-when asked for the trace, in a step before those recorded.",
     "incomplete_capture": "A rank has recorded fewer steps of a capture than planned, or none.",
     "not_compiled": "Compilation was requested, but no graph was compiled.",
-    "compilation_recorded": "torch compiled during recorded steps, so their times include compilation.",
+    "compilation_recorded": "Code was compiled or loaded during recorded steps, so their times include that.",
     "oversubscribed": "CPU ranks use more threads than their host has cores.",
     "injected_delay": "A delay was injected on purpose (--inject).",
     "unreadable_sweep": "sweep.json cannot be read.",

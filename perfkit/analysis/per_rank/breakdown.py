@@ -11,7 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
+from perfkit.analysis.per_rank.classify import (
+    Device,
+    Names,
+    data_loading_rows,
+    in_compilation,
+    nested_on_thread,
+    rows_by_key,
+)
 from perfkit.analysis.per_rank.communication.blocking_waits import CollectiveSpans, waits_until
 from perfkit.analysis.per_rank.steps import IN_A_PAUSE, Steps
 from perfkit.schema.per_rank.idle import IdleNs
@@ -102,7 +109,8 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within))
         # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
-        for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
+        computing = working & ~communicating & ~in_compilation(events, names, rows)[cut.owner]
+        for parts, of in ((compute, computing), (communication, working & communicating)):
             parts.append(union(start[of], cut.end[of]))
         # The backend may begin the collective only later.
         waiting = working & (start > cut.start)

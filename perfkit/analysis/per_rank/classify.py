@@ -19,6 +19,10 @@ from perfkit.trace.categories import backend_annotations, communication_operator
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
 
+_COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
+_TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
+"""torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
+
 _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
 """Chunks scan all events, so their number over all threads is bounded to keep the time linear."""
@@ -36,6 +40,8 @@ class Names:
     backend_annotation: NDArray[np.bool_]
     whole_span_annotation: NDArray[np.bool_]
     data_loading: NDArray[np.bool_]
+    compiling: NDArray[np.bool_]
+    """Operators and annotations that compile."""
 
 
 def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> Names:
@@ -59,6 +65,7 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
         backend_annotation=_matching(events, host, backend_annotations()),
         whole_span_annotation=_matching(events, host, whole_span_annotations()),
         data_loading=_matching(events, host, re.compile(DATA_LOADING)),
+        compiling=_matching(events, host, _COMPILING) | (host & events.shapes.containing(_TIMED_BY_COMPILER)[:count]),
     )
 
 
@@ -159,6 +166,12 @@ def rows_by_key(key: NDArray[Any], rows: Ints) -> dict[int, Ints]:
 def data_loading_rows(events: Events, names: Names) -> Ints:
     """Return the rows of data-loading annotations."""
     return np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.data_loading[events.name])
+
+
+def in_compilation(events: Events, names: Names, rows: Ints) -> NDArray[np.bool_]:
+    """Return for each row whether it is, or lies within, an operator or annotation that compiles, on its thread."""
+    hosts = np.isin(events.kind, (EventKind.OPERATOR, EventKind.ANNOTATION))
+    return nested_on_thread(events, rows, np.flatnonzero(hosts & names.compiling[events.name]))
 
 
 def nested_on_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:

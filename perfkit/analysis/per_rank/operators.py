@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
+from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, in_compilation, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import Category, Finding
 from perfkit.schema.rank import OperatorStat
@@ -19,7 +19,7 @@ MOST_OPERATORS: Final = 5_000
 """Most names that are listed of a trace: some programs put a counter into each."""
 OTHER_NAMES: Final = "(other names)"
 
-_COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING = range(4)
+_COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING, _OVERHEAD = range(5)
 
 
 def tabulate_operators(
@@ -41,7 +41,9 @@ def tabulate_operators(
     rows = rows[steps.within(events.start_ns[rows])]
     communicating = names.communication_operator[events.name[rows]]
     loading = nested_on_thread(events, rows, data_loading_rows(events, names))
-    category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
+    compiling = in_compilation(events, names, rows)
+    kinds = [_DATA_LOADING, _COMMUNICATION, _OVERHEAD]
+    category = np.select([loading, communicating, compiling], kinds, _COMPUTE)
     step = np.searchsorted(steps.bounds, events.start_ns[rows], side="right") - 1
     return _sum(events, rows, category, activity.self_ns[rows], steps, step)
 

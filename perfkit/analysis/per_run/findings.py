@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
+from perfkit.analysis.per_run.manifest_checks import compile_findings, compiled_steps, oversubscription
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import CaptureRecord, RunManifest
 from perfkit.schema.rank import RankReport
@@ -31,6 +31,8 @@ def run_findings(
     yield from _no_collectives(communicated, max(world_sizes, default=0), has_group=has_group)
     yield from _contradictions(ranks, world_sizes)
     yield from _uneven_steps(ranks)
+    if manifest is None or manifest.compiled is None:  # else the run itself has recorded when it compiled
+        yield from compiled_steps(ranks)
     if manifest:
         yield from _manifest_findings(manifest, set(communicated))
 

@@ -1,11 +1,16 @@
 """Data-quality findings from run.json and sweep.json: compilation, oversubscribed hosts, missing sweep points."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import Compiled, RankRecord, StepKind
+from perfkit.schema.rank import RankReport
 from perfkit.schema.sweep import SweepPoint
-from perfkit.util.formatting import ranges
+from perfkit.util.formatting import duration, ranges
+
+_MIN_COMPILING_SHARE: Final = 0.1
+"""Smallest share of a step that is reported."""
 
 
 def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> Iterable[Finding]:
@@ -26,6 +31,27 @@ def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> It
             f"start recording later, with skip_first={recorded[-1] + 1}"
         )
         yield Finding(code="compilation_recorded", severity="warning", message=message)
+
+
+def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Finding]:
+    """Yield a finding about recorded steps in which a rank was idle for long because code was compiled or loaded."""
+    found = [
+        (step.idle_ns.compilation, rank.rank, step.step)
+        for rank in ranks
+        for step in rank.steps
+        if step.idle_ns.compilation > _MIN_COMPILING_SHARE * step.wall_ns
+    ]
+    steps = sorted({step for _, _, step in found if step is not None})
+    if not steps:
+        return
+    longest_ns, rank, step = max(found, key=lambda one: one[0])
+    where = f"step {step}" if rank is None else f"step {step} on rank {rank}"
+    again = "; find what is compiled again (TORCH_LOGS=recompiles)" if len(steps) > 1 else ""
+    message = (
+        f"code was compiled or loaded during {len(steps)} recorded step{'s' if len(steps) > 1 else ''} "
+        f"({ranges(steps)}), for up to {duration(longest_ns)} (in {where}): their times include that{again}"
+    )
+    yield Finding(code="compilation_recorded", severity="warning", message=message)
 
 
 def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:

@@ -48,6 +48,8 @@ _LABELS: Final[dict[Category, str]] = {
 }
 _IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
 _UNMARKED_LOADING: Final = "or data if your loader is not torch's"
+_MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
+"""Causes that a loader without annotations looks like."""
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
@@ -87,7 +89,7 @@ def classify_bottleneck(
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     idle, idle_details = _describe_idle(ranks, loading)
     details = idle_details if loss == "overhead" else _loss_details(loss, ranks, loading, efficiency, compared)
-    about_idle = _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
+    about_idle = [] if _compiles(ranks) else _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
     about_loss = [_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []
     parts = [
         _share_sentence(bounding, shares, idle) + (details if bounding == loss else ""),
@@ -247,6 +249,8 @@ def _describe_idle(ranks: list[RankReport], loading: DataLoading | None) -> tupl
     if top is None:
         return f"idle time ({possible})", ""
     cause, share = top
+    if cause not in _MAY_BE_LOADING:
+        doubt = []
     part = f"{whole_percent(share)} of it {CAUSE_WORDS[cause]}"
     if cause == "unknown":
         return "idle time", f" ({part}: {possible})"
@@ -285,6 +289,12 @@ def _top_idle_cause(ranks: list[RankReport]) -> tuple[Cause, float] | None:
     if by_cause[cause] < _MAJORITY * total_ns or not total_ns:
         return None
     return cause, by_cause[cause] / total_ns
+
+
+def _compiles(ranks: list[RankReport]) -> bool:
+    """Return whether most of the idle time is torch compiling, and so not the profiler's."""
+    top = _top_idle_cause(ranks)
+    return top is not None and top[0] == "compilation"
 
 
 def _profiler_sentence(

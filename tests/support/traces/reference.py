@@ -184,6 +184,9 @@ DATA_LOADING: Final = re.compile(r"enumerate\(DataLoader\)#|perfkit\.data_loadin
 annotation".
 """
 
+COMPILING: Final = re.compile(r" \(dynamo_timed\)$|^(\w+\.)*compile_fx|^Inductor::compile")
+"""Section 14: "torch.compile compiles"."""
+
 PROFILER_STEP: Final = r"^ProfilerStep#(\d+)$"
 
 COMM_KERNEL_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
@@ -277,6 +280,7 @@ class Trace:
             e for e in events if (e.category in KERNELS and not e.name.startswith(MTIA_WAIT)) or e.category in COPIES
         ]
         self.launches = earliest_launches(e for e in events if LAUNCH.fullmatch(e.category))
+        self.compiling = [e for e in (*self.operators, *self.annotations) if COMPILING.search(e.name)]
         self.data_loading = [e for e in self.annotations if DATA_LOADING.match(e.name)]
         launchers = [e for e in self.annotations if LAUNCHING_ANNOTATION.match(e.name)]
         self.launchers_by_thread = by_thread([*self.operators, *launchers])
@@ -349,13 +353,16 @@ def contains(outer: Event, inner: Event) -> bool:
     return outer.thread == inner.thread and outer.start <= inner.start and inner.end <= outer.end
 
 
-def operator_category(operator: Event, data_loading: Sequence[Event]) -> Category:
+def operator_category(operator: Event, data_loading: Sequence[Event], compiling: Sequence[Event]) -> Category:
     """Section 2, CPU-only: "communication by the names above …, else compute; but an operator
-    inside a data-loading span on its own thread belongs to data loading".
+    inside a data-loading span on its own thread belongs to data loading", and one by which torch
+    compiles, or inside it, is no work.
     """
     if any(contains(span, operator) for span in data_loading):
         return "data_loading"
-    return "communication" if COMMUNICATION_OPERATOR.match(operator.name) else "compute"
+    if COMMUNICATION_OPERATOR.match(operator.name):
+        return "communication"
+    return "overhead" if any(contains(span, operator) for span in compiling) else "compute"
 
 
 # ---- section 3: steps ----------------------------------------------------------------------------
@@ -506,7 +513,10 @@ def host_activities(trace: Trace) -> list[Activity]:
     """Section 2: "On a CPU-only trace … the host operators are the work"."""
     whole = [e for e in trace.annotations if COMMUNICATION_ANNOTATION.match(e.name)]
     return [
-        *(Activity(e, operator_category(e, trace.data_loading), nested=True) for e in trace.operators),
+        *(
+            Activity(e, operator_category(e, trace.data_loading, trace.compiling), nested=True)
+            for e in trace.operators
+        ),
         *(Activity(e, "communication", nested=True) for e in blocking_waits(trace.operators, whole)),
         *(Activity(e, "communication") for e in whole),
     ]

@@ -63,7 +63,9 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
         "Definitions",
     ]
     visit.page.locator("nav a", has_text="sample-hdf5").click()  # runs are folded, and a link unfolds its own
-    assert visit.page.locator("details[open] > summary h2").all_text_contents() == ["sample-hdf5"]
+    unfolded = visit.page.locator("details[open] > summary h2")
+    unfolded.wait_for()  # `hashchange` is an event of its own, after the click's
+    assert unfolded.all_text_contents() == ["sample-hdf5"]
     assert visit.draw_all() == 8
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # tables scroll, the page does not
     assert visit.trouble == []

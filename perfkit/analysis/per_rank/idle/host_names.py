@@ -16,10 +16,6 @@ from perfkit.trace.events import EventKind, Events
 _SYNCHRONISING_OPERATOR: Final = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero)$")
 """Operators that copy a value to the host and wait for it. On the CPU they are compute, and never in idle time."""
 
-_COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
-_TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
-"""torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
-
 _WRAPPER: Final = re.compile(r"autograd::engine::|torch::autograd::|record_param_comms$")
 """Wrappers around the operator that is informative."""
 
@@ -57,13 +53,12 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     kinds = ((does.compiling, COMPILING), (does.allocating, ALLOCATING), (does.synchronising, SYNCHRONISING))
     for pattern, kind in kinds:  # the last that matches counts
         call[_matching(events, calls, pattern)] = kind
-    timed = (operators | annotations) & events.shapes.containing(_TIMED_BY_COMPILER)[: len(operators)]
     compiling = _matching(events, tools, _COMPILING_TOOL)
     return HostNames(
         call=call,
         launches_graph=_matching(events, calls, does.graph_launch),
         synchronising_operator=_matching(events, operators, _SYNCHRONISING_OPERATOR),
-        compiling=_matching(events, operators | annotations, _COMPILING) | timed,
+        compiling=names.compiling,
         wrapper=_matching(events, operators, _WRAPPER),
         compiling_tool=compiling,
         profiling_tool=tools & ~compiling & ~_matching(events, tools, _NEUTRAL_TOOL),

@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.classify import (
     Device,
     Names,
     data_loading_rows,
+    in_compilation,
     innermost_at_launch,
     nested_on_thread,
 )
@@ -84,9 +85,9 @@ def tabulate_operator_work(
 
 
 def _computing(events: Events, names: Names, rows: Ints) -> Ints:
-    """Return the operators that compute: neither communicate nor load data."""
+    """Return the operators that compute: neither communicate nor load data nor belong to a compiler."""
     loading = nested_on_thread(events, rows, data_loading_rows(events, names))
-    return rows[~loading & ~names.communication_operator[events.name[rows]]]
+    return rows[~loading & ~in_compilation(events, names, rows) & ~names.communication_operator[events.name[rows]]]
 
 
 def _on_host(events: Events, activity: Activity, rows: Ints) -> _Time:
