@@ -45,6 +45,8 @@ _MIN_IDLE_SHARE: Final = 0.1
 _MAJORITY: Final = 0.5
 _ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _SEND: Final = "send"
+_MIN_REASON: Final = 0.1
+"""Smallest share of communication that is named among the reasons why its waiting is unknown."""
 
 
 def _oversubscribed(context: RunContext) -> InsightDraft | None:
@@ -212,6 +214,8 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
         return None
     advice = reduce_transfer(context, most) if most is not None else None
+    if advice is not None and most is not None and missing <= 0:  # it concerns the transfers of that dimension alone
+        rest_ns = min(rest_ns, most.exposed_ns - reported_ns(context, most.name))
     return InsightDraft(
         f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
@@ -223,13 +227,27 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
 
 def _why_unsplit(context: RunContext) -> str:
     """Return why waiting cannot be told from transfer although all ranks have a trace."""
+    efficiency = context.run.efficiency
+    if efficiency is None:
+        return "the ranks cannot be compared"
     rows = [row for rank in context.run.ranks for row in rank.collectives]
-    most_ns = _MAJORITY * sum(row.exposed_ns for row in rows)
-    if sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N) > most_ns:
-        return "most of it is in broadcasts and the like, in which not all ranks wait for all others"
-    if sum(row.exposed_ns for row in rows if row.operator == _SEND) > most_ns:
-        return "most of it is in sends, which may last until the other rank receives"
-    return "most of it has no counterpart on another rank"
+    one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
+    sends_ns = sum(row.exposed_ns for row in rows if row.operator == _SEND)
+    total_ns = efficiency.wait_ns + efficiency.transfer_ns
+    calls_ns = total_ns - sum(row.exposed_ns for row in rows)
+    reasons = {
+        "in broadcasts and the like, in which not all ranks wait for all others": one_to_n_ns,
+        "in sends, which may last until the other rank receives": sends_ns,
+        "in calls that issue collectives or wait for them, outside of the collectives themselves": calls_ns,
+        "in collectives without a counterpart on another rank": (
+            efficiency.unmatched_ns - one_to_n_ns - sends_ns - calls_ns
+        ),
+    }
+    largest = max(reasons, key=lambda reason: reasons[reason])
+    if reasons[largest] > _MAJORITY * total_ns:
+        return f"most of it is {largest}"
+    shares = sorted(((lasted / total_ns, reason) for reason, lasted in reasons.items()), reverse=True)
+    return " and ".join(f"{whole_percent(share)} of it is {reason}" for share, reason in shares if share >= _MIN_REASON)
 
 
 def _pauses(context: RunContext) -> InsightDraft | None:

@@ -235,11 +235,12 @@ def test_transfer_names_the_collective() -> None:
     [
         (
             {"efficiency": make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)},
-            "most of it has no counterpart on another rank",
+            "50 % of it is in calls that issue collectives or wait for them, outside of the collectives themselves and "
+            "12 % of it is in collectives without a counterpart on another rank",
         ),
         ({"world_size": 128}, "126 ranks have no trace"),
         ({"world_size": 3}, "1 rank has no trace"),
-        ({"efficiency": None}, "most of it has no counterpart on another rank"),
+        ({"efficiency": None}, "the ranks cannot be compared"),
     ],
 )
 def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[str, Any], why: str) -> None:
@@ -251,17 +252,28 @@ def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[st
 
 
 @pytest.mark.parametrize(
-    ("send_ms", "why"),
+    ("exposed_ms", "why"),
     [
-        (20, "most of it is in sends, which may last until the other rank receives"),
-        (10, "most of it has no counterpart on another rank"),
+        ({"send": 50, "all_reduce": 30}, "most of it is in sends, which may last until the other rank receives"),
+        ({"all_reduce": 80}, "most of it is in collectives without a counterpart on another rank"),
+        (
+            {"broadcast": 15, "all_reduce": 30},
+            "44 % of it is in calls that issue collectives or wait for them, outside of the collectives themselves and "
+            "19 % of it is in broadcasts and the like, in which not all ranks wait for all others",
+        ),
     ],
 )
-def test_sends_that_take_most_of_unsplit_communication_are_named(send_ms: int, why: str) -> None:
+def test_it_is_said_in_what_the_waiting_is_unknown(exposed_ms: dict[str, int], why: str) -> None:
     run = waiting_run(32, 128, efficiency=make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS))
-    rows = [make_collective(operator="send", exposed_ns=send_ms * MS), make_collective(exposed_ns=15 * MS)]
+    rows = [make_collective(operator=operator, exposed_ns=lasted * MS) for operator, lasted in exposed_ms.items()]
     run = replace(run, ranks=[replace(rank, collectives=rows) for rank in run.ranks])
     assert the("transfer", found(run)).sentence.endswith(f"; how much of it is waiting is unknown: {why}")
+
+
+def test_no_more_is_promised_than_the_communication_of_the_dimension_that_the_advice_is_about() -> None:
+    unknown = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)
+    run = waiting_run(32, 128, efficiency=unknown, dimensions=make_dimensions(("dp", 8, 40)))
+    assert the("transfer", found(run)).potential_saving_ns == pytest.approx(6 * MS)
 
 
 def test_input_is_compared_with_memory() -> None:
