@@ -2,8 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
@@ -41,15 +43,17 @@ class Remedy(NamedTuple):
 
 
 class IdlePart(NamedTuple):
-    """The largest cause of a run's idle time."""
+    """The largest cause of idle time: of a run's, or of what late ranks have more of than the others."""
 
     cause: Cause
     ns: float
     """Per step and rank."""
     rows: list[IdleCause]
     """Its parts, largest first."""
+    steps: int
+    """Steps of ranks that the parts are summed over."""
     idle: IdleTime
-    """All causes, over all ranks."""
+    """All causes, over those ranks."""
 
     @property
     def largest(self) -> IdleCause:
@@ -84,25 +88,54 @@ def largest_cause(context: RunContext) -> IdlePart | None:
     total_ns = {cause: sum(row.total_ns for row in idle.causes if row.cause == cause) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: total_ns[name])
     rows = [row for row in idle.causes if row.cause == cause]
-    return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, idle)
+    return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, context.rank_steps, idle)
 
 
-def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
+def extra_cause(context: RunContext, late: Collection[int], lag_ns: float) -> IdlePart | None:
+    """Return the cause that late ranks are idle for longer than the others; None if none takes most of their lag.
+
+    Args:
+        context: the run.
+        late: the late ranks.
+        lag_ns: what they need longer per step.
+    """
+    own = [rank for rank in context.run.ranks if rank.steps and rank.rank in late]
+    others = [rank for rank in context.run.ranks if rank.steps and rank.rank not in late]
+    steps, other_steps = (sum(len(rank.steps) for rank in ranks) for ranks in (own, others))
+    if not steps or not other_steps:
+        return None
+    usual = {(row.cause, row.detail, row.context): row.total_ns / other_steps for row in merge_idle(others).causes}
+    idle, extra_ns = merge_idle(own), defaultdict[Cause, float](float)
+    rows = []
+    for row in idle.causes:
+        more_ns = row.total_ns - steps * usual.pop((row.cause, row.detail, row.context), 0.0)
+        extra_ns[row.cause] += more_ns
+        rows.append(replace(row, total_ns=round(more_ns)))
+    for (cause, *_), usual_ns in usual.items():  # what only the others have
+        extra_ns[cause] -= steps * usual_ns
+    cause = max(CAUSES, key=lambda name: extra_ns[name])
+    if extra_ns[cause] < _MAJORITY * lag_ns * steps:
+        return None
+    parts = sorted((row for row in rows if row.cause == cause), key=lambda row: -row.total_ns)
+    return IdlePart(cause, extra_ns[cause] / steps, parts, steps, idle)
+
+
+def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle time") -> str:
     """Return what the cause takes per step, and what of it is largest, as the end of a sentence.
 
     Args:
         part: the largest cause.
-        context: the run.
         idle_ns: idle time per step that the sentence speaks of; less than the causes' if some of theirs is excluded.
+        beyond: what the cause takes if that is more.
     """
-    takes = f"{duration(part.ns)} of it" if part.ns <= idle_ns else "most of all idle time"
+    takes = f"{duration(part.ns)} of it" if part.ns <= idle_ns else beyond
     whole = f"{takes} is {CAUSE_WORDS[part.cause]}"
     if part.cause == "launch_bound" and part.idle.kernels:
         share = format_percent(part.idle.short_kernels / part.idle.kernels)
         whole += f" ({share} of the kernels run for less than 5 µs)"
     if not part.is_named():
-        return f"{whole}, in many places{_largest_context(part, context)}"
-    row, steps = part.largest, context.rank_steps
+        return f"{whole}, in many places{_largest_context(part)}"
+    row, steps = part.largest, part.steps
     if row.detail in _PHRASES:
         return f"{whole}: {row.detail}"
     where = f" in {escape_unprintable(row.context)}" if row.context else ""
@@ -113,7 +146,7 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
     return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
 
 
-def _largest_context(part: IdlePart, context: RunContext) -> str:
+def _largest_context(part: IdlePart) -> str:
     """Return in which annotation most of many small parts are; empty if none has a large share of them."""
     total_ns: dict[str, int] = defaultdict(int)
     for row in part.rows:
@@ -124,7 +157,7 @@ def _largest_context(part: IdlePart, context: RunContext) -> str:
         return ""
     where = _PHASE_NAMES.get(largest) or escape_unprintable(largest)
     most = "most of that" if total_ns[largest] >= _MAJORITY * part.total_ns else "the largest part"
-    return f", {most} in {where} ({duration(total_ns[largest] / context.rank_steps)} per step)"
+    return f", {most} in {where} ({duration(total_ns[largest] / part.steps)} per step)"
 
 
 def _place(detail: str) -> str:
@@ -134,26 +167,26 @@ def _place(detail: str) -> str:
 _PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, SILENT_THREAD, QUEUED_FOR_NOTHING, IN_GRAPH)
 
 
-def evidence(part: IdlePart, context: RunContext) -> dict[str, float]:
+def evidence(part: IdlePart) -> dict[str, float]:
     """Return the figures that the sentence rests on."""
-    figures = {"cause_ns": part.ns, "largest_ns": part.largest.total_ns / context.rank_steps}
+    figures = {"cause_ns": part.ns, "largest_ns": part.largest.total_ns / part.steps}
     if part.cause == "launch_bound" and part.idle.kernels:
         figures["short_kernels_share"] = part.idle.short_kernels / part.idle.kernels
     if part.cause == "synchronisation":
-        figures["begun_in_synchronisation_ns"] = part.idle.begun_in_synchronisation_ns / context.rank_steps
+        figures["begun_in_synchronisation_ns"] = part.idle.begun_in_synchronisation_ns / part.steps
     return figures
 
 
-def saving_ns(part: IdlePart, context: RunContext) -> float:
+def saving_ns(part: IdlePart) -> float:
     """Return what could be saved per step: the time of what the remedy is about.
 
     Without a synchronisation, the whole of the gaps that it begins: the host would have the next work ready.
     """
     if part.cause in ("host_work", "not_running") and part.is_named():
-        return part.largest.total_ns / context.rank_steps
+        return part.largest.total_ns / part.steps
     if part.cause != "synchronisation":
         return part.ns
-    return max(part.ns, part.idle.begun_in_synchronisation_ns / context.rank_steps)
+    return max(part.ns, part.idle.begun_in_synchronisation_ns / part.steps)
 
 
 def change_of(part: IdlePart) -> str | None:

@@ -268,7 +268,7 @@ def _host(context: RunContext) -> InsightDraft | None:
     part = largest_cause(context)
     if part is not None and part.cause == "compilation" and not _on_gpu(context):
         idle = "no operator but those of a compiler runs"
-    why = describe(part, context, exposed_ns) if part else "launch gaps, Python, synchronisation"
+    why = describe(part, exposed_ns) if part else "launch gaps, Python, synchronisation"
     figures = {
         "exposed_share": context.share(exposed_ns),
         "overhead_ns": exposed_ns,
@@ -278,9 +278,9 @@ def _host(context: RunContext) -> InsightDraft | None:
     return InsightDraft(
         f"{idle} for {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
         f"{why}{_or_data(context, part)}",
-        figures | (evidence(part, context) if part else {}),
+        figures | (evidence(part) if part else {}),
         advice.text,
-        min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
+        min(exposed_ns, saving_ns(part)) if part else exposed_ns,
         change_of(part) if part and not advice.only_finds_out else None,
         "overhead",
         only_finds_out=advice.only_finds_out,

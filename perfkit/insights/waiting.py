@@ -1,6 +1,7 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
@@ -13,6 +14,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     take_turns,
 )
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
+from perfkit.insights.idle import IdlePart, describe, extra_cause, remedy
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
@@ -161,7 +163,19 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     # Another rank may be as late where some have no trace: a replay does not know of it.
     whole = len(context.run.ranks) >= context.run.world_size
     change = healthy_ranks(row.rank for row in late) if whole else None
-    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.longest_step_ns), change)
+    part, why = _extra_idle(context, late), ""
+    if part is not None:
+        why = f": {describe(part, late[0].lag_ns, beyond='most of it')}"
+        evidence |= {"cause_ns": part.ns}
+    saving_ns = min(gain_ns, context.longest_step_ns)
+    return InsightDraft(who + why, evidence, _advice(context, late, prompt, part), saving_ns, change)
+
+
+def _extra_idle(context: RunContext, late: list[Straggler]) -> IdlePart | None:
+    """Return why ranks that are late in every step are idle for longer than the others; None if that is not known."""
+    if any(row.category != "overhead" or row.every > 1 for row in late):
+        return None
+    return extra_cause(context, [row.rank for row in late], fmean(row.lag_ns for row in late))
 
 
 def _who(late: list[Straggler]) -> str:
@@ -176,17 +190,17 @@ def _who(late: list[Straggler]) -> str:
     return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"
 
 
-def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
+def _advice(context: RunContext, late: list[Straggler], prompt: int, extra: IdlePart | None) -> str:
     first = late[0]
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
         return load_faster(context, first.loading.cause)
     if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
-        return _speed_up(context, first, f"rank {first.rank}")
+        return _speed_up(context, first, f"rank {first.rank}", extra)
     same = len({(row.category, row.every, row.loading and row.loading.cause) for row in late}) == 1
     how = (
-        _speed_up(context, first, name_ranks(late))
+        _speed_up(context, first, name_ranks(late), extra)
         if same
         else f"find what {name_ranks(late)} do that the others do not"
     )
@@ -211,9 +225,11 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
     return sum(step.idle_ns.compilation for step in own) > _MAJORITY * idle_ns
 
 
-def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
+def _speed_up(context: RunContext, row: Straggler, who: str, extra: IdlePart | None) -> str:
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
         return find_recompilations(f"steps of {who}")
+    if extra is not None:
+        return remedy(extra, context).text
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return _check(context, row.category, row.loading, who)

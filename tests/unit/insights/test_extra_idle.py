@@ -1,0 +1,88 @@
+"""Why a late rank is idle for longer than the others: said where one cause takes most of it, and not elsewhere."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.insights.ranking import find_insights
+from perfkit.schema.per_rank.idle import IdleCause
+from perfkit.schema.report import Insight
+from tests.support.reports.report_builders import (
+    MS,
+    make_across,
+    make_dimensions,
+    make_efficiency,
+    make_foreign_run,
+)
+from tests.support.traces.idle_builders import idle_rank, row
+from tests.unit.insights.test_insights import make_straggler
+
+COMMON = row("host_work", "perfkit.forward", 5)
+COLLECT = row("host_work", "<built-in function collect>", 22, "train.py(20): train")
+SLEEP = row("not_running", "<built-in function sleep>", 11, "train.py(30): wait")
+OLD_ADVICE = "check launches, Python and synchronisation on rank 1, and what else runs there"
+
+
+def waiting(prompt: list[IdleCause], late: list[IdleCause], **straggler: Any) -> Insight:
+    """The advice of a run of which rank 1 is 20 ms late."""
+    ranks = [idle_rank(*rows, rank=number) for number, rows in enumerate((prompt, late))]
+    for number, rank in enumerate(ranks):  # rank 0 waits for rank 1
+        waited = 30 * MS * (number == 0)
+        steps = [
+            replace(step, exposed_ns=replace(step.exposed_ns, communication=waited), wall_ns=step.wall_ns + waited)
+            for step in rank.steps
+        ]
+        ranks[number] = replace(rank, steps=steps)
+    one = make_straggler(1, **({"category": "overhead"} | straggler))
+    run = make_foreign_run(
+        ranks=ranks,
+        world_size=2,
+        efficiency=make_efficiency(wait_ns=110 * MS, transfer_ns=10 * MS, unmatched_ns=0),
+        dimensions=make_dimensions(("dp", 110, 10)),
+        cross_rank=make_across(stragglers=[one], stragglers_gain_ns=20 * MS),
+    )
+    (found,) = [one for one in find_insights([run], None).insights if one.rule == "waiting"]
+    return found
+
+
+def test_the_cause_and_its_remedy_are_named() -> None:
+    found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
+    assert found.sentence.endswith(
+        "waiting for rank 1, which spends 20.0 ms more per step idle: 18.0 ms of it is host work, most of that "
+        "<built-in function collect> in train.py(20): train (18.0 ms per step)"
+    )
+    assert found.recommendation.startswith("collect garbage between steps")
+    assert found.potential_saving_ns == 20 * MS  # what mending the rank gives, whatever takes its time
+    assert found.evidence["cause_ns"] == 18 * MS
+
+
+def test_a_cause_that_takes_longer_than_the_rank_is_late_is_most_of_it() -> None:
+    assert "idle: most of it is host work, most of that <built-in" in waiting([COMMON], [COMMON, COLLECT]).sentence
+
+
+@pytest.mark.parametrize(
+    ("prompt", "late"),
+    [
+        ([COLLECT], [COLLECT]),  # the others have as much
+        ([COLLECT], [replace(COLLECT, detail="other")]),  # of another name, and no more of the cause
+        ([], [row("host_work", "a", 9), row("not_running", "b", 8), row("unknown", "c", 7)]),  # none takes most
+        ([COLLECT], []),
+    ],
+)
+def test_nothing_is_named_that_does_not_take_most_of_the_difference(
+    prompt: list[IdleCause], late: list[IdleCause]
+) -> None:
+    found = waiting(prompt, late)
+    assert found.sentence.endswith("which spends 20.0 ms more per step idle")
+    assert found.recommendation == OLD_ADVICE
+
+
+@pytest.mark.parametrize("change", [{"category": "compute"}, {"every": 3}])
+def test_only_idle_time_of_every_step_is_explained(change: dict[str, Any]) -> None:
+    assert "collect" not in waiting([COMMON], [COMMON, COLLECT], **change).sentence
+
+
+def test_what_the_others_have_more_of_does_not_hide_another_cause() -> None:
+    found = waiting([COMMON, SLEEP], [COMMON, COLLECT])
+    assert "most of it is host work, most of that <built-in function collect>" in found.sentence
