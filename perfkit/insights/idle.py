@@ -2,10 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, NamedTuple
-
-from msgspec.structs import replace
 
 from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
@@ -89,35 +87,6 @@ def largest_cause(context: RunContext) -> IdlePart | None:
     cause = max(CAUSES, key=lambda name: total_ns[name])
     rows = [row for row in idle.causes if row.cause == cause]
     return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, context.rank_steps, idle)
-
-
-def extra_cause(context: RunContext, late: Collection[int], lag_ns: float) -> IdlePart | None:
-    """Return the cause that late ranks are idle for longer than the others; None if none takes most of their lag.
-
-    Args:
-        context: the run.
-        late: the late ranks.
-        lag_ns: what they need longer per step.
-    """
-    own = [rank for rank in context.run.ranks if rank.steps and rank.rank in late]
-    others = [rank for rank in context.run.ranks if rank.steps and rank.rank not in late]
-    steps, other_steps = (sum(len(rank.steps) for rank in ranks) for ranks in (own, others))
-    if not steps or not other_steps:
-        return None
-    usual = {(row.cause, row.detail, row.context): row.total_ns / other_steps for row in merge_idle(others).causes}
-    idle, extra_ns = merge_idle(own), defaultdict[Cause, float](float)
-    rows = []
-    for row in idle.causes:
-        more_ns = row.total_ns - steps * usual.pop((row.cause, row.detail, row.context), 0.0)
-        extra_ns[row.cause] += more_ns
-        rows.append(replace(row, total_ns=round(more_ns)))
-    for (cause, *_), usual_ns in usual.items():  # what only the others have
-        extra_ns[cause] -= steps * usual_ns
-    cause = max(CAUSES, key=lambda name: extra_ns[name])
-    if extra_ns[cause] < _MAJORITY * lag_ns * steps:
-        return None
-    parts = sorted((row for row in rows if row.cause == cause), key=lambda row: -row.total_ns)
-    return IdlePart(cause, extra_ns[cause] / steps, parts, steps, idle)
 
 
 def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle time") -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
     load_clause,
@@ -14,7 +14,9 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     take_turns,
 )
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
-from perfkit.insights.idle import IdlePart, describe, extra_cause, remedy
+from perfkit.insights.idle import describe, remedy
+from perfkit.insights.late_ranks.extra_idle import extra_cause
+from perfkit.insights.late_ranks.extra_work import extra_work
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
@@ -163,19 +165,29 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     # Another rank may be as late where some have no trace: a replay does not know of it.
     whole = len(context.run.ranks) >= context.run.world_size
     change = healthy_ranks(row.rank for row in late) if whole else None
-    part, why = _extra_idle(context, late), ""
-    if part is not None:
-        why = f": {describe(part, late[0].lag_ns, beyond='most of it')}"
-        evidence |= {"cause_ns": part.ns}
+    reason = _reason(context, late)
     saving_ns = min(gain_ns, context.longest_step_ns)
-    return InsightDraft(who + why, evidence, _advice(context, late, prompt, part), saving_ns, change)
+    advice = _advice(context, late, prompt, reason)
+    return InsightDraft(f"{who}{reason.clause}" if reason else who, evidence, advice, saving_ns, change)
 
 
-def _extra_idle(context: RunContext, late: list[Straggler]) -> IdlePart | None:
-    """Return why ranks that are late in every step are idle for longer than the others; None if that is not known."""
-    if any(row.category != "overhead" or row.every > 1 for row in late):
+class _Reason(NamedTuple):
+    """Why ranks are late."""
+
+    clause: str
+    advice: str
+
+
+def _reason(context: RunContext, late: list[Straggler]) -> _Reason | None:
+    """Return why ranks are late in every step: what they have more of; None where that is not known."""
+    if any(row.category != late[0].category or row.every > 1 for row in late):
         return None
-    return extra_cause(context, [row.rank for row in late], fmean(row.lag_ns for row in late))
+    ranks, lag_ns = [row.rank for row in late], fmean(row.lag_ns for row in late)
+    if late[0].category == "overhead" and (part := extra_cause(context, ranks, lag_ns)) is not None:
+        return _Reason(f": {describe(part, lag_ns, beyond='most of it')}", remedy(part, context).text)
+    if late[0].category == "compute" and (work := extra_work(context, ranks, name_ranks(late), lag_ns)) is not None:
+        return _Reason(f" ({work.clause})", work.advice)
+    return None
 
 
 def _who(late: list[Straggler]) -> str:
@@ -190,17 +202,17 @@ def _who(late: list[Straggler]) -> str:
     return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"
 
 
-def _advice(context: RunContext, late: list[Straggler], prompt: int, extra: IdlePart | None) -> str:
+def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: _Reason | None) -> str:
     first = late[0]
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
         return load_faster(context, first.loading.cause)
     if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
-        return _speed_up(context, first, f"rank {first.rank}", extra)
+        return _speed_up(context, first, f"rank {first.rank}", reason)
     same = len({(row.category, row.every, row.loading and row.loading.cause) for row in late}) == 1
     how = (
-        _speed_up(context, first, name_ranks(late), extra)
+        _speed_up(context, first, name_ranks(late), reason)
         if same
         else f"find what {name_ranks(late)} do that the others do not"
     )
@@ -225,11 +237,11 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
     return sum(step.idle_ns.compilation for step in own) > _MAJORITY * idle_ns
 
 
-def _speed_up(context: RunContext, row: Straggler, who: str, extra: IdlePart | None) -> str:
+def _speed_up(context: RunContext, row: Straggler, who: str, reason: _Reason | None) -> str:
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
         return find_recompilations(f"steps of {who}")
-    if extra is not None:
-        return remedy(extra, context).text
+    if reason is not None:
+        return reason.advice
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return _check(context, row.category, row.loading, who)

@@ -1,0 +1,1 @@
+"""Why late ranks are late: what they have more of than the others."""
