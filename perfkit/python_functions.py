@@ -10,8 +10,8 @@ _LIBRARIES: Final = frozenset(
     | {"triton", "typer"}
 ).union(sys.stdlib_module_names)
 """Packages whose functions explain less than their callers. kineto writes paths relative to `sys.path`."""
-_OWN_LOOP: Final = "perfkit/capture/training/"
-"""perfkit's own training loop is the program, where perfkit trains a workload."""
+_OF_THE_PROGRAM: Final = ("perfkit/capture/training/", "perfkit/capture/injected_delay.py")
+"""perfkit's own training loop is the program, where perfkit trains a workload, and so are delays put into it."""
 _INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3|/torchinductor_|\.triton/")
 """Paths of installed packages, and of what torch.compile has generated."""
 _COMMAND: Final = re.compile(r"(^|/)bin/(perfkit|torchrun|accelerate)$")
@@ -23,7 +23,7 @@ def is_own(name: str) -> bool:
     path, parenthesis, _ = name.partition("(")
     if not parenthesis or name.startswith(("<", "nn.Module: ")) or _INSTALLED.search(path) or _COMMAND.search(path):
         return False
-    return path.startswith(_OWN_LOOP) or path.partition("/")[0].removesuffix(".py") not in _LIBRARIES
+    return path.startswith(_OF_THE_PROGRAM) or path.partition("/")[0].removesuffix(".py") not in _LIBRARIES
 
 
 def callers(stack: Sequence[str], most: int) -> list[str]:

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.injected_delay import injected_delay
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.capture.recording.cycle_recorder import CycleRecorder
 from perfkit.capture.recording.flight_recorder import collectives_since
@@ -224,7 +225,7 @@ class Session:
         with record_function(annotation(phase)):
             if phase in self._delays_s and phase not in self._delayed:
                 self._delayed.add(phase)  # a phase in several parts is delayed once per step
-                time.sleep(self._delays_s[phase])
+                injected_delay(self._delays_s[phase])
             yield
         if span is not None and self.monitor is not None:
             self.monitor.times.end(span)

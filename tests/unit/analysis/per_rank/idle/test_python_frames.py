@@ -100,6 +100,13 @@ def test_perfkit_s_training_loop_is_the_program(tmp_path: Path) -> None:
     assert ("host_work", loop, None, 1_000) in causes(builder, tmp_path)
 
 
+def test_an_injected_delay_is_no_recording(tmp_path: Path) -> None:
+    delay = "perfkit/capture/injected_delay.py(6): injected_delay"
+    builder = cpu_step().python_function("perfkit/capture/recording/session.py(213): phase", 1_500, 7_000)
+    builder.python_function(delay, 2_000, 1_000).python_function("<built-in function sleep>", 2_000, 1_000)
+    assert ("not_running", "<built-in function sleep>", delay, 1_000) in causes(builder, tmp_path)
+
+
 def test_compiling(tmp_path: Path) -> None:
     builder = cpu_step().python_function("torch/_dynamo/convert_frame.py(500): __call__", 2_000, 1_000)
     builder.python_function("torch/_dynamo/symbolic_convert.py(9): run", 2_100, 800)

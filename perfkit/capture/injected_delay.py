@@ -1,0 +1,8 @@
+"""Delays put into a phase on purpose (`--inject`): a function of its own, so that a trace shows it as no recording."""
+
+import time
+
+
+def injected_delay(seconds: float) -> None:
+    """Sleep for so long."""
+    time.sleep(seconds)
