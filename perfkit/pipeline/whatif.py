@@ -120,7 +120,7 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
         of = "the rank" if unexplained.rank is None else f"rank {unexplained.rank}"
         message = (
             f"what {of} waits for is not known for {duration(unexplained.per_step_ns)} per step of its exposed "
-            "communication: predictions may be off by about that; a late rank may cost more, and less time of its own "
-            "(idle, input, operators) may only let a rank wait longer"
+            "communication: predictions may be off by about that; a late rank may cost more, and a rank whose own "
+            "work (idle, input, operators) is shortened may only wait longer"
         )
         yield Finding(code="waits_unknown", severity="warning", message=message)

@@ -56,7 +56,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "critical_path_unknown": "There is no critical path over the ranks.",
     "ranks_not_replayed": "Some ranks have no trace, or no common clock; what others waited for them does not change.",
     "steps_not_replayed": "Of many steps, or of steps that not all ranks recorded, only some were replayed.",
-    "waits_unknown": "What a rank waits for is not known of all its exposed communication: predictions may be off.",
+    "waits_unknown": "What a rank waits for is unknown for part of its exposed communication: predictions may be off.",
     "dependencies_contradicted": "The times in the traces contradict dependencies between their events.",
     "timelines_disagree": "The ranks' timelines are inconsistent: without transfers the run would take longer.",
     # Manifest and sweep

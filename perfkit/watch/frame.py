@@ -31,6 +31,7 @@ _CAP: Final = 2.0
 """A step that takes longer than so many median ones is drawn as if it took so many: others would be flat."""
 _MOST_STRIP_LINES: Final = 2
 _MOST_EVENTS: Final = 4
+_MOST_FAILURE_LINES: Final = 4
 
 SORTS: Final[dict[str, Callable[[RankNow], float]]] = {
     "late": lambda rank: -rank.lag_ns if rank.lag_ns == rank.lag_ns else -rank.step_ns,
@@ -67,7 +68,7 @@ def _run(view: RunView, width: int, room: int, sort: str) -> list[Text]:
     lines = [_title(view, width)]
     if not view.ranks:
         return lines
-    lines += [_step(view, width), *_parts(view, width), *_facts(view), *_strip(view, width)]
+    lines += [*_failure(view, width), _step(view, width), *_parts(view, width), *_facts(view), *_strip(view, width)]
     events = list(_events(view, width, max(1, min(_MOST_EVENTS, (room - len(lines) - 4) // 2))))
     space = room - len(lines) - len(events) - 2
     table = list(_table(view, sort, space)) if space > 0 else []
@@ -88,6 +89,13 @@ def _title(view: RunView, width: int) -> Text:
             line.append(f"  {_clock(remaining)} left")
     line.append(" " + "─" * max(0, width - line.cell_len - 1), "dim")
     return line
+
+
+def _failure(view: RunView, width: int) -> Iterator[Text]:
+    """Yield why a run failed: who kept the others waiting is said last."""
+    text = escape_unprintable(view.failure)
+    for line in textwrap.wrap(text, width, max_lines=_MOST_FAILURE_LINES, placeholder=" …"):
+        yield Text(line, "red")
 
 
 def _clock(ns: float) -> str:

@@ -56,6 +56,8 @@ class RunView:
     state: str
     is_fault: bool = False
     """Whether the state is one to worry about."""
+    failure: str = ""
+    """Why it failed; empty if it has not, or that is unknown."""
     world_size: int = 0
     ranks: list[RankNow] = field(default_factory=list)
     step: int | None = None
@@ -106,6 +108,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         name=run.name,
         state=state,
         is_fault=is_fault,
+        failure=_failure(run.manifest),
         world_size=max(run.world_size, len(logs)),
         ranks=_ranks(logs, newest, recent, None if own is None else excess_ns(own)),
         step=max(newest.values()),
@@ -192,14 +195,18 @@ def _median(values: Floats) -> float:
 def _state(run: RunFollower, step_ns: float) -> tuple[str, bool]:
     """Return what a run does, and whether that is a reason to worry."""
     state, silent = run.manifest.state if run.manifest else None, run.silent_s() or 0.0
-    if state == "failed" and run.manifest is not None:
-        failure = run.manifest.failure
-        return "failed" + (f": rank {failure.rank}: {failure.message}" if failure else ""), True
+    if state == "failed":
+        return "failed", True
     if state == "completed":
         return "completed", False
     if silent > max(_SILENT_S, _SILENT_STEPS * step_ns / 1e9):
         return KILLED if has_died(run.folder) else f"no step for {_spell(silent)}", True
     return "running", False
+
+
+def _failure(manifest: RunManifest | None) -> str:
+    failure = manifest.failure if manifest is not None and manifest.state == "failed" else None
+    return f"rank {failure.rank}: {failure.message}" if failure else ""
 
 
 def _spell(seconds: float) -> str:

@@ -188,7 +188,9 @@ def _late(run: RunReport) -> str:
     # One that is always late is not told from a heavier stage.
     if _has_stage_of_one_rank(run):
         return "no rank is late in single steps beyond chance; one that always is may be a heavier stage"
-    return "no rank is late beyond chance"
+    # The monitor's answer about the whole run stands above, and may name a rank.
+    where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
+    return f"{where}no rank is late beyond chance"
 
 
 def _has_stage_of_one_rank(run: RunReport) -> bool:

@@ -100,15 +100,18 @@ def _devices(run: RunReport) -> list[str]:
 
 
 def _waiting(run: RunReport) -> KeyValue | None:
-    """Return the range of wait times over ranks: the rank the others wait for waits least."""
+    """Return the range of exposed waits over ranks: the rank the others wait for waits least.
+
+    Waits in collectives that are in progress at once overlap: all together they may be longer than the step.
+    """
     if run.cross_rank is None or not run.cross_rank.waits_known or len(run.cross_rank.rank_waits) < 2:
         return None
     steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
-    least, most = (choose(run.cross_rank.rank_waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
+    least, most = (choose(run.cross_rank.rank_waits, key=lambda wait: wait.exposed_wait_ns) for choose in (min, max))
     return KeyValue(
         "wait per step",
-        f"in collectives: min {duration(least.wait_ns / steps)} (rank {least.rank}), "
-        f"max {duration(most.wait_ns / steps)} (rank {most.rank})",
+        f"exposed, in collectives: min {duration(least.exposed_wait_ns / steps)} (rank {least.rank}), "
+        f"max {duration(most.exposed_wait_ns / steps)} (rank {most.rank})",
     )
 
 

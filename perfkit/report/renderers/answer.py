@@ -74,7 +74,7 @@ class _Space(NamedTuple):
 
 def _space(found: Answer) -> _Space:
     if len(found.runs) == 1:
-        return _Space(facts=2, headline=4, late=2, doubts=3, is_loose=True)
+        return _Space(facts=2, headline=4, late=3, doubts=3, is_loose=True)
     if not found.tables:
         return _Space(facts=2, headline=3, late=2, doubts=1, is_loose=False)
     return _Space(facts=1, headline=3, late=0, doubts=1, is_loose=False)
@@ -88,7 +88,7 @@ def _shortened(table: Table) -> Table:
 
 
 def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:
-    """Yield at most 17 lines about a run, 12 if it is one of several."""
+    """Yield at most 18 lines about a run, 12 if it is one of several."""
     title = shorten(run.title, console.width - 8)
     yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
     legend = list(_wrapped(_legend(run.parts), console, 2))
@@ -100,7 +100,7 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
         yield _bar(run.parts, console.width)
         yield from legend
     if run.whole_run and space.late:
-        yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 2 * space.late + 1)
+        yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 5)
     if run.late and space.late:
         yield from _wrapped(Text(run.late[0].upper() + run.late[1:] + "."), console, space.late)
     yield from _doubts(run.doubts, space.doubts, console, space.more_doubts)

@@ -1,11 +1,14 @@
 """The short answer: one screen for one run, and what stands on it."""
 
 import io
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+import perfkit
+from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
@@ -13,6 +16,7 @@ from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
+from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.unit.report.test_golden import REPORTS
 
@@ -115,6 +119,16 @@ def test_many_runs_are_a_table() -> None:
     assert "run-40" not in shown
     assert "20 more runs: see --full" in shown
     assert "error  run-7: some_code: it broke" in shown
+
+
+def test_what_the_profiler_adds_to_a_late_rank_is_told_to_the_end() -> None:
+    fields = {"share": 0, "steps_late": 2, "steps_last": 2, "steps": 2, "phase": "backward"}
+    one = Straggler(rank=1, category="overhead", lag_ns=2_290_000, gain_ns=1_770_000, **fields)  # type: ignore[arg-type]
+    message = stragglers_sentence([one], one.gain_ns, round(16.3 * MS))
+    run = make_run("r", findings=[finding("warning", message, "straggler")])
+    assert run.cross_rank is not None
+    run = replace(run, cross_rank=replace(run.cross_rank, stragglers=[one]))
+    assert "the profiler adds 16.3 ms per step, which may be part of it." in " ".join(drawn(make_report(run)).split())
 
 
 def test_the_slowest_step_is_named_with_its_command() -> None:
@@ -228,3 +242,13 @@ def test_ranks_alone_at_their_stage_are_not_said_to_be_as_fast_as_the_others(
     pipelines = [Pipeline(schedule=None, stages=2, micro_batches=2, steps=2, ranks=own, stage_times=[]) for own in rows]
     run = replace(made, cross_rank=across, pipelines=pipelines)
     assert run_answer(run).late == said
+
+
+def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_is_known(tmp_path: Path) -> None:
+    (logged,) = perfkit.analyze(write_run(tmp_path, own_times(2, 80))).runs
+    made = make_run("r")
+    assert logged.monitor is not None
+    assert made.cross_rank is not None
+    across = replace(made.cross_rank, stragglers=[], compared_steps=4)
+    run = replace(made, cross_rank=across, monitor=logged.monitor)
+    assert run_answer(run).late == "in the recorded steps, no rank is late beyond chance"

@@ -68,6 +68,20 @@ def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, fi
     assert ("samples/s" in lines[1]) == (field == "steps")
 
 
+def test_why_a_run_failed_is_told_to_the_end(tmp_path: Path) -> None:
+    message = f"no step has ended for 90.0 s: {'rank 0 waits in all_reduce; ' * 5}rank 1 is in `load` at data.py:32"
+    text = (
+        '{"schema_version": %d, "run": "r", "state": "failed", "workload": "w", "source": "s", "started_at": "t", '
+        '"config": {}, "versions": {}, "backend": null, "device": "cpu", "failure": {"rank": 0, "message": "%s"}, '
+        '"world": {"world_size": 2, "nodes": 1, "launcher": "none", "local_world_sizes": [2]}}'
+    )
+    (tmp_path / "run.json").write_text(text % (MANIFEST_VERSION, message))
+    lines = _drawn(RunFollower(write_run(tmp_path, own_times(2, 80))))
+    assert "  failed  2 ranks  step 79 ─" in lines[0]
+    assert lines[1].startswith("rank 0: no step has ended for 90.0 s: rank 0 waits")
+    assert "rank 1 is in `load` at data.py:32" in " ".join(" ".join(lines).split())
+
+
 def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
     text = "\n".join(_drawn(RunFollower(write_run(tmp_path, own_times(4, 300)))))
     assert "ranks ····\n" in text
