@@ -54,7 +54,7 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = (
-            find_recompilations(steps)
+            _find_compiled(steps)
             if all(_mostly_compiles(context, one.rank, [one.step]) for one in once)
             else f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         )
@@ -194,13 +194,16 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
 
-def find_recompilations(where: str) -> str:
-    """Return the advice to find out why torch compiles again."""
-    return f"find what recompiles in {where} (TORCH_LOGS=recompiles), and why not on all ranks as long"
+def _find_compiled(where: str) -> str:
+    """Return the advice to find out what is compiled or loaded, and why for longer than elsewhere."""
+    return (
+        f"find what is compiled or loaded in {where}, and why for longer than on other ranks (what torch compiles "
+        "again: TORCH_LOGS=recompiles)"
+    )
 
 
 def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | None = None) -> bool:
-    """Return whether most idle time of a rank, in all steps or in some, is torch compiling."""
+    """Return whether most idle time of a rank, in all steps or in some, is code being compiled or loaded."""
     own = [
         step
         for rank in context.run.ranks
@@ -213,7 +216,7 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
 
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
-        return find_recompilations(f"steps of {who}")
+        return _find_compiled(f"steps of {who}")
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return _check(context, row.category, row.loading, who)
