@@ -93,7 +93,7 @@ def _where(context: RunContext) -> _Where:
     waits_ns = {rank.rank: _wait_ns(rank) for rank in ranks if rank.rank is not None}
     most = [number for number, wait_ns in waits_ns.items() if 2 * wait_ns >= max(waits_ns.values())]
     if (
-        not most
+        len(waits_ns) < len(ranks)
         or 2 * len(most) > len(ranks)
         or sum(waits_ns[number] for number in most) < _NEARLY_ALL * sum(waits_ns.values())
     ):

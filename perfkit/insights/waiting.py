@@ -1,7 +1,6 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Final, NamedTuple
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
@@ -17,6 +16,7 @@ from perfkit.insights.dimension_advice import synchronise_less, wait_less
 from perfkit.insights.idle import describe, remedy
 from perfkit.insights.late_ranks.extra_idle import extra_cause
 from perfkit.insights.late_ranks.extra_work import extra_work
+from perfkit.insights.late_ranks.sides import mean_lag_ns
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
@@ -58,7 +58,7 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = (
-            find_recompilations(steps)
+            _find_compiled(steps)
             if all(_mostly_compiles(context, one.rank, [one.step]) for one in once)
             else f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         )
@@ -182,10 +182,9 @@ def _reason(context: RunContext, late: list[Straggler]) -> _Reason | None:
     """Return why ranks are late in every step: what they have more of; None where that is not known."""
     if any(row.category != late[0].category or row.every > 1 for row in late):
         return None
-    ranks, lag_ns = [row.rank for row in late], fmean(row.lag_ns for row in late)
-    if late[0].category == "overhead" and (part := extra_cause(context, ranks, lag_ns)) is not None:
-        return _Reason(f": {describe(part, lag_ns, beyond='most of it')}", remedy(part, context).text)
-    if late[0].category == "compute" and (work := extra_work(context, ranks, name_ranks(late), lag_ns)) is not None:
+    if late[0].category == "overhead" and (part := extra_cause(context, late)) is not None:
+        return _Reason(f": {describe(part, mean_lag_ns(late), beyond='most of it')}", remedy(part, context).text)
+    if late[0].category == "compute" and (work := extra_work(context, late)) is not None:
         return _Reason(f" ({work.clause})", work.advice)
     return None
 
@@ -220,13 +219,16 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: _Re
     return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
 
-def find_recompilations(where: str) -> str:
-    """Return the advice to find out why torch compiles again."""
-    return f"find what recompiles in {where} (TORCH_LOGS=recompiles), and why not on all ranks as long"
+def _find_compiled(where: str) -> str:
+    """Return the advice to find out what is compiled or loaded, and why for longer than elsewhere."""
+    return (
+        f"find what is compiled or loaded in {where}, and why for longer than on other ranks (what torch compiles "
+        "again: TORCH_LOGS=recompiles)"
+    )
 
 
 def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | None = None) -> bool:
-    """Return whether most idle time of a rank, in all steps or in some, is torch compiling."""
+    """Return whether most idle time of a rank, in all steps or in some, is code being compiled or loaded."""
     own = [
         step
         for rank in context.run.ranks
@@ -239,7 +241,7 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
 
 def _speed_up(context: RunContext, row: Straggler, who: str, reason: _Reason | None) -> str:
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
-        return find_recompilations(f"steps of {who}")
+        return _find_compiled(f"steps of {who}")
     if reason is not None:
         return reason.advice
     if row.every > 1 and row.category != "data_loading":

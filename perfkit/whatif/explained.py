@@ -23,9 +23,9 @@ def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
     """Return the rank of which the graph explains least; None if it explains all exposed communication.
 
     Without a device, no event tells for which collective a thread waits: where none ends with a pause, the graph has
-    no wait, and a replay believes that the thread was busy. Where all ranks are in the
-    graph, waits for what has no counterpart there are not explained either: a replay believes that it was a transfer.
-    Ranks with a device are not looked at.
+    no wait, and a replay believes that the thread was busy. Where all ranks are in the graph, waits for what has no
+    counterpart there are not explained either: a replay believes that it was a transfer. Ranks with a device are not
+    looked at.
     """
     waited_ns = _waited_ns(graph, met_only=1 < len(graph.ranks) == run.world_size)
     numbers = set(graph.steps)

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 
-_USUAL: Final = 0.5
-"""Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody."""
+_USUAL: Final = 0.25
+"""Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody, but
+gradients that are reduced in every fourth step do. A late rank is one for a quarter of whose delay the others wait."""
 
 
 def linked_ranks(
     matched: MatchedCollectives, ranks: Sequence[int], steps: Sequence[int], world_size: int | None
 ) -> list[list[int]]:
-    """Return the ranks in groups between which no collective passes in most steps; one group if that is not known.
+    """Return the ranks in groups that no collective links in a quarter of the steps; one group if that is not known.
 
     Args:
         matched: the collectives, sends and receives of all ranks.
@@ -38,14 +39,16 @@ def _may_link(matched: MatchedCollectives) -> bool:
 
 
 def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of ranks that take part in one collective in most steps, among them those that link each group."""
+    """Yield pairs of ranks that often take part in one collective, among them those that link each group."""
     rows = np.flatnonzero((matched.collective >= 0) & np.isin(matched.step, np.array(steps)))
-    rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    lowest = np.repeat(matched.rank[rows][first], np.diff(np.append(first, len(rows))))
-    meetings = np.unique(np.stack([lowest, matched.rank[rows], matched.step[rows]], axis=1), axis=0)
-    pairs, count = np.unique(meetings[:, :2], axis=0, return_counts=True)
-    yield from pairs[count >= _USUAL * len(steps)].tolist()
+    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
+    rank, first = matched.rank[rows], np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    lowest = np.repeat(np.minimum.reduceat(rank, first), np.diff(np.append(first, len(rows))))
+    # One number for each pair and step: thousands of ranks have millions of collectives.
+    ranks, number = int(rank.max(initial=0)) + 1, np.searchsorted(np.sort(steps), matched.step[rows])
+    meetings = np.unique((lowest * ranks + rank) * len(steps) + number)
+    pairs, count = np.unique(meetings // len(steps), return_counts=True)
+    yield from (divmod(pair, ranks) for pair in pairs[count >= _USUAL * len(steps)].tolist())
 
 
 Late = TypeVar("Late", Straggler, OneOffStraggler)

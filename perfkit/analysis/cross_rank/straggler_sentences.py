@@ -78,7 +78,8 @@ def whom(row: Straggler | OneOffStraggler) -> str:
 def _several(stragglers: Sequence[Straggler]) -> str:
     named = [f"rank {row.rank} by {duration(row.lag_ns)}{_how_often(row)} ({_short_cause(row)})" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
-    return f"{len(stragglers)} ranks take longer than the others: {', '.join(named[:_NAMED])}{rest}"
+    others = "the others of their groups" if any(row.delays for row in stragglers) else "the others"
+    return f"{len(stragglers)} ranks take longer than {others}: {', '.join(named[:_NAMED])}{rest}"
 
 
 def _how_often(row: Straggler) -> str:

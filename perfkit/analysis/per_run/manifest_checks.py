@@ -39,14 +39,14 @@ def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Finding]:
         (step.idle_ns.compilation, rank.rank, step.step)
         for rank in ranks
         for step in rank.steps
-        if step.idle_ns.compilation > _MIN_COMPILING_SHARE * step.wall_ns
+        if step.step is not None and step.idle_ns.compilation > _MIN_COMPILING_SHARE * step.wall_ns
     ]
-    steps = sorted({step for _, _, step in found if step is not None})
-    if not steps:
+    if not found:
         return
+    steps = sorted({step for _, _, step in found})
     longest_ns, rank, step = max(found, key=lambda one: one[0])
     where = f"step {step}" if rank is None else f"step {step} on rank {rank}"
-    again = "; find what is compiled again (TORCH_LOGS=recompiles)" if len(steps) > 1 else ""
+    again = "; TORCH_LOGS=recompiles tells what torch compiles again" if len(steps) > 1 else ""
     message = (
         f"code was compiled or loaded during {len(steps)} recorded step{'s' if len(steps) > 1 else ''} "
         f"({ranges(steps)}), for up to {duration(longest_ns)} (in {where}): their times include that{again}"

@@ -292,7 +292,7 @@ def _top_idle_cause(ranks: list[RankReport]) -> tuple[Cause, float] | None:
 
 
 def _compiles(ranks: list[RankReport]) -> bool:
-    """Return whether most of the idle time is torch compiling, and so not the profiler's."""
+    """Return whether most of the idle time is code being compiled or loaded, and so not the profiler's."""
     top = _top_idle_cause(ranks)
     return top is not None and top[0] == "compilation"
 

@@ -1,27 +1,27 @@
 """Which cause of idle time late ranks have more of than the others."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from perfkit.insights.idle import IdlePart
-from perfkit.insights.late_ranks.sides import count_steps, divide
+from perfkit.insights.late_ranks.sides import count_steps, divide, mean_lag_ns
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.aggregate import merge_idle
+from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_rank.idle import CAUSES, Cause
 
 _MAJORITY: Final = 0.5
 
 
-def extra_cause(context: RunContext, late: Collection[int], lag_ns: float) -> IdlePart | None:
+def extra_cause(context: RunContext, late: Sequence[Straggler]) -> IdlePart | None:
     """Return the cause that late ranks are idle for longer than the others; None if none takes most of their lag.
 
     Args:
         context: the run.
         late: the late ranks.
-        lag_ns: what they need longer per step.
     """
     own, others = divide(context, late)
     steps, other_steps = count_steps(own), count_steps(others)
@@ -37,7 +37,7 @@ def extra_cause(context: RunContext, late: Collection[int], lag_ns: float) -> Id
     for (cause, *_), usual_ns in usual.items():  # what only the others have
         extra_ns[cause] -= steps * usual_ns
     cause = max(CAUSES, key=lambda name: extra_ns[name])
-    if extra_ns[cause] < _MAJORITY * lag_ns * steps:
+    if extra_ns[cause] < _MAJORITY * mean_lag_ns(late) * steps:
         return None
     parts = sorted((row for row in rows if row.cause == cause), key=lambda row: -row.total_ns)
     return IdlePart(cause, extra_ns[cause] / steps, parts, steps, idle)

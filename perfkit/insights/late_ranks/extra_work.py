@@ -1,11 +1,13 @@
 """What late ranks compute more than the others: more operators, or the same ones for longer."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.insights.late_ranks.sides import count_steps, divide
+from perfkit.analysis.cross_rank.straggler_sentences import name_ranks
+from perfkit.insights.late_ranks.sides import count_steps, divide, mean_lag_ns
 from perfkit.insights.run_context import RunContext
+from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
 from perfkit.util.formatting import escape_unprintable
 
@@ -30,7 +32,7 @@ class _Work(NamedTuple):
     ns: float = 0.0
 
 
-def extra_work(context: RunContext, late: Collection[int], who: str, lag_ns: float) -> ExtraWork | None:
+def extra_work(context: RunContext, late: Sequence[Straggler]) -> ExtraWork | None:
     """Return why late ranks compute for longer than the others; None where neither reason explains it.
 
     More runs of an operator take what a run takes on the others, or, if only the late ranks run it, on these.
@@ -38,26 +40,24 @@ def extra_work(context: RunContext, late: Collection[int], who: str, lag_ns: flo
     Args:
         context: the run.
         late: the late ranks.
-        who: what they are called.
-        lag_ns: what they need longer per step.
     """
     own, others = divide(context, late)
     if not own or not others:
         return None
     here, there = _work(own), _work(others)
     total_ns = sum(one.ns for one in here.values()) - sum(one.ns for one in there.values())
-    if total_ns < _MAJORITY * lag_ns:
+    if total_ns < _MAJORITY * mean_lag_ns(late):
         return None
     runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
     kind = "kernel" if own[0].device == "gpu" else "operator"
     more_ns = sum(runs_ns.values())
     if more_ns >= _NEARLY_ALL * total_ns:
-        return _more_runs(here, there, runs_ns, kind, who)
+        return _more_runs(here, there, runs_ns, kind, name_ranks(late))
     if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * total_ns:
         return None
     times = sum(one.ns for one in here.values()) / sum(one.ns for one in there.values())
     clause = f"as many {kind}s as on the others, which take {times:.3g} times as long"
-    return ExtraWork(clause, f"check for larger inputs, a slower device or a shared one on {who}")
+    return ExtraWork(clause, f"check for larger inputs, a slower device or a shared one on {name_ranks(late)}")
 
 
 def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:

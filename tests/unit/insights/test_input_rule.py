@@ -71,8 +71,9 @@ def test_ranks_that_alone_wait_are_named_with_their_own_loads() -> None:
         [loading_rank(0, 25), loading_rank(1, 50)],
         [loading_rank(0, 10), loading_rank(1, 10), loading_rank(2, 10), loading_rank(3, 30)],
         [loading_rank(None, 25)],
+        [loading_rank(None, 50), loading_rank(1, 0)],
     ],
-    ids=["alike", "both", "much-elsewhere", "unknown-rank"],
+    ids=["alike", "both", "much-elsewhere", "unknown-rank", "one-unknown"],
 )
 def test_no_rank_is_named_if_others_wait_too(ranks: list[RankReport]) -> None:
     sentence = the_input(loading_run(*ranks)).sentence

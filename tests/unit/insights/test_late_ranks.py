@@ -43,7 +43,7 @@ def advice(ranks: list[RankReport], **straggler: Any) -> Insight:
     one = make_straggler(1, **straggler)
     run = make_foreign_run(
         ranks=ranks,
-        world_size=2,
+        world_size=len(ranks),
         efficiency=make_efficiency(wait_ns=110 * MS, transfer_ns=10 * MS, unmatched_ns=0),
         dimensions=make_dimensions(("dp", 110, 10)),
         cross_rank=make_across(stragglers=[one], stragglers_gain_ns=20 * MS),
@@ -116,6 +116,15 @@ def test_an_operator_that_runs_more_often_is_named() -> None:
     assert found.sentence.endswith("20.0 ms more per step computing (32 mm per step, 12 on the others)")
     assert found.recommendation == "find why mm runs more often on rank 1"
     assert "(10 other{} per step, 0 on the others)" in computing(usual, usual | {"other{}": (10, 20)}).sentence
+
+
+def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
+    busy = idle_rank(
+        replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2
+    )  # of another group, which collects garbage in every step
+    ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
+    assert "collect" not in advice(list(ranks), category="overhead").sentence
+    assert "collect" in advice(list(ranks), category="overhead", delays=[0]).sentence
 
 
 def test_more_operators_of_many_kinds() -> None:

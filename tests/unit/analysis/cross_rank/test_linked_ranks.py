@@ -38,7 +38,7 @@ class Rank:
 def compared(
     folder: Path, longer: Collection[int], world_steps: Collection[int] = (), ranks: Collection[int] = WORLD
 ) -> CrossRankSummary:
-    """Train two pairs of ranks, each with a collective of its own.
+    """Train two pairs of ranks, each with its own collective.
 
     Args:
         folder: where the traces go.
@@ -83,9 +83,19 @@ def test_a_late_rank_of_the_lighter_group_is_named(tmp_path: Path) -> None:
     assert [(row.rank, row.delays) for row in compared(tmp_path, [0, 1, 3]).stragglers] == [(3, [2])]
 
 
+def test_late_ranks_of_two_groups_are_not_compared_with_all_others(tmp_path: Path) -> None:
+    assert [(row.rank, row.delays) for row in compared(tmp_path, [0, 2]).stragglers] == [(0, [1]), (2, [3])]
+    (report,) = perfkit.analyze(tmp_path).runs
+    assert "2 ranks take longer than the others of their groups: rank 0 by" in report.verdict.sentence
+
+
 def test_where_all_meet_in_each_step_all_wait(tmp_path: Path) -> None:
     (row,) = compared(tmp_path, [2], range(STEPS)).stragglers
     assert (row.rank, row.delays) == (2, [])
+
+
+def test_late_ranks_of_a_group_are_named_where_all_meet_every_few_steps(tmp_path: Path) -> None:
+    assert [(row.rank, row.delays) for row in compared(tmp_path, [2, 3], (1, 4, 7)).stragglers] == [(3, []), (2, [])]
 
 
 def test_a_rank_without_a_trace_may_link_the_others(tmp_path: Path) -> None:

@@ -63,7 +63,18 @@ def test_a_rank_that_alone_compiles_again_does_not_compute_more(tmp_path: Path) 
     once: list[tuple[int, str | None]] = [(one.rank, one.category) for one in run.cross_rank.one_off_stragglers]
     assert set(late + once) == {(1, "overhead")}
     (advice,) = (one.recommendation for one in report.insights if one.rule == "waiting")
-    assert advice.startswith("find what recompiles in ")
+    assert advice.startswith("find what is compiled or loaded in ")
+    assert "recompile" not in advice.partition(" (")[0]  # it may be a module that is loaded
+
+
+def test_a_trace_without_steps_beside_others_is_not_named(tmp_path: Path) -> None:
+    rank(0, COMPILING).write(tmp_path / "rank0.json")
+    TraceBuilder(1, 2).op("compile_fx_inner", 0, 10 * COMPILE_US).op("aten::mm", 10 * COMPILE_US, 9).write(
+        tmp_path / "rank1.json"
+    )
+    (run,) = perfkit.analyze(tmp_path).runs
+    (message,) = (one.message for one in run.findings if one.code == "compilation_recorded")
+    assert "(in step 3 on rank 0)" in message
 
 
 def test_nothing_is_said_where_nothing_compiles(tmp_path: Path) -> None:
