@@ -1,7 +1,8 @@
 """Where a rank is that cannot tell: a call that does not return holds Python's lock, so that no thread of it runs.
 
 faulthandler writes Python stacks from a signal's handler in C, which needs no lock. A rank has it write into a file in
-memory, which others of the host find among its open files. A process without that file is sent no signal.
+memory, which others of the host find among its open files. A process without that file, or without a handler, is sent
+no signal: it would be killed.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ _SIGNAL: Final[int] = getattr(signal, "SIGRTMAX", 0) - 2
 _NAME: Final = "perfkit-stacks"
 _THREAD: Final = re.compile(rb"(?:Current thread|Thread) (0x[0-9a-f]{1,16})[^\n]*:\n((?:  [^\n]*\n)*)")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d{1,9}) in (.*)')
+_CAUGHT: Final = re.compile(rb"^SigCgt:\s*([0-9a-f]{1,32})$", re.MULTILINE)
 _WAIT_S: Final = 2.0
 _POLL_S: Final = 0.05
 _MOST_BYTES: Final = 1 << 20
@@ -43,6 +45,8 @@ def ask_for_stack(pid: int) -> list[Frame]:
     """Return the stack of the main thread of a process of this host, innermost first; empty if it is not to be had."""
     with contextlib.suppress(OSError):
         for path in _files_of(pid):
+            if not _has_handler(pid):
+                break
             before = len(_read(path))
             os.kill(pid, _SIGNAL)
             return _main_stack(_read_later(path, before))
@@ -54,6 +58,12 @@ def _files_of(pid: int) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # it was closed meanwhile
             if os.readlink(path) == f"/memfd:{_NAME} (deleted)":
                 yield path
+
+
+def _has_handler(pid: int) -> bool:
+    """Return whether a process handles the signal: its program may have undone that."""
+    found = _CAUGHT.search(Path(f"/proc/{pid}/status").read_bytes())
+    return found is not None and bool(int(found[1], 16) >> (_SIGNAL - 1) & 1)
 
 
 def _read(path: Path) -> bytes:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from perfkit.capture.import_hook import run_after_import
 from perfkit.schema.hang.rank_state import AwaitedMessage, MessageCount, MessageKind
 
 _METHODS: Final[tuple[tuple[str, MessageKind, tuple[str, ...]], ...]] = (
@@ -48,10 +49,18 @@ def count_messages() -> None:
     import torch
     import torch.distributed as dist
 
-    if dist.is_available():
-        for name, kind, parameters in _METHODS:
-            method = getattr(dist.ProcessGroup, name)
-            setattr(dist.ProcessGroup, name, _counted(method, kind, parameters, torch.compiler.is_compiling))
+    if not dist.is_available():
+        return
+    for name, kind, parameters in _METHODS:
+        method = getattr(dist.ProcessGroup, name)
+        setattr(dist.ProcessGroup, name, _counted(method, kind, parameters, torch.compiler.is_compiling))
+
+    def leave_uncompiled() -> None:
+        for name, *_ in _METHODS:
+            counted = getattr(dist.ProcessGroup, name)
+            setattr(dist.ProcessGroup, name, torch.compiler.disable(counted))  # type: ignore[no-untyped-call]
+
+    run_after_import("torch._dynamo", leave_uncompiled)  # loading it takes seconds
 
 
 def _counted(

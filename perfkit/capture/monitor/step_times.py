@@ -172,7 +172,7 @@ class StepTimes:
     def _mark_forward(self) -> None:
         """From now on forward passes are marked: forget those that were inferred."""
         self._marks_forward = True
-        self._sums[FORWARD] = 0
+        self._sums[FORWARD] = self._first_sums[FORWARD] = 0
 
     def _note_pass(self, span: int, lasted: int) -> None:
         """Note a pass in the closure of the optimizer's step in progress."""

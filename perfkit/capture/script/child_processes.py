@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.errors import RunError
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
+from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
 from perfkit.capture.script.child_processes import follow_children, make_settings, take_note
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment

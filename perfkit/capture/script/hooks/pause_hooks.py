@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import torch
 from torch import nn
 
+from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.recording.pause_log import OpenPause, written_bytes
-from perfkit.capture.script.hooks.import_hook import run_after_import
 
 _DISTRIBUTED: Final = "torch.distributed.checkpoint"
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from perfkit.capture.script.hooks.import_hook import run_after_import
+from perfkit.capture.import_hook import run_after_import
 
 _COMPILER = "torch._dynamo"
 

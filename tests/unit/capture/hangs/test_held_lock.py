@@ -19,6 +19,8 @@ if sys.argv[1] == "taken":
     signal.signal(_SIGNAL, lambda *_: None)
 if sys.argv[1] != "unasked":
     write_stack_on_signal()
+if sys.argv[1] == "reset":
+    signal.signal(_SIGNAL, signal.SIG_DFL)
 print("ready", flush=True)
 backtrack()
 """
@@ -47,7 +49,7 @@ def test_the_line_is_had_from_a_process_that_cannot_answer(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGRTMAX") or not Path("/proc/self/fd").exists(), reason="needs Linux")
-@pytest.mark.parametrize("how", ["unasked", "taken"])
+@pytest.mark.parametrize("how", ["unasked", "taken", "reset"])
 def test_no_signal_is_sent_to_a_process_that_does_not_expect_it(tmp_path: Path, how: str) -> None:
     with begin(tmp_path, how) as process:
         try:

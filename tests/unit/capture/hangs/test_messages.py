@@ -2,11 +2,13 @@
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from perfkit.capture.hangs import messages
 from perfkit.capture.hangs.messages import awaited_message
@@ -110,3 +112,32 @@ def test_what_is_over_is_forgotten_and_counted() -> None:
     assert messages._counts == {("recv", "0", 1): 3, ("recv", "0", None): 1}
     kept = issue(None)
     assert messages._open[kept].number == 5
+
+
+@pytest.mark.slow  # loads the compiler: 5 s of CPU
+def test_counting_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    for name, *_ in messages._METHODS:  # restored at the end
+        monkeypatch.setattr(dist.ProcessGroup, name, getattr(dist.ProcessGroup, name))
+    messages.count_messages.__wrapped__()
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    torch._dynamo.reset()
+    breaks = torch._dynamo.utils.counters["graph_break"]
+    breaks.clear()
+
+    @torch.compile(backend="eager")
+    def step(value: torch.Tensor) -> torch.Tensor:
+        dist.isend(value, 1)
+        return value + 1
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            step(torch.ones(2))
+            step(torch.ones(2))
+    finally:
+        dist.destroy_process_group()
+    assert messages._counts == {("send", "0", 1): 2}
+    assert not [reason for reason in breaks if "pybind" in reason]

@@ -43,6 +43,12 @@ def test_what_was_never_seen_is_unknown_and_later_zero(clock: Clock) -> None:
     assert clock.times.take() == [0, -1, -1, -1, 0]
 
 
+def test_a_marked_forward_pass_is_zero_in_a_step_without_one(clock: Clock) -> None:
+    clock.span(FORWARD, 3)
+    clock.start()
+    assert clock.times.take()[FORWARD] == 0
+
+
 def test_a_span_within_another_of_its_kind_is_a_part_of_it(clock: Clock) -> None:
     clock.times.begin(OPTIMIZER)
     clock.span(OPTIMIZER, 3)

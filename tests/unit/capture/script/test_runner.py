@@ -13,10 +13,10 @@ import pytest
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script import coordination
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
-from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.capture.script.runner import _store
 from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
