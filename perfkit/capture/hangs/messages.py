@@ -7,7 +7,7 @@ asked, from the call of `wait` that it is in.
 import dis
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from inspect import getattr_static
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -104,26 +104,21 @@ def message_counts(groups: Mapping[str, Sequence[int]]) -> list[MessageCount] | 
     ]
 
 
-def awaited_message(
-    frame: FrameType | None, groups: Mapping[str, Sequence[int]], *, in_collective: bool
-) -> AwaitedMessage | None:
+def awaited_message(frame: FrameType | None, groups: Mapping[str, Sequence[int]]) -> AwaitedMessage | None:
     """Return the message that a thread waits for; None if it waits for none, or it is not known for which.
 
     Args:
         frame: The innermost function of the thread.
         groups: By name of a group, its ranks in order.
-        in_collective: Whether a collective has not ended: a `wait` of something without a name may be for it.
     """
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
-    waits, awaited = _object_of_wait(frame) if frame is not None else (False, None)
-    if not waits:
+    if frame is None or (awaited := _object_of_wait(frame)) is None:
         return None
-    open_ = [(work, message) for work, message in list(_open.items()) if not work.is_completed()]
-    messages = [message for work, message in open_ if awaited is None or work is awaited]
-    if len(messages) != 1 or (awaited is None and in_collective) or messages[0].group not in groups:
+    open_ = (message for work, message in list(_open.items()) if work is awaited and not work.is_completed())
+    message = next(open_, None)
+    if message is None or message.group not in groups:
         return None
-    message = messages[0]
     peer = _global(groups[message.group], message.peer)
     description = _descriptions[message.group]
     return AwaitedMessage(
@@ -140,19 +135,33 @@ def _global(ranks: Sequence[int], peer: int | None) -> int | None:
     return ranks[peer] if peer is not None and 0 <= peer < len(ranks) else None
 
 
-def _object_of_wait(frame: FrameType) -> tuple[bool, Any]:
-    """Return whether a function is inside a call of `x.wait()`, and x if it is a variable; no file is read for it."""
+def _object_of_wait(frame: FrameType) -> Any:
+    """Return x if a function is inside a call of `x.wait()`, and x is a variable or an attribute of one; else None.
+
+    No file is read for it, and nothing of the program is called.
+    """
     places = list(frame.f_code.co_positions())
     line, _, column, _ = places[frame.f_lasti // 2] if 0 <= frame.f_lasti // 2 < len(places) else (None,) * 4
     if line is None or column is None:
-        return False, None
+        return None
     instructions = list(dis.get_instructions(frame.f_code))
-    for before, now in pairwise(instructions):
+    for index, now in enumerate(instructions):
         starts = now.positions is not None and (now.positions.lineno, now.positions.col_offset) == (line, column)
         if starts and now.argval == "wait" and now.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-            return True, _variable(frame, before.argval) if before.opname.startswith(_PLAIN_LOADS) else None
-    return False, None
+            return _loaded(frame, instructions[:index])
+    return None
 
 
-def _variable(frame: FrameType, name: Any) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name)) if isinstance(name, str) else None
+def _loaded(frame: FrameType, instructions: Sequence[dis.Instruction]) -> Any:
+    """Return what the last of some instructions have loaded; None if it is neither a variable nor its attribute."""
+    attributes: list[str] = []
+    for instruction in reversed(instructions):
+        name = instruction.argval
+        if instruction.opname == "LOAD_ATTR":
+            attributes.append(name)
+            continue
+        if not instruction.opname.startswith(_PLAIN_LOADS) or not isinstance(name, str):
+            return None
+        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        return functools.reduce(lambda of, attribute: getattr_static(of, attribute, None), reversed(attributes), value)
+    return None

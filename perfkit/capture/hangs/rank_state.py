@@ -52,7 +52,6 @@ def read_rank_state(
     calls = None if dump is None else dump.collectives
     frame = _main_frame() if error is None else None
     main = _error_frames(error.__traceback__) if error is not None else frames_of(frame)
-    in_collective = any(not call.done for call in calls or [])
     ranks_of = _ranks_of_groups()
     return RankState(
         rank=rank,
@@ -67,7 +66,7 @@ def read_rank_state(
         collectives=calls if calls is None or error is None else _reopened(calls, main),
         in_message=waits_in_message(main) or (dump is not None and dump.in_message),
         messages=message_counts(ranks_of),
-        awaits=awaited_message(frame, ranks_of, in_collective=in_collective),
+        awaits=awaited_message(frame, ranks_of),
         request=request,
         ended=None if error is None else _how_ended(error),
     )

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from perfkit.schema.monitor.columns import StepColumn
 
-STEP_LOG_VERSION: Final = 1
+STEP_LOG_VERSION: Final = 2
 STEP_LOG_FORMAT: Final = "perfkit step log"
 HEADER_BYTES: Final = 8192
 STAMP_BYTES: Final = 128

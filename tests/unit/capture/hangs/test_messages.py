@@ -48,7 +48,7 @@ def issue(peer: int | None, tag: int = 0) -> Handle:
     return handle
 
 
-def seen_in(run: Callable[[], Any], *, in_collective: bool = False) -> Any:
+def seen_in(run: Callable[[], Any]) -> Any:
     """Return what a thread is seen to wait for while it is in its handle's `wait`."""
     waiting, looked = threading.Event(), threading.Event()
     ident: list[int] = []
@@ -66,7 +66,7 @@ def seen_in(run: Callable[[], Any], *, in_collective: bool = False) -> Any:
     frame: FrameType | None = sys._current_frames()[ident[0]]
     while frame is not None and (frame.f_code is look.__code__ or frame.f_code.co_filename == threading.__file__):
         frame = frame.f_back
-    found = awaited_message(frame, GROUPS, in_collective=in_collective)
+    found = awaited_message(frame, GROUPS)
     looked.set()
     thread.join()
     return found
@@ -83,15 +83,26 @@ def test_the_handle_that_is_waited_for_tells_which_of_several() -> None:
     assert (found.kind, found.description, found.peer, found.tag, found.number) == ("recv", "default_pg", 6, 7, 1)
 
 
-def test_a_handle_without_a_name_is_known_if_it_is_the_only_one() -> None:
-    handles = [issue(None)]
-    found = seen_in(lambda: handles[0].wait())
-    assert (found.peer, found.number) == (None, 1)
-    assert seen_in(lambda: handles[0].wait(), in_collective=True) is None
-    handles.append(issue(1))
+def test_a_handle_is_known_by_its_attribute_too() -> None:
+    class Owner:
+        handle, done, other = issue(2), issue(0), Handle()
+
+    Owner.done.completed = True
+    assert seen_in(lambda: Owner.handle.wait()).peer == 6
+    assert seen_in(lambda: Owner.done.wait()) is None
+    assert seen_in(lambda: Owner.other.wait()) is None
+
+
+def test_a_handle_without_a_name_is_not_guessed_though_it_may_be_the_only_one() -> None:
+    """What has no name may be an event of the program, or a future."""
+    handles = [issue(0)]
     assert seen_in(lambda: handles[0].wait()) is None
-    handles[1].completed = True
-    assert seen_in(lambda: handles[0].wait()).number == 1
+
+
+def test_without_a_source_the_messages_of_all_count() -> None:
+    handle = issue(None)
+    found = seen_in(lambda: handle.wait())
+    assert (found.peer, found.number) == (None, 1)
 
 
 def test_waiting_for_something_else_is_no_message() -> None:
