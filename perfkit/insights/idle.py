@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
-from perfkit.phases import PHASE_WORDS, annotation
+from perfkit.phases import PHASE_WORDS, PREFIX, annotation
 from perfkit.schema.aggregate import OTHER_DETAILS, merge_idle
 from perfkit.schema.per_rank.idle import (
     CAUSE_WORDS,
@@ -89,13 +89,14 @@ def largest_cause(context: RunContext) -> IdlePart | None:
     return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, context.rank_steps, idle)
 
 
-def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle time") -> str:
+def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle time", phase: str | None = None) -> str:
     """Return what the cause takes per step, and what of it is largest, as the end of a sentence.
 
     Args:
         part: the largest cause.
         idle_ns: idle time per step that the sentence speaks of; less than the causes' if some of theirs is excluded.
         beyond: what the cause takes if that is more.
+        phase: phase that the sentence has already, and that is not repeated.
     """
     takes = f"{duration(part.ns)} of it" if part.ns <= idle_ns else beyond
     whole = f"{takes} is {CAUSE_WORDS[part.cause]}"
@@ -107,6 +108,8 @@ def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle tim
     row, steps = part.largest, part.steps
     if row.detail in _PHRASES:
         return f"{whole}: {row.detail}"
+    if phase is not None and row.detail == PREFIX + phase:
+        return whole
     where = f" in {escape_unprintable(row.context)}" if row.context else ""
     takes = f"{duration(row.total_ns / steps)} per step"
     # Not how often it was called: calls in a row are one pause, and short ones count for their caller.

@@ -183,7 +183,8 @@ def _reason(context: RunContext, late: list[Straggler]) -> _Reason | None:
     if any(row.category != late[0].category or row.every > 1 for row in late):
         return None
     if late[0].category == "overhead" and (part := extra_cause(context, late)) is not None:
-        return _Reason(f": {describe(part, mean_lag_ns(late), beyond='most of it')}", remedy(part, context).text)
+        what = describe(part, mean_lag_ns(late), "most of it", late[0].phase if len(late) == 1 else None)
+        return _Reason(f": {what}", remedy(part, context).text)
     if late[0].category == "compute" and (work := extra_work(context, late)) is not None:
         return _Reason(f" ({work.clause})", work.advice)
     return None

@@ -39,5 +39,11 @@ def extra_cause(context: RunContext, late: Sequence[Straggler]) -> IdlePart | No
     cause = max(CAUSES, key=lambda name: extra_ns[name])
     if extra_ns[cause] < _MAJORITY * mean_lag_ns(late) * steps:
         return None
-    parts = sorted((row for row in rows if row.cause == cause), key=lambda row: -row.total_ns)
+    # No part is longer than the whole, of which the others may have other parts; their pauses are not compared.
+    whole_ns = round(extra_ns[cause])
+    parts = [
+        replace(row, total_ns=min(row.total_ns, whole_ns), count=min(row.count, steps))
+        for row in sorted(rows, key=lambda row: -row.total_ns)
+        if row.cause == cause
+    ]
     return IdlePart(cause, extra_ns[cause] / steps, parts, steps, idle)

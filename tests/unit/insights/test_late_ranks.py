@@ -62,6 +62,25 @@ def test_the_cause_and_its_remedy_are_named() -> None:
     assert found.potential_saving_ns == 20 * MS  # what mending the rank gives, whatever takes its time
 
 
+def test_the_phase_is_not_said_twice() -> None:
+    more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS, count=40)
+    found = waiting([COMMON], [more], phase="forward")
+    assert found.sentence.endswith("20.0 ms more per step idle in forward: 18.0 ms of it is host work")
+    optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
+    assert optimizer.sentence.endswith("idle in optimizer: 18.0 ms of it is host work")
+    elsewhere = waiting([COMMON], [more], phase="backward").sentence
+    assert elsewhere.endswith(
+        "idle in backward: 18.0 ms of it is host work, most of that in forward (18.0 ms per step)"
+    )
+
+
+def test_no_part_is_longer_than_the_whole() -> None:
+    found = waiting([COMMON, row("host_work", "perfkit.backward", 2)], [COMMON, COLLECT])
+    assert found.sentence.endswith(
+        "most of that <built-in function collect> in train.py(20): train (20.0 ms per step)"
+    ), found.sentence
+
+
 def test_a_cause_that_takes_longer_than_the_rank_is_late_is_most_of_it() -> None:
     assert "idle: most of it is host work, most of that <built-in" in waiting([COMMON], [COMMON, COLLECT]).sentence
 
