@@ -23,7 +23,7 @@ from perfkit.schema.per_rank.idle import (
     IdleCause,
     IdleTime,
 )
-from perfkit.util.formatting import duration, escape_unprintable, format_percent
+from perfkit.util.formatting import duration, escape_unprintable, figures, format_percent
 from perfkit.whatif.changes import NO_SYNCHRONISATION, no_idle
 
 _NAMED_SHARE: Final = 0.25
@@ -113,7 +113,7 @@ def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle tim
     where = f" in {escape_unprintable(row.context)}" if row.context else ""
     takes = f"{duration(row.total_ns / steps)} per step"
     # Not how often it was called: calls in a row are one pause, and short ones count for their caller.
-    often = f", in {row.count / steps:,.3g} pauses" if row.count > steps else ""
+    often = f", in {figures(row.count / steps)} pauses" if row.count > steps else ""
     most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
     return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
 
@@ -251,7 +251,8 @@ def _work_less(part: IdlePart, context: RunContext) -> Remedy:
 def _unless_first_call(part: IdlePart, context: RunContext) -> str:
     """Return what to do first about an operator that may have been called once, and then sets up what it needs."""
     row = part.largest
-    once = row.count <= len(context.run.ranks) and (row.count < context.rank_steps or context.recorded_steps == 1)
+    ranks = part.steps / context.recorded_steps
+    once = row.count <= ranks and (row.count < part.steps or context.recorded_steps == 1)
     first = "record more warm-up steps if it is the operator's first call; else "
     return first if row.detail.startswith(_OPERATOR) and once else ""
 

@@ -228,13 +228,15 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
 def _why_unsplit(context: RunContext) -> str:
     """Return why waiting cannot be told from transfer although all ranks have a trace."""
     efficiency = context.run.efficiency
-    if efficiency is None:
+    communication_ns = efficiency.wait_ns + efficiency.transfer_ns if efficiency else 0
+    if efficiency is None or not communication_ns:
         return "the ranks cannot be compared"
     rows = [row for rank in context.run.ranks for row in rank.collectives]
+    rows_ns = sum(row.exposed_ns for row in rows)
+    total_ns = max(communication_ns, rows_ns)  # collectives at the same time count in both rows
     one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
     sends_ns = sum(row.exposed_ns for row in rows if row.operator == _SEND)
-    total_ns = efficiency.wait_ns + efficiency.transfer_ns
-    calls_ns = total_ns - sum(row.exposed_ns for row in rows)
+    calls_ns = total_ns - rows_ns
     reasons = {
         "in broadcasts and the like, in which not all ranks wait for all others": one_to_n_ns,
         "in sends, which may last until the other rank receives": sends_ns,

@@ -1,7 +1,7 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
     load_clause,
@@ -13,10 +13,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     take_turns,
 )
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
-from perfkit.insights.idle import describe, remedy
-from perfkit.insights.late_ranks.extra_idle import extra_cause
-from perfkit.insights.late_ranks.extra_work import extra_work
-from perfkit.insights.late_ranks.sides import mean_lag_ns
+from perfkit.insights.late_ranks.reason import Reason, find_compiled, find_reason
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
@@ -58,7 +55,7 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = (
-            _find_compiled(steps)
+            find_compiled(steps)
             if all(_mostly_compiles(context, one.rank, [one.step]) for one in once)
             else f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         )
@@ -165,29 +162,10 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     # Another rank may be as late where some have no trace: a replay does not know of it.
     whole = len(context.run.ranks) >= context.run.world_size
     change = healthy_ranks(row.rank for row in late) if whole else None
-    reason = _reason(context, late)
+    reason = find_reason(context, late)
     saving_ns = min(gain_ns, context.longest_step_ns)
     advice = _advice(context, late, prompt, reason)
     return InsightDraft(f"{who}{reason.clause}" if reason else who, evidence, advice, saving_ns, change)
-
-
-class _Reason(NamedTuple):
-    """Why ranks are late."""
-
-    clause: str
-    advice: str
-
-
-def _reason(context: RunContext, late: list[Straggler]) -> _Reason | None:
-    """Return why ranks are late in every step: what they have more of; None where that is not known."""
-    if any(row.category != late[0].category or row.every > 1 for row in late):
-        return None
-    if late[0].category == "overhead" and (part := extra_cause(context, late)) is not None:
-        what = describe(part, mean_lag_ns(late), "most of it", late[0].phase if len(late) == 1 else None)
-        return _Reason(f": {what}", remedy(part, context).text)
-    if late[0].category == "compute" and (work := extra_work(context, late)) is not None:
-        return _Reason(f" ({work.clause})", work.advice)
-    return None
 
 
 def _who(late: list[Straggler]) -> str:
@@ -202,7 +180,7 @@ def _who(late: list[Straggler]) -> str:
     return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"
 
 
-def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: _Reason | None) -> str:
+def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: Reason | None) -> str:
     first = late[0]
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
         return load_faster(context, first.loading.cause)
@@ -220,14 +198,6 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: _Re
     return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
 
-def _find_compiled(where: str) -> str:
-    """Return the advice to find out what is compiled or loaded, and why for longer than elsewhere."""
-    return (
-        f"find what is compiled or loaded in {where}, and why for longer than on other ranks (what torch compiles "
-        "again: TORCH_LOGS=recompiles)"
-    )
-
-
 def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | None = None) -> bool:
     """Return whether most idle time of a rank, in all steps or in some, is code being compiled or loaded."""
     own = [
@@ -240,11 +210,11 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
     return sum(step.idle_ns.compilation for step in own) > _MAJORITY * idle_ns
 
 
-def _speed_up(context: RunContext, row: Straggler, who: str, reason: _Reason | None) -> str:
-    if row.category == "overhead" and _mostly_compiles(context, row.rank):
-        return _find_compiled(f"steps of {who}")
+def _speed_up(context: RunContext, row: Straggler, who: str, reason: Reason | None) -> str:
     if reason is not None:
         return reason.advice
+    if row.category == "overhead" and _mostly_compiles(context, row.rank):
+        return find_compiled(f"steps of {who}")
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return _check(context, row.category, row.loading, who)

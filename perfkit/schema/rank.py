@@ -1,6 +1,6 @@
 """Records of one rank, from its traces."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -59,6 +59,10 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     """`exposed_ns.overhead` by cause."""
     paused_ns: int = 0
     """Checkpoints, evaluations and logging in its window, which are no part of the step (metrics.md section 23)."""
+
+
+OTHER_NAMES: Final = "(other names)"
+"""Name of the row that adds up the operators of a category that are not listed."""
 
 
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):

@@ -9,7 +9,7 @@ from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, in_compilation, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import Category, Finding
-from perfkit.schema.rank import OperatorStat
+from perfkit.schema.rank import OTHER_NAMES, OperatorStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import format_percent
@@ -17,7 +17,6 @@ from perfkit.util.formatting import format_percent
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 MOST_OPERATORS: Final = 5_000
 """Most names that are listed of a trace: some programs put a counter into each."""
-OTHER_NAMES: Final = "(other names)"
 
 _COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING, _OVERHEAD = range(5)
 

@@ -1,15 +1,12 @@
 """What late ranks compute more than the others: more operators, or the same ones for longer."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.straggler_sentences import name_ranks
-from perfkit.insights.late_ranks.sides import count_steps, divide, mean_lag_ns
-from perfkit.insights.run_context import RunContext
-from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.rank import RankReport
-from perfkit.util.formatting import escape_unprintable
+from perfkit.insights.late_ranks.sides import Sides, count_steps
+from perfkit.schema.rank import OTHER_NAMES, RankReport
+from perfkit.util.formatting import escape_unprintable, figures
 
 _MAJORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.75
@@ -32,32 +29,30 @@ class _Work(NamedTuple):
     ns: float = 0.0
 
 
-def extra_work(context: RunContext, late: Sequence[Straggler]) -> ExtraWork | None:
+def extra_work(sides: Sides, who: str) -> ExtraWork | None:
     """Return why late ranks compute for longer than the others; None where neither reason explains it.
 
     More runs of an operator take what a run takes on the others, or, if only the late ranks run it, on these.
 
     Args:
-        context: the run.
-        late: the late ranks.
+        sides: the ranks.
+        who: the late ones in words.
     """
-    own, others = divide(context, late)
-    if not own or not others:
-        return None
-    here, there = _work(own), _work(others)
-    total_ns = sum(one.ns for one in here.values()) - sum(one.ns for one in there.values())
-    if total_ns < _MAJORITY * mean_lag_ns(late):
+    here, there = _work(sides.own), _work(sides.others)
+    own, other = _total(here), _total(there)
+    longer_ns = own.ns - other.ns
+    if longer_ns < _MAJORITY * sides.lag_ns:
         return None
     runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
-    kind = "kernel" if own[0].device == "gpu" else "operator"
-    more_ns = sum(runs_ns.values())
-    if more_ns >= _NEARLY_ALL * total_ns:
-        return _more_runs(here, there, runs_ns, kind, name_ranks(late))
-    if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * total_ns:
+    kind = "kernel" if sides.own[0].device == "gpu" else "operator"
+    if sum(runs_ns.values()) >= _NEARLY_ALL * longer_ns:
+        return _more_runs(here, there, runs_ns, kind, who)
+    if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * longer_ns or not other.ns:
         return None
-    times = sum(one.ns for one in here.values()) / sum(one.ns for one in there.values())
-    clause = f"as many {kind}s as on the others, which take {times:.3g} times as long"
-    return ExtraWork(clause, f"check for larger inputs, a slower device or a shared one on {name_ranks(late)}")
+    if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # of short ones
+        return None
+    clause = f"as many {kind}s as on the others, in {own.ns / other.ns:.3g} times the time"
+    return ExtraWork(clause, f"check for larger inputs, a slower device or a shared one on {who}")
 
 
 def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:
@@ -76,18 +71,25 @@ def _of_more_runs(here: _Work, there: _Work) -> float:
     return (here.runs - there.runs) * usual.ns / usual.runs if usual.runs else 0.0
 
 
+def _total(work: dict[str, _Work]) -> _Work:
+    return _Work(sum(one.runs for one in work.values()), sum(one.ns for one in work.values()))
+
+
 def _more_runs(
     here: dict[str, _Work], there: dict[str, _Work], runs_ns: dict[str, float], kind: str, who: str
 ) -> ExtraWork | None:
     """Return what runs more often; None where others run instead, as kernels for inputs of another size do."""
     more = {name: here.get(name, _Work()).runs - there.get(name, _Work()).runs for name in runs_ns}
+    more_ns, fewer_ns = sum(runs_ns.values()), -sum(ns for ns in runs_ns.values() if ns < 0)
     if sum(more.values()) < _MAJORITY * sum(runs for runs in more.values() if runs > 0):
         return None
+    if fewer_ns > _NEGLIGIBLE * more_ns:
+        return None
     most = max(runs_ns, key=lambda name: runs_ns[name])
-    if runs_ns[most] >= _MAJORITY * sum(runs_ns.values()):
+    # Of names that are not listed, it is unknown how often each runs.
+    if runs_ns[most] >= _MAJORITY * more_ns and OTHER_NAMES not in runs_ns:
         name = escape_unprintable(most)
-        clause = f"{here[most].runs:,.3g} {name} per step, {there.get(most, _Work()).runs:,.3g} on the others"
+        clause = f"{figures(here[most].runs)} {name} per step, {figures(there.get(most, _Work()).runs)} on the others"
         return ExtraWork(clause, f"find why {name} runs more often on {who}")
-    own, other = (sum(one.runs for one in side.values()) for side in (here, there))
-    clause = f"{own:,.3g} {kind}s per step, {other:,.3g} on the others"
+    clause = f"{figures(_total(here).runs)} {kind}s per step, {figures(_total(there).runs)} on the others"
     return ExtraWork(clause, f"find what else is computed on {who}")

@@ -2,26 +2,59 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import Final, NamedTuple
 
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
 
+_MOST_OF_LAG: Final = 1.5
+"""Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
 
-def divide(context: RunContext, late: Sequence[Straggler]) -> tuple[list[RankReport], list[RankReport]]:
-    """Return the late ranks and the others, those without steps left out."""
+
+class Sides(NamedTuple):
+    """Ranks that are compared, each with steps."""
+
+    own: list[RankReport]
+    others: list[RankReport]
+    lag_ns: float
+    """What the former need longer per step, on average."""
+
+
+def compare(context: RunContext, rows: Sequence[Straggler], late: Sequence[Straggler]) -> Sides | None:
+    """Return some late ranks and those that are not late; None where their means do not show why they are.
+
+    Args:
+        context: the run.
+        rows: the late ranks of one category that are compared.
+        late: all late ranks.
+    """
+    stages = _stages(context)
+    if stages is None:
+        return None
+    by_rank = {rank.rank: rank for rank in context.run.ranks if rank.steps and rank.rank is not None}
+    own = [by_rank[row.rank] for row in rows if row.rank in by_rank]
+    linked = {rank for row in rows for rank in row.delays} or set(by_rank)
+    at = [stages.get(row.rank) for row in rows]
     numbers = {row.rank for row in late}
-    linked = {rank for row in late for rank in row.delays}  # empty: all
-    ranks = [rank for rank in context.run.ranks if rank.steps]
-    others = [rank for rank in ranks if rank.rank not in numbers and (not linked or rank.rank in linked)]
-    return [rank for rank in ranks if rank.rank in numbers], others
+    others = [rank for number, rank in by_rank.items() if number in linked - numbers and stages.get(number) in at]
+    lag_ns, category = fmean(row.lag_ns for row in rows), rows[0].category
+    if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > _MOST_OF_LAG * lag_ns:
+        return None
+    return Sides(own, others, lag_ns)
+
+
+def _stages(context: RunContext) -> dict[int, list[int]] | None:
+    """Return the stages of each rank of a pipeline, which differ by design; None if they are unknown."""
+    pipelined = any("pp" in one.parts for one in context.dimensions())
+    stages = {row.rank: row.stages for pipeline in context.run.pipelines for row in pipeline.ranks}
+    return None if pipelined and not stages else stages
+
+
+def _mean_ns(ranks: Iterable[RankReport], category: str) -> float:
+    return fmean(getattr(step.exposed_ns, category) for rank in ranks for step in rank.steps)
 
 
 def count_steps(ranks: Iterable[RankReport]) -> int:
     """Return the number of their steps, summed over ranks."""
     return sum(len(rank.steps) for rank in ranks)
-
-
-def mean_lag_ns(late: Sequence[Straggler]) -> float:
-    """Return what late ranks need longer per step, on average."""
-    return fmean(row.lag_ns for row in late)

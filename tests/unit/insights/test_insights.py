@@ -270,6 +270,23 @@ def test_it_is_said_in_what_the_waiting_is_unknown(exposed_ms: dict[str, int], w
     assert the("transfer", found(run)).sentence.endswith(f"; how much of it is waiting is unknown: {why}")
 
 
+def test_collectives_at_the_same_time_are_no_more_than_all_of_the_communication() -> None:
+    unknown = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=160 * MS)
+    rows = [make_collective(operator=name, exposed_ns=80 * MS) for name in ("send", "broadcast")]
+    run = waiting_run(32, 128, efficiency=unknown)
+    run = replace(run, ranks=[replace(rank, collectives=rows) for rank in run.ranks])
+    assert the("transfer", found(run)).sentence.endswith(
+        ": 50 % of it is in sends, which may last until the other rank receives and "
+        "50 % of it is in broadcasts and the like, in which not all ranks wait for all others"
+    )
+
+
+def test_without_communication_in_the_comparison_the_ranks_cannot_be_compared() -> None:
+    run = waiting_run(32, 128, efficiency=make_efficiency(wait_ns=0, transfer_ns=0, unmatched_ns=0))
+    run = replace(run, ranks=[replace(rank, collectives=[]) for rank in run.ranks])
+    assert the("transfer", found(run)).sentence.endswith(": the ranks cannot be compared")
+
+
 def test_no_more_is_promised_than_the_communication_of_the_dimension_that_the_advice_is_about() -> None:
     unknown = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)
     run = waiting_run(32, 128, efficiency=unknown, dimensions=make_dimensions(("dp", 8, 40)))

@@ -1,5 +1,6 @@
 """Why a rank is late: said where one cause of idle time, or work that the others do not have, takes most of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
 from perfkit.schema.per_rank.idle import IdleCause
-from perfkit.schema.rank import RankReport
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.schema.rank import OTHER_NAMES, RankReport
 from perfkit.schema.report import Insight
 from tests.support.reports.report_builders import (
     MS,
@@ -32,23 +34,26 @@ def waiting(prompt: list[IdleCause], late: list[IdleCause], **straggler: Any) ->
     return advice(ranks, **({"category": "overhead"} | straggler))
 
 
-def advice(ranks: list[RankReport], **straggler: Any) -> Insight:
-    for number, rank in enumerate(ranks):  # rank 0 waits for rank 1
+def advice(
+    ranks: list[RankReport], late: Sequence[int] = (1,), run: dict[str, Any] | None = None, **straggler: Any
+) -> Insight:
+    for number, rank in enumerate(ranks):  # rank 0 waits for the late ones
         waited = 30 * MS * (number == 0)
         steps = [
             replace(step, exposed_ns=replace(step.exposed_ns, communication=waited), wall_ns=step.wall_ns + waited)
             for step in rank.steps
         ]
         ranks[number] = replace(rank, steps=steps)
-    one = make_straggler(1, **straggler)
-    run = make_foreign_run(
-        ranks=ranks,
-        world_size=len(ranks),
-        efficiency=make_efficiency(wait_ns=110 * MS, transfer_ns=10 * MS, unmatched_ns=0),
-        dimensions=make_dimensions(("dp", 110, 10)),
-        cross_rank=make_across(stragglers=[one], stragglers_gain_ns=20 * MS),
-    )
-    (found,) = [one for one in find_insights([run], None).insights if one.rule == "waiting"]
+    stragglers = [make_straggler(rank, **straggler) for rank in late]
+    fields: dict[str, Any] = {
+        "ranks": ranks,
+        "world_size": len(ranks),
+        "efficiency": make_efficiency(wait_ns=110 * MS, transfer_ns=10 * MS, unmatched_ns=0),
+        "dimensions": make_dimensions(("dp", 110, 10)),
+        "cross_rank": make_across(stragglers=stragglers, stragglers_gain_ns=20 * MS),
+    }
+    made = make_foreign_run(**(fields | (run or {})))
+    (found,) = [one for one in find_insights([made], None).insights if one.rule == "waiting"]
     return found
 
 
@@ -58,7 +63,7 @@ def test_the_cause_and_its_remedy_are_named() -> None:
         "waiting for rank 1, which spends 20.0 ms more per step idle: 18.0 ms of it is host work, most of that "
         "<built-in function collect> in train.py(20): train (18.0 ms per step)"
     )
-    assert found.recommendation.startswith("collect garbage between steps")
+    assert found.recommendation.startswith("on rank 1: collect garbage between steps")
     assert found.potential_saving_ns == 20 * MS  # what mending the rank gives, whatever takes its time
 
 
@@ -68,10 +73,13 @@ def test_the_phase_is_not_said_twice() -> None:
     assert found.sentence.endswith("20.0 ms more per step idle in forward: 18.0 ms of it is host work")
     optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
     assert optimizer.sentence.endswith("idle in optimizer: 18.0 ms of it is host work")
-    elsewhere = waiting([COMMON], [more], phase="backward").sentence
-    assert elsewhere.endswith(
-        "idle in backward: 18.0 ms of it is host work, most of that in forward (18.0 ms per step)"
-    )
+
+
+def test_nothing_is_said_of_another_phase_than_the_one_that_is_named() -> None:
+    more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS)
+    found = waiting([COMMON], [more], phase="backward")
+    assert found.sentence.endswith("20.0 ms more per step idle in backward")
+    assert found.recommendation == OLD_ADVICE
 
 
 def test_no_part_is_longer_than_the_whole() -> None:
@@ -110,6 +118,70 @@ def test_only_idle_time_of_every_step_is_explained(change: dict[str, Any]) -> No
 def test_what_the_others_have_more_of_does_not_hide_another_cause() -> None:
     found = waiting([COMMON, SLEEP], [COMMON, COLLECT])
     assert "most of it is host work, most of that <built-in function collect>" in found.sentence
+
+
+def test_a_long_pause_in_one_step_is_not_why_a_rank_is_late_in_all() -> None:
+    once = row("host_work", "save", 200, count=1)
+    found = waiting([COMMON], [COMMON, SLEEP, once])
+    assert found.sentence.endswith("which spends 20.0 ms more per step idle")
+    short = row("not_running", "short", 12, count=1)
+    found = waiting([COMMON], [COMMON, SLEEP, short])
+    assert "most of that <built-in function sleep>" in found.sentence
+
+
+def test_no_part_is_called_most_where_others_are_about_as_large() -> None:
+    """The other rank has as much as one of them, of another name."""
+    parts = [row("host_work", name, ms) for name, ms in (("a", 16), ("b", 14), ("c", 12))]
+    found = waiting([row("host_work", "other", 20)], [row("host_work", "other", 1), *parts])
+    assert found.sentence.endswith("of it is host work, the largest part a (16.0 ms per step)"), found.sentence
+
+
+def test_the_advice_concerns_only_the_late_rank() -> None:
+    for cause, expected in {
+        "launch_bound": "check for more launches, a slower core or a shared one on rank 1",
+        "synchronisation": "on rank 1: do not wait for the device in every step",
+        "compilation": "find what is compiled or loaded in steps of rank 1, and why for longer than on other ranks",
+        "not_running": "on rank 1: find what",
+    }.items():
+        found = waiting([COMMON], [COMMON, row(cause, "perfkit.forward", 18)])  # type: ignore[arg-type]
+        assert found.recommendation.startswith(expected), found.recommendation
+
+
+def test_what_all_ranks_compile_is_not_why_one_is_late() -> None:
+    compiling = row("compilation", "compile", 40)
+    found = waiting([compiling], [compiling, COLLECT])
+    assert "most of it is host work" in found.sentence
+    assert found.recommendation.startswith("on rank 1: collect garbage")
+
+
+def test_an_operator_that_runs_in_each_step_is_no_first_call() -> None:
+    ranks = [idle_rank(COMMON, rank=number) for number in range(5)]
+    ranks[1] = idle_rank(COMMON, row("host_work", "aten::item", 18), rank=1)
+    assert advice(ranks, category="overhead").recommendation.startswith("on rank 1: check what this operator works on")
+
+
+def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
+    sleeping = replace(SLEEP, total_ns=2 * SLEEP.total_ns)
+    for second, is_named in ((COLLECT, True), (sleeping, False)):
+        late = [idle_rank(COMMON, one, rank=number) for number, one in enumerate((COLLECT, second), 1)]
+        found = advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead")
+        assert ("host work" in found.sentence) == is_named
+        assert ("on ranks 1 and 2: collect garbage" in found.recommendation) == is_named
+
+
+def test_other_stages_of_a_pipeline_are_no_others() -> None:
+    at = [[0], [0], [1]]
+    own: dict[str, Any] = {"wall_ns": 1, "compute_ns": 1, "bubble_ns": 0, "ideal_ns": None, "imbalance_ns": None}
+    own |= {"communication_ns": None, "other_communication_ns": 10, "other_ns": 0}
+    rows = [PipelineRank(rank=number, stages=stages, **own) for number, stages in enumerate(at)]
+    pipeline = Pipeline(schedule=None, stages=2, micro_batches=2, steps=4, ranks=rows, stage_times=[])
+    busy = idle_rank(replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2)
+    ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
+    assert "collect" not in advice(list(ranks), category="overhead").sentence
+    assert "collect" in advice(list(ranks), run={"pipelines": [pipeline]}, category="overhead").sentence
+    dimensions = make_dimensions(("dp", 110, 10), ("pp", 1, 1))
+    unknown = advice([idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1)], run={"dimensions": dimensions})
+    assert "collect" not in unknown.sentence
 
 
 def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]], **straggler: Any) -> Insight:
@@ -152,9 +224,21 @@ def test_more_operators_of_many_kinds() -> None:
     assert found.recommendation == "find what else is computed on rank 1"
 
 
+def test_thousands_of_runs_are_written_out() -> None:
+    found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
+    assert found.sentence.endswith("computing (2,000 mm per step, 1,000 on the others)")
+
+
+def test_names_that_are_not_listed_are_only_counted() -> None:
+    found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), OTHER_NAMES: (24, 24)})
+    assert found.sentence.endswith("computing (36 kernels per step, 16 on the others)")
+    found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), "listed": (20, 20), OTHER_NAMES: (4, 4)})
+    assert found.recommendation == "find what else is computed on rank 1"
+
+
 def test_as_many_operators_that_take_longer() -> None:
     found = computing({"mm": (12, 30), "add": (4, 10)}, {"mm": (12, 45), "add": (4, 15)})
-    assert found.sentence.endswith("computing (as many kernels as on the others, which take 1.5 times as long)")
+    assert found.sentence.endswith("computing (as many kernels as on the others, in 1.5 times the time)")
     assert found.recommendation == "check for larger inputs, a slower device or a shared one on rank 1"
 
 
@@ -164,6 +248,9 @@ def test_as_many_operators_that_take_longer() -> None:
         ({"mm": (12, 12)}, {"mm": (12, 20)}),  # 8 of 20 ms: what is recorded does not explain it
         ({"small": (12, 12)}, {"large": (12, 32)}),  # another kernel, as libraries choose for larger inputs
         ({"mm": (10, 20)}, {"mm": (15, 40)}),  # both, half each
+        ({"small": (1, 10)}, {"large": (1, 25), "split": (1, 5)}),  # another kernel, with one more after it
+        ({"mm": (12, 20)}, {"mm": (12, 40), "tiny": (12, 0)}),  # not as many, though of no length
+        ({"mm": (12, 0)}, {"mm": (12, 20)}),  # none lasts on the others, by their clock
     ],
 )
 def test_neither_is_said_where_it_does_not_explain_the_lag(

@@ -11,7 +11,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.per_rank import operators, summary
-from perfkit.analysis.per_rank.operators import OTHER_NAMES
+from perfkit.schema.rank import OTHER_NAMES
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 
