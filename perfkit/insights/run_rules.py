@@ -213,9 +213,11 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions())
     if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
         return None
-    advice = reduce_transfer(context, most) if most is not None else None
-    if advice is not None and most is not None and missing <= 0:  # it concerns the transfers of that dimension alone
-        rest_ns = min(rest_ns, most.exposed_ns - reported_ns(context, most.name))
+    unreported_ns = {one: one.exposed_ns - reported_ns(context, one.name) for one in context.dimensions()}
+    about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
+    advice = reduce_transfer(context, about) if about is not None else None
+    if advice is not None and about is not None and missing <= 0:  # it concerns the transfers of that dimension alone
+        rest_ns = min(rest_ns, unreported_ns[about])
     return InsightDraft(
         f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
