@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from perfkit.insights.late_ranks.sides import Sides, count_steps
@@ -32,7 +33,7 @@ class _Work(NamedTuple):
 def extra_work(sides: Sides, who: str) -> ExtraWork | None:
     """Return why late ranks compute for longer than the others; None where neither reason explains it.
 
-    More runs of an operator take what a run takes on the others, or, if only the late ranks run it, on these.
+    More runs of an operator take the mean of what a run takes on both sides, or, if only one side runs it, on that.
 
     Args:
         sides: the ranks.
@@ -67,8 +68,8 @@ def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:
 
 
 def _of_more_runs(here: _Work, there: _Work) -> float:
-    usual = there if there.runs else here
-    return (here.runs - there.runs) * usual.ns / usual.runs if usual.runs else 0.0
+    run_ns = [side.ns / side.runs for side in (here, there) if side.runs]
+    return (here.runs - there.runs) * fmean(run_ns)
 
 
 def _total(work: dict[str, _Work]) -> _Work:

@@ -224,6 +224,11 @@ def test_more_operators_of_many_kinds() -> None:
     assert found.recommendation == "find what else is computed on rank 1"
 
 
+def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
+    found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
+    assert found.sentence.endswith("computing (17 mm per step, 3 on the others)")
+
+
 def test_thousands_of_runs_are_written_out() -> None:
     found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
     assert found.sentence.endswith("computing (2,000 mm per step, 1,000 on the others)")
