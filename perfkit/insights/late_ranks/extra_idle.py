@@ -15,7 +15,7 @@ _MAJORITY: Final = 0.5
 
 def extra_cause(sides: Sides) -> IdlePart | None:
     """Return the cause that late ranks are idle for longer than the others; None if none takes most of their lag."""
-    own, others, lag_ns = sides
+    own, others, lag_ns, _ = sides
     steps, other_steps = count_steps(own), count_steps(others)
     usual = {(row.cause, row.detail, row.context): row.total_ns / other_steps for row in merge_idle(others).causes}
     idle, extra_ns = merge_idle(own), defaultdict[Cause, float](float)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from perfkit.insights.late_ranks.sides import Sides, count_steps
@@ -32,7 +33,7 @@ class _Work(NamedTuple):
 def extra_work(sides: Sides, who: str) -> ExtraWork | None:
     """Return why late ranks compute for longer than the others; None where neither reason explains it.
 
-    More runs of an operator take what a run takes on the others, or, if only the late ranks run it, on these.
+    More runs of an operator take the mean of what a run takes on both sides, or, if only one side runs it, on that.
 
     Args:
         sides: the ranks.
@@ -46,12 +47,13 @@ def extra_work(sides: Sides, who: str) -> ExtraWork | None:
     runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
     kind = "kernel" if sides.own[0].device == "gpu" else "operator"
     if sum(runs_ns.values()) >= _NEARLY_ALL * longer_ns:
-        return _more_runs(here, there, runs_ns, kind, who)
+        found = _more_runs(here, there, runs_ns, kind)
+        return found and ExtraWork(f"{found.clause} on {sides.whom}", f"{found.advice} on {who}")
     if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * longer_ns or not other.ns:
         return None
-    if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # of short ones
+    if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # so short that their time is alike
         return None
-    clause = f"as many {kind}s as on the others, in {own.ns / other.ns:.3g} times the time"
+    clause = f"as many {kind}s as on {sides.whom}, in {own.ns / other.ns:.3g} times the time"
     return ExtraWork(clause, f"check for larger inputs, a slower device or a shared one on {who}")
 
 
@@ -67,8 +69,8 @@ def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:
 
 
 def _of_more_runs(here: _Work, there: _Work) -> float:
-    usual = there if there.runs else here
-    return (here.runs - there.runs) * usual.ns / usual.runs if usual.runs else 0.0
+    run_ns = [side.ns / side.runs for side in (here, there) if side.runs]
+    return (here.runs - there.runs) * fmean(run_ns)
 
 
 def _total(work: dict[str, _Work]) -> _Work:
@@ -76,9 +78,12 @@ def _total(work: dict[str, _Work]) -> _Work:
 
 
 def _more_runs(
-    here: dict[str, _Work], there: dict[str, _Work], runs_ns: dict[str, float], kind: str, who: str
+    here: dict[str, _Work], there: dict[str, _Work], runs_ns: dict[str, float], kind: str
 ) -> ExtraWork | None:
-    """Return what runs more often; None where others run instead, as kernels for inputs of another size do."""
+    """Return what runs more often, without the ranks.
+
+    None where others run instead, as kernels for inputs of another size do.
+    """
     more = {name: here.get(name, _Work()).runs - there.get(name, _Work()).runs for name in runs_ns}
     more_ns, fewer_ns = sum(runs_ns.values()), -sum(ns for ns in runs_ns.values() if ns < 0)
     if sum(more.values()) < _MAJORITY * sum(runs for runs in more.values() if runs > 0):
@@ -89,7 +94,7 @@ def _more_runs(
     # Of names that are not listed, it is unknown how often each runs.
     if runs_ns[most] >= _MAJORITY * more_ns and OTHER_NAMES not in runs_ns:
         name = escape_unprintable(most)
-        clause = f"{figures(here[most].runs)} {name} per step, {figures(there.get(most, _Work()).runs)} on the others"
-        return ExtraWork(clause, f"find why {name} runs more often on {who}")
-    clause = f"{figures(_total(here).runs)} {kind}s per step, {figures(_total(there).runs)} on the others"
-    return ExtraWork(clause, f"find what else is computed on {who}")
+        clause = f"{figures(here[most].runs)} {name} per step, {figures(there.get(most, _Work()).runs)}"
+        return ExtraWork(clause, f"find why {name} runs more often")
+    clause = f"{figures(_total(here).runs)} {kind}s per step, {figures(_total(there).runs)}"
+    return ExtraWork(clause, "find what else is computed")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from perfkit.analysis.cross_rank.straggler_sentences import rank_list
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
@@ -19,6 +20,8 @@ class Sides(NamedTuple):
     others: list[RankReport]
     lag_ns: float
     """What the former need longer per step, on average."""
+    whom: str
+    """The latter in words."""
 
 
 def compare(context: RunContext, rows: Sequence[Straggler], late: Sequence[Straggler]) -> Sides | None:
@@ -36,12 +39,13 @@ def compare(context: RunContext, rows: Sequence[Straggler], late: Sequence[Strag
     own = [by_rank[row.rank] for row in rows if row.rank in by_rank]
     linked = {rank for row in rows for rank in row.delays} or set(by_rank)
     at = [stages.get(row.rank) for row in rows]
-    numbers = {row.rank for row in late}
-    others = [rank for number, rank in by_rank.items() if number in linked - numbers and stages.get(number) in at]
+    prompt = set(by_rank) - {row.rank for row in late}
+    compared = [number for number in prompt & linked if stages.get(number) in at]
+    others = [by_rank[number] for number in compared]
     lag_ns, category = fmean(row.lag_ns for row in rows), rows[0].category
     if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > _MOST_OF_LAG * lag_ns:
         return None
-    return Sides(own, others, lag_ns)
+    return Sides(own, others, lag_ns, "the others" if prompt == set(compared) else rank_list(compared))
 
 
 def _stages(context: RunContext) -> dict[int, list[int]] | None:

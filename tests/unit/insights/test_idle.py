@@ -46,6 +46,11 @@ def test_waiting_for_the_device() -> None:
     assert found.evidence["begun_in_synchronisation_ns"] == 24 * MS
 
 
+def test_thousands_of_pauses_are_written_out() -> None:
+    item = row("synchronisation", "aten::item", 20, count=STEPS * 1500)
+    assert insight(idle_rank(item)).sentence.endswith("(20.0 ms per step, in 1,500 pauses)")
+
+
 def test_a_gpu_is_not_called_idle_where_a_trace_lacks_its_activity() -> None:
     lost = Finding(code="no_device_events", severity="warning", message="no device activity")
     found = insight(idle_rank(row("host_work", "forward", 20)), findings=[lost])

@@ -224,6 +224,18 @@ def test_more_operators_of_many_kinds() -> None:
     assert found.recommendation == "find what else is computed on rank 1"
 
 
+def test_those_that_are_compared_are_named_where_they_are_not_all_others() -> None:
+    runs = [make_operator("mm", count=STEPS * count, total_ns=STEPS * count * MS) for count in (12, 32, 50)]
+    ranks = [replace(idle_rank(COMMON, rank=number), operators=[one]) for number, one in enumerate(runs)]
+    found = advice(ranks, category="compute", delays=[0])
+    assert found.sentence.endswith("computing (32 mm per step, 12 on rank 0)")
+
+
+def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
+    found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
+    assert found.sentence.endswith("computing (17 mm per step, 3 on the others)")
+
+
 def test_thousands_of_runs_are_written_out() -> None:
     found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
     assert found.sentence.endswith("computing (2,000 mm per step, 1,000 on the others)")
