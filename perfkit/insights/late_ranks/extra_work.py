@@ -70,7 +70,7 @@ def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:
 
 def _of_more_runs(here: _Work, there: _Work) -> float:
     run_ns = [side.ns / side.runs for side in (here, there) if side.runs]
-    return (here.runs - there.runs) * fmean(run_ns)
+    return (here.runs - there.runs) * fmean(run_ns) if run_ns else 0.0
 
 
 def _total(work: dict[str, _Work]) -> _Work:
