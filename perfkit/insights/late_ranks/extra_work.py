@@ -47,8 +47,7 @@ def extra_work(sides: Sides, who: str) -> ExtraWork | None:
     runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
     kind = "kernel" if sides.own[0].device == "gpu" else "operator"
     if sum(runs_ns.values()) >= _NEARLY_ALL * longer_ns:
-        found = _more_runs(here, there, runs_ns, kind)
-        return found and ExtraWork(f"{found.clause} on {sides.whom}", f"{found.advice} on {who}")
+        return _more_runs(here, there, runs_ns, kind, f"on {sides.whom}", who)
     if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * longer_ns or not other.ns:
         return None
     if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # so short that their time is alike
@@ -78,12 +77,9 @@ def _total(work: dict[str, _Work]) -> _Work:
 
 
 def _more_runs(
-    here: dict[str, _Work], there: dict[str, _Work], runs_ns: dict[str, float], kind: str
+    here: dict[str, _Work], there: dict[str, _Work], runs_ns: dict[str, float], kind: str, elsewhere: str, who: str
 ) -> ExtraWork | None:
-    """Return what runs more often, without the ranks.
-
-    None where others run instead, as kernels for inputs of another size do.
-    """
+    """Return what runs more often; None where others run instead, as kernels for inputs of another size do."""
     more = {name: here.get(name, _Work()).runs - there.get(name, _Work()).runs for name in runs_ns}
     more_ns, fewer_ns = sum(runs_ns.values()), -sum(ns for ns in runs_ns.values() if ns < 0)
     if sum(more.values()) < _MAJORITY * sum(runs for runs in more.values() if runs > 0):
@@ -94,7 +90,7 @@ def _more_runs(
     # Of names that are not listed, it is unknown how often each runs.
     if runs_ns[most] >= _MAJORITY * more_ns and OTHER_NAMES not in runs_ns:
         name = escape_unprintable(most)
-        clause = f"{figures(here[most].runs)} {name} per step, {figures(there.get(most, _Work()).runs)}"
-        return ExtraWork(clause, f"find why {name} runs more often")
-    clause = f"{figures(_total(here).runs)} {kind}s per step, {figures(_total(there).runs)}"
-    return ExtraWork(clause, "find what else is computed")
+        clause = f"{figures(here[most].runs)} {name} per step, {figures(there.get(most, _Work()).runs)} {elsewhere}"
+        return ExtraWork(clause, f"find why {name} runs more often on {who}")
+    clause = f"{figures(_total(here).runs)} {kind}s per step, {figures(_total(there).runs)} {elsewhere}"
+    return ExtraWork(clause, f"find what else is computed on {who}")
