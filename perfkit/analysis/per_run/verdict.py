@@ -187,7 +187,7 @@ def with_clauses(verdict: Verdict, clauses: Iterable[str]) -> Verdict:
 
 
 def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
-    """Return the verdict with its caveats, or an unknown one if jobs are mixed or no device activity was recorded.
+    """Return the verdict with its caveats, or an unknown one without traces, device activity, or one job.
 
     Args:
         verdict: result of `classify_bottleneck`.
@@ -195,8 +195,11 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) ->
         traces: number of traces.
     """
     codes = Counter(finding.code for finding in findings)
+    if not traces:
+        reason = next((finding.message for finding in findings if finding.code == "no_traces"), "nothing was read")
+        return Verdict(bound="unknown", share=0.0, sentence=f"no verdict: {reason}")
     lost = codes["no_device_events"]
-    if lost >= traces > 0:
+    if lost >= traces:
         sentence = "no verdict: device activity was not recorded, and host operators alone do not show the bottleneck"
         return Verdict(bound="unknown", share=0.0, sentence=sentence)
     if codes["duplicate_rank"]:

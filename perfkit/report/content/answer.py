@@ -136,7 +136,9 @@ def _step(run: RunReport) -> str:
     plain, profiled = step_time_ns(steps_ns(run, "plain")), sums.step_time(run)
     rates = [rate(run.throughput.samples_per_s, "samples")] if run.throughput else []
     if plain is not None and profiled is None:
-        return ", ".join([f"step {duration(plain)}", *rates])
+        # The headline has that of the monitor's logs: of all steps, where a script's manifest has the first ones.
+        logged = run.monitor is not None and run.monitor.step_ns is not None
+        return ", ".join([*([] if logged else [f"step {duration(plain)}"]), *rates])
     if plain is not None:
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
     if profiled is None:

@@ -76,7 +76,7 @@ def _ranks(run: RunReport) -> KeyValue:
 
 def described_ranks(run: RunReport) -> str:
     """Return how many ranks ran, on what."""
-    if not run.ranks and run.monitor is not None:
+    if not run.ranks:
         return f"{run.world_size} rank{'' if run.world_size == 1 else 's'} without traces"
     is_part = len(run.ranks) < run.world_size
     ranks = f"rank{'' if len(run.ranks) == 1 and not is_part else 's'}"
@@ -201,7 +201,8 @@ def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
 
 def findings_beyond_verdict(run: RunReport) -> list[Finding]:
     """Return the findings of a run, except the one that its verdict reports."""
-    in_verdict = "straggler" if run.verdict.bound == "imbalance" else None
+    of_traces = "straggler" if run.verdict.bound == "imbalance" else None
+    in_verdict = of_traces if run.ranks else "no_traces"
     return [finding for finding in run.findings if finding.code != in_verdict]
 
 

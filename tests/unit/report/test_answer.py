@@ -15,7 +15,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
-from perfkit.schema.run import RunReport
+from perfkit.schema.run import RunReport, StepTimes
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.unit.report.test_golden import REPORTS
@@ -252,3 +252,10 @@ def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_
     across = replace(made.cross_rank, stragglers=[], compared_steps=4)
     run = replace(made, cross_rank=across, monitor=logged.monitor)
     assert run_answer(run).late == "in the recorded steps, no rank is late beyond chance"
+
+
+def test_one_step_time_stands_in_the_answer_of_a_run_without_traces(tmp_path: Path) -> None:
+    (logged,) = perfkit.analyze(write_run(tmp_path, own_times(2, 80))).runs
+    timed = make_run("r", ranks=[], step_times=StepTimes(plain_ns=[40 * MS], recorded_ns=[]))
+    assert run_answer(timed).facts.startswith("step ")
+    assert "step" not in run_answer(replace(timed, monitor=logged.monitor)).facts
