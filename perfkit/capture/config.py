@@ -27,6 +27,7 @@ from perfkit.capture.shared_options import (
     MonitorBytes,
     OnHang,
     Otlp,
+    Profile,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -35,6 +36,7 @@ from perfkit.capture.shared_options import (
     WithModules,
     WithStack,
     monitor_limit,
+    refuse_profiler_options,
     require_metrics,
     require_otlp,
     switch_on,
@@ -169,7 +171,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics_port: MetricsPort = None
     otlp: Otlp = False
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
-    profile: Annotated[bool, Meta(description="Record traces, instead of only timing the steps.")] = True
+    profile: Profile = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
     detail: Detail = "time"
     record_shapes: RecordShapes = False
@@ -224,19 +226,10 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self._refuse_training_options()
         schedule = Schedule.parse(self.schedule)
         if not self.profile:
-            self._refuse_profiler_options()
+            refuse_profiler_options(self, ("pyinstrument", "memory_snapshot"))
         elif self.steps is not None:
             check_steps(self.steps, schedule)
         switch_on(self, self.detail)
-
-    def _refuse_profiler_options(self) -> None:
-        if self.detail != "time":
-            raise UsageError(f"--detail {self.detail} has no effect with --no-profile: remove one of them")
-        recording = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
-        for name in (*recording, "pyinstrument", "memory_snapshot"):
-            if getattr(self, name):
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")
 
     def _refuse_training_options(self) -> None:
         if self.eval_interval is None and self.eval_batches != DEFAULT_EVAL_BATCHES:

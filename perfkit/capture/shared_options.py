@@ -1,10 +1,10 @@
 """Options that `perfkit run WORKLOAD` and `perfkit run SCRIPT` have in common: their types and descriptions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from msgspec.structs import force_setattr
 
 from perfkit.errors import UsageError
@@ -77,6 +77,8 @@ Otlp = Annotated[
     ),
 ]
 
+Profile = Annotated[bool, Meta(description="Record traces, instead of only timing the steps.")]
+
 DetailName = Literal["time", "why"]
 Detail = Annotated[
     DetailName,
@@ -97,6 +99,25 @@ def switch_on(config: Struct, detail: DetailName) -> None:
     """Switch on the options that belong to a level of detail, in a frozen record that is being made."""
     for name in RECORDED_FOR[detail]:
         force_setattr(config, name, True)
+
+
+def refuse_profiler_options(config: Struct, more: Iterable[str] = ()) -> None:
+    """Refuse, for a run without the profiler, options about what it records.
+
+    Args:
+        config: Has the options `detail` and those of `ProfilerOptions`.
+        more: Further options, off by default, that need the profiler.
+
+    Raises:
+        UsageError: The message names the option.
+    """
+    given: dict[str, Any] = structs.asdict(config)
+    if given["detail"] != "time":
+        raise UsageError(f"--detail {given['detail']} has no effect with --no-profile: remove one of them")
+    for name in ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", *more):
+        if given[name]:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")
 
 
 def refuse_contradiction(given: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.durations import parse_duration, parse_hang_after
@@ -21,6 +21,7 @@ from perfkit.capture.shared_options import (
     MonitorBytes,
     OnHang,
     Otlp,
+    Profile,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -29,6 +30,7 @@ from perfkit.capture.shared_options import (
     WithModules,
     WithStack,
     monitor_limit,
+    refuse_profiler_options,
     require_metrics,
     require_otlp,
     switch_on,
@@ -40,6 +42,7 @@ from perfkit.schema.common import UNNAMED
 class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `perfkit run SCRIPT`; validated on construction."""
 
+    profile: Profile = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")] = (
         DEFAULT_SCHEDULE
     )
@@ -92,7 +95,9 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         require_metrics(self.metrics_port, self.monitor)
         require_otlp(self.otlp, self.monitor)
         self._refuse_unknown_waits()
-        _ = self.plan, self.step_rule
+        _ = Schedule.parse(self.schedule), self.step_rule
+        if not self.profile:
+            refuse_profiler_options(self)
         switch_on(self, self.detail)
 
     def _refuse_unknown_waits(self) -> None:
@@ -103,9 +108,12 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 )
 
     @property
-    def plan(self) -> Schedule:
-        """The schedule."""
-        return Schedule.parse(self.schedule)
+    def plan(self) -> Schedule | None:
+        """Which steps are recorded, counted from the script's first step, step 0; None: no step is."""
+        if not self.profile:
+            return None
+        plan = Schedule.parse(self.schedule)
+        return structs.replace(plan, skip_first=plan.skip_first + 1)
 
     @property
     def step_rule(self) -> StepRule:

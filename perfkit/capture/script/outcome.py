@@ -8,7 +8,6 @@ from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_fa
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
-from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.steps.step_messages import NoSteps
@@ -24,13 +23,11 @@ class OutcomeReporter:
     Args:
         script: As the user gave it.
         config: Options of the recording.
-        schedule: Which steps are recorded, step 0 included.
     """
 
-    def __init__(self, script: str, config: ScriptConfig, schedule: Schedule) -> None:
+    def __init__(self, script: str, config: ScriptConfig) -> None:
         self._script = script
         self._config = config
-        self._schedule = schedule
         self.explained = False
         """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
 
@@ -42,11 +39,14 @@ class OutcomeReporter:
         if _has_trace(folder):
             self._report_traces(folder, what, with_answer=self._config.report and not failed)
         elif not self.explained:
-            needed = self._schedule.skip_first + self._schedule.cycle_steps
-            print_status(
-                f"{self._script}: {what}, and no trace: the first one takes {needed} steps with "
-                f"--schedule {self._config.schedule} ({folder})"
-            )
+            print_status(f"{self._script}: {what}{self._why_no_trace(folder)}")
+
+    def _why_no_trace(self, folder: Path) -> str:
+        schedule = self._config.plan
+        if schedule is None:
+            return f"; their times: perfkit analyze {shell_word(self._as_given(folder))}"
+        needed = schedule.skip_first + schedule.cycle_steps
+        return f", and no trace: the first one takes {needed} steps with --schedule {self._config.schedule} ({folder})"
 
     def _report_traces(self, folder: Path, what: str, *, with_answer: bool) -> None:
         """Print what was recorded and the answer of its analysis, or the command that shows it."""

@@ -38,7 +38,7 @@ from perfkit.capture.recording.manifest_writer import RunDescription, create_run
 from perfkit.capture.recording.pause_log import PauseLog
 from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.session import Session
-from perfkit.capture.schedule import step_kind
+from perfkit.capture.schedule import default_steps, step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
 from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
@@ -92,8 +92,7 @@ class ScriptRecorder:
         self._config = config
         self._begin_ns = begin_ns
         self._trace_dir = Path(config.trace_dir).resolve()
-        plan = config.plan
-        self._schedule = msgspec.structs.replace(plan, skip_first=plan.skip_first + 1)
+        self._schedule = config.plan
         self._pid = os.getpid()
         self._counter = StepCounter(config.step_rule)
         self._annotations = Annotations()
@@ -104,7 +103,7 @@ class ScriptRecorder:
         self._pause_state = PauseState()
         self._pauses = ScriptPauses(self._pause_keeper, self._pause_state)
         self._monitor = ScriptMonitor(config, self._pause_state, begin_ns)
-        self._outcome = OutcomeReporter(script, config, self._schedule)
+        self._outcome = OutcomeReporter(script, config)
         self._busy = False
         self._over = False
         self._backward_threads = weakref.WeakSet[threading.Thread]()
@@ -249,9 +248,10 @@ class ScriptRecorder:
         with self._errors_contained():
             recording = self._recording or self._start()
             recording.session.step()
-            if recording.session.steps == self._schedule.steps:
+            scheduled = default_steps(None) if self._schedule is None else self._schedule.steps
+            if recording.session.steps == scheduled:
                 recording.leave_record()
-            if recording.session.steps > self._schedule.steps + TIMED_AFTER:
+            if recording.session.steps > scheduled + TIMED_AFTER:
                 self._stop(recording, None)
             self._annotate(recording.session.recording or recording.captures.annotates)
 
@@ -334,7 +334,8 @@ class ScriptRecorder:
     def _begin_run(self) -> BegunRun:
         """Begin the run in a folder that the ranks agree on."""
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
-        ranks = open_script_group(self._find_ranks(), 2 * self._schedule.repeat, timeout)
+        barriers = 0 if self._schedule is None else 2 * self._schedule.repeat
+        ranks = open_script_group(self._find_ranks(), barriers, timeout)
         topology = script_topology(ranks.info, self._device or device_in_use())
         description = self._describe_run()
         folder = ranks.agree_on_folder(

@@ -103,7 +103,8 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
     """
     _check_writable(Path(config.trace_dir))
     exit_with_parent()
-    enlarge_flight_recorder()
+    if config.profile or config.capture_rules.conditions:
+        enlarge_flight_recorder()
     set_rank_environment(Path(config.trace_dir), config.timeout_ns)
     raise_keyboard_interrupt()
     if is_child() and launcher_rank().rank == 0 and launcher_rank().world_size > 1:

@@ -261,6 +261,18 @@ def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:
     assert check_whole(tmp_path / "few", world_size=1).files == []
 
 
+@pytest.mark.parametrize("steps", [3, 400])
+def test_a_script_is_timed_without_the_profiler(steps: int, tmp_path: Path) -> None:
+    options = ["--name", "timed", "--no-profile", "--", "--steps", str(steps)]
+    recorded = execute(under_perfkit(TRAIN, tmp_path, *options), stub_torch=True)
+    assert recorded.returncode == 0
+    folder = tmp_path / "timed"
+    assert recorded.stderr == f"perfkit: {TRAIN}: {steps} steps; their times: perfkit analyze {folder}\n"
+    assert check_whole(folder, world_size=1).step_kinds == ["cold", *["plain"] * min(steps - 1, 104)]
+    (run,) = perfkit.analyze(folder).runs
+    assert run.verdict.sentence.startswith("no verdict: this run was timed without the profiler (--no-profile)")
+
+
 def test_a_long_script_is_left_alone_in_the_end(tmp_path: Path) -> None:
     recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "long", "--", "--steps", "400"), stub_torch=True)
     assert "400 steps" in recorded.stderr

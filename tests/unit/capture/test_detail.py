@@ -37,6 +37,15 @@ def test_what_it_does_not_go_with(options: dict[str, bool], message: str) -> Non
         RunConfig(detail="why", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("config", [RunConfig, ScriptConfig])
+@pytest.mark.parametrize("name", ["with_stack", "record_shapes", "profile_memory", "with_flops", "with_modules"])
+def test_options_of_the_profiler_are_refused_without_it(
+    config: type[RunConfig] | type[ScriptConfig], name: str
+) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} has no effect with --no-profile"):
+        config(profile=False, **{name: True})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", RECORDED_FOR["why"])
 def test_what_it_needs_cannot_be_switched_off(name: str) -> None:
     with pytest.raises(UsageError, match=f"--detail why records what --no-{name.replace('_', '-')} switches off"):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.schedule import Schedule
 from perfkit.capture.script import outcome
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.outcome import OutcomeReporter
@@ -19,7 +18,7 @@ def test_the_folder_is_named_as_given_while_the_working_directory_is_the_same(
     folder.mkdir(parents=True)
     (folder / "rank0.json.gz").write_bytes(gzip.compress(b"{}"))
     monkeypatch.chdir(tmp_path)
-    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="traces", report=False), Schedule())
+    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="traces", report=False))
     if elsewhere:  # the script has changed it
         monkeypatch.chdir(folder)
     reporter.report_end(folder, "3 steps")
@@ -36,8 +35,13 @@ def test_the_command_to_analyse_a_run_is_printed_where_there_is_no_answer(
     (folder / "rank0.json.gz").write_bytes(gzip.compress(b"{}"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(outcome, "print_answer", lambda *_: answered)
-    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="."), Schedule())
+    reporter = OutcomeReporter("train.py", ScriptConfig(trace_dir="."))
     reporter.report_end(folder, "3 steps")
     first, *others = capfd.readouterr().err.splitlines()
     assert first == "perfkit: train.py: 3 steps, in mine"
     assert others == ([] if answered else ["perfkit: to see where the time went: perfkit analyze mine"])
+
+
+def test_a_run_without_the_profiler_has_no_trace_to_miss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    OutcomeReporter("train.py", ScriptConfig(trace_dir=str(tmp_path), profile=False)).report_end(tmp_path, "3 steps")
+    assert capfd.readouterr().err == f"perfkit: train.py: 3 steps; their times: perfkit analyze {tmp_path}\n"
