@@ -251,10 +251,11 @@ def _with_timelines(
 
 def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:
     """Raise `UsageError` if tables are chosen twice, or for a file."""
-    if (full or section) and (elsewhere or (full and section)):
-        raise UsageError(
-            "use either --full or --section, and for the terminal only: -o FILE and -f FORMAT always write everything"
-        )
+    if full and section:
+        raise UsageError("--full prints all tables, --section only some: remove one of them")
+    if elsewhere and (full or section):
+        option = "--full" if full else "--section"
+        raise UsageError(f"{option} is for the terminal: remove it, -o FILE and -f FORMAT write all tables")
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -3,12 +3,12 @@
 Usage: python -m tests.benchmarks.bench_soak [--workloads gpt transformer] [--ranks 1 2] [--forms loop script]
     [--profiler cycles none] [--steps 2000] [--skip-products]
 
-Each row is a run. `loop` is a loop in `perfkit.profile` or, without the profiler, in `perfkit.monitor`. `script` is an
-unchanged script under `perfkit run`, recorded in cycles or, without the profiler, once in its first steps, with
-`--monitor`. The growth is the slope of the bytes that malloc has given out (Theil and Sen's: the median over all pairs)
-over the last 60 % of the steps, of the rank where it is largest; that of the resident memory contains what allocators
-keep. torch's record of collectives is limited to 2,000 entries, which 250 steps fill: until it is full it grows by
-itself. `transformer` takes an hour with two ranks on two cores; `--skip-products` a third of that
+Each row is a run. `loop` is a loop in `perfkit.profile` or, without the profiler, in `perfkit.monitor`. `script` is
+an unchanged script under `perfkit run`, recorded in cycles or, with `--no-profile`, in `--monitor`. The growth is the
+slope of the bytes that malloc has given out (Theil and Sen's: the median over all pairs) over the last 60 % of the
+steps, of the rank where it is largest; that of the resident memory contains what allocators keep. torch's record of
+collectives is limited to 2,000 entries, which 250 steps fill: until it is full it grows by itself. `transformer`
+takes an hour with two ranks on two cores; `--skip-products` a third of that
 (`tests/support/processes/soaked_training.py`).
 """
 
@@ -81,7 +81,7 @@ def _command(workload: str, ranks: int, form: str, profiler: str, chosen: argpar
         own += ["--loop", f"{folder}/soak", *(["--schedule", schedule] if profiler == "cycles" else [])]
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         return [sys.executable, *launcher, str(_PROGRAM), *own]
-    recorded = ["--schedule", schedule] if profiler == "cycles" else ["--monitor"]
+    recorded = ["--schedule", schedule] if profiler == "cycles" else ["--no-profile", "--monitor"]
     options = ["-n", str(ranks), "--trace-dir", folder, "--no-report", *recorded]
     return [*PYTHON, "run", str(_PROGRAM), *options, "--", *own]
 
