@@ -38,7 +38,7 @@ PROFILED_STEP: Final = MetricName("run", "profiled_step")
 
 
 def metrics(run: RunReport, measured_on: MeasuredOn | None = None) -> dict[MetricName, Metric]:
-    """Return every comparable metric of `run`; none of a run without traces.
+    """Return every comparable metric of `run`; without traces only step time and rates.
 
     Args:
         run: a run.
@@ -68,13 +68,10 @@ def category_share(run: RunReport, category: str) -> float | None:
 
 def _steps(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[MetricName, Metric]]:
     profiled = list(traced_step_ns(run.ranks).values())
-    if not profiled:
-        return
     if measured_on == "plain":
         yield STEP_TIME, _sampled(steps_ns(run, "plain"))
-        yield PROFILED_STEP, _sampled(profiled)
-    else:
-        yield STEP_TIME, _sampled(profiled)
+    if profiled:
+        yield (PROFILED_STEP if measured_on == "plain" else STEP_TIME), _sampled(profiled)
 
 
 def _categories(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:

@@ -30,7 +30,8 @@ def step_work(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[F
     ranks = [{run.world_size for run in side} for side in (before, after)]
     if not all(samples) and len(set.union(*ranks)) > 1:
         message = (
-            f"steps may do different work: {_listed(ranks[0])} ranks before, {_listed(ranks[1])} after, "
+            f"steps may do different work: {_listed(ranks[0])} rank{'' if ranks[0] == {1} else 's'} before, "
+            f"{_listed(ranks[1])} after, "
             "and samples per step are not known"
         )
         return [Finding(code="ranks_differ", severity="warning", message=message)]

@@ -16,7 +16,7 @@ from perfkit.comparison.mean_step import mean_step
 from perfkit.comparison.step_work import step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
-from perfkit.schema.aggregate import common_kind
+from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
@@ -60,30 +60,52 @@ def compare(
     gates = [parse_gate(text) for text in fail_on]
     reports = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules) for path in (before, after)]
     sides = [report.runs for report in reports]
-    traced = [[run for run in side if run.ranks] for side in sides]
-    for path, side in zip((before, after), traced, strict=True):
-        if not side:
-            raise TraceError(f"{path}: none of its runs has a trace to compare")
+    compared = _comparable(sides, (before, after), own_clock=step_marker is None)
     # Another marker marks other steps than those that the run itself timed.
-    measured_on = None if step_marker else common_kind([run for side in traced for run in side])
-    changed = changes(traced[0], traced[1], measured_on, assume_noise)
+    measured_on = None if step_marker else common_kind([run for side in compared for run in side])
+    changed = changes(compared[0], compared[1], measured_on, assume_noise)
     return Comparison(
         perfkit_version=__version__,
-        before=Side(path=str(before), runs=[run.run for run in traced[0]]),
-        after=Side(path=str(after), runs=[run.run for run in traced[1]]),
+        before=Side(path=str(before), runs=[run.run for run in compared[0]]),
+        after=Side(path=str(after), runs=[run.run for run in compared[1]]),
         measured_on="plain" if measured_on == "plain" else "recorded",
-        assumed_noise=assume_noise if few_runs(traced[0], traced[1]) else None,
+        assumed_noise=assume_noise if few_runs(compared[0], compared[1]) else None,
         changes=changed,
         gates=check_gates(gates, changed, *sides),
         findings=[
-            *step_work(*traced),
+            *step_work(*compared),
             *disagreement(changed),
-            *mean_step(traced[0], traced[1], measured_on),
-            *findings(traced[0], traced[1], assume_noise),
+            *mean_step(compared[0], compared[1], measured_on),
+            *findings(compared[0], compared[1], assume_noise),
             *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
             *_run_findings(sides),
         ],
     )
+
+
+def _comparable(
+    sides: Sequence[Sequence[RunReport]], paths: Sequence[str | Path], *, own_clock: bool
+) -> list[list[RunReport]]:
+    """Return the runs that have traces; if a side has none, what both have: steps timed without the profiler.
+
+    Raises:
+        TraceError: A side has neither, or not what the other has.
+    """
+    traced = [[run for run in side if run.ranks] for side in sides]
+    if all(traced):
+        return traced
+    timed = [[_times_alone(run) for run in side if own_clock and steps_ns(run, "plain")] for side in sides]
+    for path, other, with_trace, with_times in zip(paths, paths[::-1], traced, timed, strict=True):
+        if not with_trace and not with_times:
+            raise TraceError(f"{path}: none of its runs has a trace to compare, or steps timed without the profiler")
+        if not with_times:
+            raise TraceError(f"{path}: none of its runs has steps timed without the profiler, and {other} has no trace")
+    return timed
+
+
+def _times_alone(run: RunReport) -> RunReport:
+    """Return a run without what only traces tell."""
+    return replace(run, ranks=[], data_loading=None, efficiency=None)
 
 
 def _run_findings(sides: list[list[RunReport]]) -> list[Finding]:

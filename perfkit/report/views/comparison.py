@@ -141,14 +141,17 @@ def _tone(report: Comparison) -> Tone:
 def _metrics(report: Comparison) -> Table:
     changes = [change for change in report.changes if change.kind not in _TITLES and (change.before or change.after)]
     rows = [_row(change, report) for change in changes]
-    remark = (
-        "step_time and rates: steps without the profiler; profiled_step and all below: recorded steps"
-        if report.measured_on == "plain"
-        else "step_time and all below: profiled steps, because not all runs have steps without the profiler"
-    )
-    return _filled(
-        Table("Metrics (times of steps: medians)", (Column("metric", "words"), *_columns(report)), rows, remark)
-    )
+    columns = (Column("metric", "words"), *_columns(report))
+    return _filled(Table("Metrics (times of steps: medians)", columns, rows, _measured_on(report)))
+
+
+def _measured_on(report: Comparison) -> str:
+    """Return which steps the metrics are of."""
+    if report.measured_on != "plain":
+        return "step_time and all below: profiled steps, because not all runs have steps without the profiler"
+    text = "step_time and rates: steps without the profiler"
+    has_traces = any(change.kind == "category" for change in report.changes)
+    return f"{text}; profiled_step and all below: recorded steps" if has_traces else text
 
 
 def _ranked(report: Comparison, kind: str, top: int) -> Table | None:

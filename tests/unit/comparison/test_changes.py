@@ -2,22 +2,36 @@
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+import perfkit
 from perfkit.comparison.changes import changes, disagreement, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.mean_step import mean_step
 from perfkit.comparison.metrics import MetricName, category_share, metrics
+from perfkit.errors import TraceError
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
 from perfkit.report.views.comparison import document
 from perfkit.schema.comparison import Change, Comparison, Side
+from perfkit.schema.manifest import StepKind
 from perfkit.schema.run import RunReport, StepTimes
+from perfkit.storage.run_folder import write_manifest
 from perfkit.util.formatting import MISSING
-from tests.support.reports.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
+from tests.support.manifests import make_manifest
+from tests.support.reports.report_builders import (
+    MS,
+    make_collective,
+    make_operator,
+    make_rank,
+    make_record,
+    make_run,
+    make_step,
+)
 from tests.support.traces.idle_builders import idle_rank, row
 
 
@@ -255,3 +269,36 @@ def test_idle_time_is_compared_by_cause() -> None:
         "idle.host_work": (10 * MS, 10 * MS),
     }
     assert not [change for change in changes([make_run()], [run(10)]) if change.kind == "idle" and change.before]
+
+
+def save_timed(folder: Path, plain_ms: float) -> Path:
+    """Write a run that was timed without the profiler, and has no trace."""
+    folder.mkdir()
+    made = make_manifest("completed")
+    kinds: list[StepKind] = ["cold", "plain", "plain", "plain", "plain", "plain"]
+    records = [make_record([round(plain_ms * MS)] * 6)]
+    world = msgspec.structs.replace(made.world, world_size=1)
+    write_manifest(
+        folder,
+        msgspec.structs.replace(made, config={"profile": False}, step_kinds=kinds, ranks=records, world=world),
+    )
+    return folder
+
+
+def test_runs_without_traces_are_compared_by_their_own_clock(tmp_path: Path) -> None:
+    report = perfkit.compare(save_timed(tmp_path / "before", 40), save_timed(tmp_path / "after", 30))
+    assert the("step_time", report.changes).before == 40 * MS
+    assert the("step_time", report.changes).after == 30 * MS
+    assert {change.kind for change in report.changes} == {"run"}
+    tables = [table for section in document(report, 10).sections for table in section.summary]
+    assert [table.remark for table in tables] == ["step_time and rates: steps without the profiler"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_only_one_side_has_is_not_compared(reverse: bool, tmp_path: Path, real_traces: Path) -> None:
+    sides = [save_timed(tmp_path / "timed", 40), real_traces / "small" / "triton.json.gz"]
+    with pytest.raises(TraceError, match=r"triton\.json\.gz: none of its runs has steps timed without the profiler"):
+        perfkit.compare(*sides[:: -1 if reverse else 1])
+    (tmp_path / "none").mkdir()
+    with pytest.raises(TraceError, match=r"none: "):
+        perfkit.compare(tmp_path / "none", sides[0])
