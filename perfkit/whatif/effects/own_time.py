@@ -1,5 +1,6 @@
 """Changes of what ranks do by themselves: operators and kernels, idle time, input, a rank's whole work."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from perfkit.analysis.step_graph.graph import (
     StepGraph,
 )
 from perfkit.errors import UsageError
+from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import ranges
 from perfkit.whatif.altered import Altered, Floats, Mask
 from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleRank
@@ -131,25 +133,56 @@ def scale_rank(subject: Subject, change: ScaleRank) -> Effect:
         return Effect(state.scaled(own, change.factor), f"its own work, {time}", ["transfers take as long as before"])
     if len(graph.ranks) == 1:
         raise UsageError(f"change {subject.text}: there are no traces of other ranks to compare with")
-    assumptions = ["each operator, kernel and cause of idle time takes the median of the other ranks in the same step"]
-    return Effect(state.scaled(own, _as_others(state, change.rank, own)), f"its own work, {time}", assumptions)
+    measure = [one for one in graph.ranks if one not in {change.rank, *subject.healthy}]
+    of = "the other ranks" if len(measure) == len(graph.ranks) - 1 else f"ranks {ranges(measure)}"
+    if len(measure) == 1 < len(graph.ranks) - 1:
+        of = f"rank {measure[0]}"
+    takes = f"the median of {of}" if measure else "that of the rank with the lower median of all own times"
+    assumptions = [f"each operator, kernel and cause of idle time takes {takes} in the same step"]
+    return Effect(state.scaled(own, _as_others(state, own, measure)), f"its own work, {time}", assumptions)
 
 
-def _as_others(state: Altered, rank: int, own: Mask) -> Floats:
-    """Return the factor of each part of a rank that makes each name's time per step the others' median."""
+def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
+    """Return the factor of each part of a rank that makes each name's time per step that of others.
+
+    Args:
+        state: the graph with its times.
+        own: the parts of the rank.
+        measure: the ranks whose median counts; without any, because all ranks are to be healthy, one of all in each
+            step: that with the lower median of all own times. If they take turns at being late, it is not the late one.
+    """
     graph = state.graph
     code = _codes(graph)
     keys, place = np.unique(code[own], return_inverse=True)
     now = np.bincount(place, weights=state.part_ns[own], minlength=len(keys))
+    known = np.array(measure or graph.ranks)
     others = np.flatnonzero((graph.parts.kind != COMMUNICATION) & np.isin(code, keys))
-    others = others[(rank_of_parts(graph)[others] != rank) & (rank_of_parts(graph)[others] >= 0)]
-    known = [one for one in graph.ranks if one != rank]
-    row = np.searchsorted(np.array(known), rank_of_parts(graph)[others])
+    others = others[np.isin(rank_of_parts(graph)[others], known)]
+    row = np.searchsorted(known, rank_of_parts(graph)[others])
     where = row * len(keys) + np.searchsorted(keys, code[others])
     total = np.bincount(where, weights=state.part_ns[others], minlength=len(known) * len(keys))
-    target = np.median(total.reshape(len(known), len(keys)), axis=0)
+    total = total.reshape(len(known), len(keys))
+    if measure:
+        target = np.median(total, axis=0)
+    else:
+        step = graph.nodes.step[graph.parts.node[own]][np.unique(place, return_index=True)[1]]
+        target = total[_usual_rank(state)[step], np.arange(len(keys))]
     factor: Floats = np.divide(target, now, out=np.ones(len(keys)), where=now > 0)[place]
     return factor
+
+
+def _usual_rank(state: Altered) -> Ints:
+    """Return the place of the rank with the lower median of all ranks' own times in each step, shape (steps,)."""
+    graph = state.graph
+    rank = rank_of_parts(graph)
+    own = np.flatnonzero((graph.parts.kind != COMMUNICATION) & (rank >= 0))
+    where = (
+        np.searchsorted(np.array(graph.ranks), rank[own]) * len(graph.steps) + graph.nodes.step[graph.parts.node[own]]
+    )
+    total = np.bincount(where, weights=state.part_ns[own], minlength=len(graph.ranks) * len(graph.steps))
+    order = np.argsort(total.reshape(len(graph.ranks), -1), axis=0, kind="stable")
+    usual: Ints = order[(len(graph.ranks) - 1) // 2]
+    return usual
 
 
 def _codes(graph: StepGraph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,6 +1,8 @@
 """What the report of a run says, on traces whose truth is known: each sentence where it is true, and not elsewhere."""
 
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -68,6 +70,38 @@ def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path
     one = insights(analyze([run]))["waiting"]
     assert "most of it for rank 1 in step 7 (idle time +30.0 ms)" in one.sentence
     assert one.potential_saving_ns == pytest.approx(3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "late"),
+    [
+        (2, lambda rank, step: rank == step % 2),
+        (3, lambda rank, step: rank == step % 3),
+        (3, lambda rank, _step: rank < 2),
+        (4, lambda rank, _step: rank in (1, 2)),
+    ],
+    ids=["turns of two", "turns of three", "two of three", "two of four"],
+)
+def test_what_late_ranks_cost_is_what_a_run_without_their_delays_saves(
+    tmp_path: Path, ranks: int, late: Callable[[int, int], bool]
+) -> None:
+    def run(name: str, longer_us: int) -> Report:
+        def delayed(one: Device, step: int) -> None:
+            one.kernels("gemm", 300 + longer_us * late(one.rank, step), 10)
+
+        return analyze([train(tmp_path / name, ranks, 12, [delayed, 600, finish])])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    report = run("late", 200)
+    truth = pytest.approx(mean_step_ns(report) - mean_step_ns(run("healthy", 0)), rel=0.02)
+    across, one = report.runs[0].cross_rank, insights(report)["waiting"]
+    assert across is not None
+    assert across.stragglers_gain_ns == truth
+    assert one.predicted_for is not None
+    assert one.predicted_for.count("=healthy") == len(across.stragglers) > 1
+    assert one.potential_saving_ns == truth
 
 
 @pytest.mark.parametrize(("steps", "known"), [(1, False), (2, False), (3, True)])
