@@ -228,6 +228,25 @@ def test_a_rank_takes_its_turn_if_hiccups_of_others_hide_most_of_the_waiting(wai
     assert found == ({(0, True), (1, True)} if named else {(1, False)})
 
 
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("steps", [10, 20])
+def test_work_that_varies_is_no_delay_in_every_nth_step(ranks: int, steps: int) -> None:
+    """Long sentences and full experts fall on some ranks now and then: of many, some are equally far apart."""
+    draw = np.random.default_rng(7)
+    work = (draw.exponential(12 * MS, (100, ranks, steps))).astype(np.int64)
+    named = [find_stragglers(times_of(late(ranks, steps), noise_ns=one)).ranks for one in work]
+    assert sum(bool(rows) for rows in named) <= 5
+
+
+@pytest.mark.parametrize("hiccups", [1, 3])
+def test_hiccups_of_others_do_not_hide_a_delay_in_every_nth_step(hiccups: int) -> None:
+    cells = late(4, STEPS)
+    cells[1, 1::4] = 24 * MS
+    cells[0, [3, 8, 14][:hiccups]] = 40 * MS
+    (row,) = find_stragglers(times_of(cells, noise_ns=noise(4, STEPS, ms=0.5))).ranks
+    assert (row.rank, row.every) == (1, 4)
+
+
 def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smaller() -> None:
     cells = late(2, 12)
     cells[1, ::2] = 24 * MS
