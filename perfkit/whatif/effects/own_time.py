@@ -152,15 +152,15 @@ def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
             step: that with the lower median of all own times. If they take turns at being late, it is not the late one.
     """
     graph = state.graph
-    code = _codes(graph)
+    known = np.array(measure or graph.ranks)
+    others = (graph.parts.kind != COMMUNICATION) & np.isin(rank_of_parts(graph), known)
+    code = _codes(graph, own | others)
     keys, place = np.unique(code[own], return_inverse=True)
     now = np.bincount(place, weights=state.part_ns[own], minlength=len(keys))
-    known = np.array(measure or graph.ranks)
-    others = np.flatnonzero((graph.parts.kind != COMMUNICATION) & np.isin(code, keys))
-    others = others[np.isin(rank_of_parts(graph)[others], known)]
-    row = np.searchsorted(known, rank_of_parts(graph)[others])
-    where = row * len(keys) + np.searchsorted(keys, code[others])
-    total = np.bincount(where, weights=state.part_ns[others], minlength=len(known) * len(keys))
+    alike = np.flatnonzero(others & np.isin(code, keys))
+    row = np.searchsorted(known, rank_of_parts(graph)[alike])
+    where = row * len(keys) + np.searchsorted(keys, code[alike])
+    total = np.bincount(where, weights=state.part_ns[alike], minlength=len(known) * len(keys))
     total = total.reshape(len(known), len(keys))
     if measure:
         target = np.median(total, axis=0)
@@ -185,13 +185,37 @@ def _usual_rank(state: Altered) -> Ints:
     return usual
 
 
-def _codes(graph: StepGraph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return one number for the step, kind and name of each part."""
+def _codes(graph: StepGraph, among: Mask) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a number for the step, kind and name of each part, and for its place among them if all ranks have as many.
+
+    What runs several times in a step may be longer in one place only, and that is where the others wait.
+
+    Args:
+        graph: the graph.
+        among: the parts of the ranks that are compared; the numbers of others mean nothing.
+    """
     step = graph.nodes.step[graph.parts.node].astype(np.int64) + 1
     code: np.ndarray[tuple[int], np.dtype[np.int64]] = (step * len(KINDS) + graph.parts.kind) * (
         len(graph.names) + 1
     ) + (graph.parts.name + 1)
+    parts = np.flatnonzero(among)
+    number = _numbers(code[parts], rank_of_parts(graph)[parts], graph.nodes.start[graph.parts.node[parts]])
+    code *= int(number.max(initial=0)) + 1
+    code[parts] += number
     return code
+
+
+def _numbers(code: Ints, rank: Ints, start: Ints) -> Ints:
+    """Return which of its rank's parts of this code each part is, in order of time; 0 where ranks have not as many."""
+    order = np.lexsort((start, rank, code))
+    first = np.flatnonzero((np.diff(code[order], prepend=-1) != 0) | (np.diff(rank[order], prepend=-1) != 0))
+    count = np.diff(np.append(first, len(order)))
+    _, earliest, of_code = np.unique(code[order[first]], return_index=True, return_inverse=True)
+    alike = np.bincount(of_code) == len(np.unique(rank))
+    alike[of_code[count != count[earliest][of_code]]] = False
+    number = np.zeros(len(order), np.int64)
+    number[order] = (np.arange(len(order)) - np.repeat(first, count)) * np.repeat(alike[of_code], count)
+    return number
 
 
 def _counted(graph: StepGraph, chosen: Mask) -> str:
