@@ -12,7 +12,7 @@ from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.trace.intervals import Ints
 from perfkit.whatif.altered import Altered, unaltered
-from perfkit.whatif.changes import parse_changes
+from perfkit.whatif.changes import ScaleRank, parse_changes
 from perfkit.whatif.effects.effect import Subject
 from perfkit.whatif.effects.table import EFFECTS, order_of
 
@@ -64,8 +64,9 @@ def _apply(graph: StepGraph, run: RunReport, texts: Sequence[str]) -> tuple[Alte
     state = unaltered(graph)
     applied: dict[int, AppliedChange] = {}
     changes = parse_changes(texts)
+    healthy = frozenset(one.rank for one in changes if isinstance(one, ScaleRank) and one.factor is None)
     for place in sorted(range(len(changes)), key=lambda place: order_of(changes[place])):
-        effect = EFFECTS[type(changes[place])](Subject(state, run, texts[place]), changes[place])
+        effect = EFFECTS[type(changes[place])](Subject(state, run, texts[place], healthy), changes[place])
         state = effect.state
         applied[place] = AppliedChange(
             change=texts[place], applies_to=effect.applies_to, assumptions=effect.assumptions

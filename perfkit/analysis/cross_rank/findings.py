@@ -1,6 +1,6 @@
 """Data-quality and anomaly findings of the cross-rank analysis."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,12 +20,18 @@ _CLOCK_TOLERANCE_NS: Final = 1_000_000
 """NTP keeps hosts within about this much of each other; traces further apart do not line up in a timeline."""
 _MIN_SKEW_RATIO: Final = 3.0
 """Ratio of the first collective's waiting to the usual one from which it is start-up skew."""
+_MOST: Final = 0.5
+"""Share of that waiting that the skew must be."""
 _FEWEST_WAITS: Final = 3
 """Collectives from which something is usual."""
 
 
 def cross_rank_findings(
-    matched: MatchedCollectives, summary: CrossRankSummary, efficiency: Efficiency | None, profiler_ns: int = 0
+    matched: MatchedCollectives,
+    summary: CrossRankSummary,
+    efficiency: Efficiency | None,
+    begun_ns: Mapping[int, int],
+    profiler_ns: int = 0,
 ) -> Iterator[Finding]:
     """Yield the stragglers, and whatever limits the trust in the cross-rank comparison.
 
@@ -33,6 +39,7 @@ def cross_rank_findings(
         matched: the collectives of all ranks.
         summary: what their comparison has found.
         efficiency: of the run; None if unknown.
+        begun_ns: when the first window of each rank begins, by its own clock.
         profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
     yield from _stragglers(summary, profiler_ns)
@@ -46,7 +53,7 @@ def cross_rank_findings(
     yield from _suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
     yield from _unmatched(matched)
-    yield from _start_skew(matched)
+    yield from _start_skew(matched, begun_ns)
     if efficiency and efficiency.replayed_ns > _MAX_REPLAY_RATIO * efficiency.t_ns:
         message = (
             f"the ranks' timelines are inconsistent: replayed without transfers, the run would take "
@@ -132,10 +139,11 @@ def _clock_offsets(clocks: Sequence[HostClock]) -> list[Finding]:
     return [Finding(code="clocks_differ", severity="info", message=message)]
 
 
-def _start_skew(matched: MatchedCollectives) -> list[Finding]:
+def _start_skew(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> list[Finding]:
     """Return a finding if ranks wait in the first collective as they do in no later step, or in no other collective.
 
-    A rank that is late in each step makes the others wait in each step, too, often in one collective of several.
+    A rank that is late in each step makes the others wait in each step, too, often in one collective of several. One
+    that takes longer in its first window is late as well, but has not begun to record later.
     """
     waits, steps = _longest_waits(matched)
     if len(waits) < _FEWEST_WAITS:
@@ -145,7 +153,7 @@ def _start_skew(matched: MatchedCollectives) -> list[Finding]:
     np.maximum.at(by_step, number, waits)
     later = np.delete(by_step, number[0])
     usual_ns = float(np.median(later if len(later) else waits[1:]))
-    if waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, 1_000_000):
+    if waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, 1_000_000) or _skew_ns(matched, begun_ns) < _MOST * waits[0]:
         return []
     usually = "in the median later step" if len(later) else "in the median other one"
     message = (
@@ -154,6 +162,14 @@ def _start_skew(matched: MatchedCollectives) -> list[Finding]:
         "ranks started recording"
     )
     return [Finding(code="start_skew", severity="info", message=message)]
+
+
+def _skew_ns(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> int:
+    """Return how far apart the ranks of the first collective began to record: all leave it together."""
+    rows = np.flatnonzero(matched.splits)
+    rows = rows[matched.collective[rows] == matched.collective[rows[0]]]
+    begun = np.array([begun_ns[rank] for rank in matched.rank[rows].tolist()], np.int64)
+    return int(np.ptp(matched.ended_ns[rows] - begun))
 
 
 def _longest_waits(matched: MatchedCollectives) -> tuple[Ints, Ints]:

@@ -91,18 +91,24 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
     cells = _late_cells(one, phase, least_ns)
     period = cells.shape[1]
     once = {place: int(cells[place].argmax()) for place in np.flatnonzero(cells.sum(axis=1) == 1).tolist()}
-    fitting = {}
+    fitting, explained = {}, np.zeros(one.beyond.shape, np.bool_)
     for place, number in once.items():
         beyond, late = one.beyond[place], phase == number
-        if _comes_back(beyond, late) and _is_waited_for(beyond, waited[place], late):
+        if not _comes_back(beyond, late):
+            continue
+        explained[place] = late
+        if _is_waited_for(beyond, waited[place], late):
             fitting[place] = late
     phases = {place: once[place] for place in fitting}
     rest = _rest_of_turn(one, phase, waited, phases) if 2 * period <= len(phase) else {}
     turns = len(phases) + len(rest) == period == len({*phases.values(), *rest.values()})
     if turns:
         fitting |= {place: phase == number for place, number in rest.items()}
+        for place, late in fitting.items():
+            explained[place] = late
     for place, late in fitting.items():
-        if turns or (2 * period <= len(phase) and _no_coincidence(one.beyond[place], late)):
+        alone = 2 * period <= len(phase) and _no_coincidence(one.beyond[place], late)
+        if (turns or alone) and _stands_out(one, place, period, explained):
             yield LateRank(place, one.name, period, late, turns)
 
 
@@ -167,6 +173,29 @@ def _comes_back(beyond: Floats, late: Bools) -> bool:
 def _no_coincidence(beyond: Floats, late: Bools) -> bool:
     """Return whether there are more than two delays, or two that are nearly the same."""
     return bool(late.sum() > _FEWEST or np.ptp(beyond[late]) <= 2 * _ALIKE_TWICE * np.median(beyond[late]))
+
+
+def _stands_out(one: _Category, place: int, period: int, explained: Bools) -> bool:
+    """Return whether so many long steps would hardly fall on one phase of one rank by chance.
+
+    Where work varies (sentences, experts), any rank has long steps now and then, and with many ranks and periods
+    to choose from some of them are equally far apart. The more long steps there are besides, the more must be in phase.
+
+    Args:
+        one: the category.
+        place: index of the rank.
+        period: of its delays.
+        explained: the steps in which ranks take longer with this period, shape (ranks, steps).
+    """
+    late = explained[place]
+    long = one.beyond >= _ALIKE * np.median(one.beyond[place, late])
+    besides = long & ~explained
+    if not besides.any():
+        return True
+    rate = max(besides.sum() / (~explained).sum(), besides[place].sum() / (~late).sum())
+    count, least = int(late.sum()), int(long[place, late].sum())
+    chance = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(least, count + 1))
+    return bool(chance * one.ranks * period * (period + 1) / 2 <= FALSE_ALARMS)
 
 
 def _is_waited_for(beyond: Floats, waited: Floats, late: Bools, share: float = _WAITED) -> bool:

@@ -120,16 +120,80 @@ def excess(values: Ints | Floats) -> Floats:
     return np.asarray(values - middle, np.float64)
 
 
-def waited_ns(times: OwnTimes) -> Floats:
-    """Return how much more the others communicate, exposed, than each rank in a step or the next; (ranks, steps).
+class Rounds(NamedTuple):
+    """Steps from one meeting of the ranks to the next: without communication nobody waits, and delays add up."""
 
-    They may wait only in the next step, if the rank was late after the last collective. What a receive is known to take
-    without waiting is left out: of two ends one may compute meanwhile, and the other does not wait for it.
+    number: Ints
+    """Round of each step, shape (steps,)."""
+    met: Bools
+    """Whether the ranks communicate in the round, shape (rounds,): all do but the last, whose end is not recorded."""
+
+    def sums(self, values: Ints | Floats) -> Floats:
+        """Return the sums over each round of `values`, shape (…, steps)."""
+        first = np.flatnonzero(np.diff(self.number, prepend=-1))
+        return np.asarray(np.add.reduceat(values, first, axis=-1), np.float64)
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of steps of each round."""
+        return np.bincount(self.number)
+
+
+def rounds_of(times: OwnTimes) -> Rounds:
+    """Return the rounds of a run: usually single steps; if gradients accumulate over steps, those that do.
+
+    Without any communication each step is a round, in which the ranks may have met unrecorded.
     """
+    meet = (times.of("communication") != 0).any(axis=0)
+    if not meet.any():
+        return Rounds(np.arange(len(meet)), np.ones(len(meet), np.bool_))
+    number = np.cumsum(meet) - meet
+    return Rounds(number, np.arange(int(number.max()) + 1) < meet.sum())
+
+
+def waited_in_rounds_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
+    """Return how much more the other ranks communicate, exposed, than that of these ranks which does least.
+
+    They may wait only in the next round, if a rank was late after the last collective. What a receive is known to take
+    without waiting is left out: of two ends one may compute meanwhile, and the other does not wait for it.
+
+    Args:
+        times: own times.
+        rounds: result of `rounds_of`.
+        places: indices of ranks that are late; where these are all, each is compared with all others.
+
+    Returns:
+        Shape (rounds,).
+    """
+    return np.asarray(_next_too(_waits_ns(times, rounds, places)))
+
+
+def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
+    communication = _communication_ns(times, rounds)
+    others = [place for place in range(len(communication)) if place not in places]
+    if not others:
+        return np.asarray((-excess(communication)).max(axis=0))
+    return np.asarray(np.median(communication[others], axis=0) - communication[list(places)].min(axis=0))
+
+
+def _communication_ns(times: OwnTimes, rounds: Rounds) -> Floats:
     communication = times.of("communication")
-    less = -excess(communication if times.messages_ns is None else communication - times.messages_ns)
-    less[:, :-1] = np.maximum(less[:, :-1], less[:, 1:])
+    return rounds.sums(communication if times.messages_ns is None else communication - times.messages_ns)
+
+
+def _next_too(less: Floats) -> Floats:
+    """Return the larger of each value and the one in the next round, shape (…, rounds)."""
+    less[..., :-1] = np.maximum(less[..., :-1], less[..., 1:])
     return less
+
+
+def waited_ns(times: OwnTimes) -> Floats:
+    """Return how much more the others communicate, exposed, than each rank in the round of a step, or in the next.
+
+    As `waited_in_rounds_ns`, of each rank by itself; shape (ranks, steps).
+    """
+    rounds = rounds_of(times)
+    return np.asarray(_next_too(-excess(_communication_ns(times, rounds)))[:, rounds.number])
 
 
 def median_variance(count: int) -> float:

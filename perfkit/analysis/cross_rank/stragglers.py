@@ -18,7 +18,9 @@ from perfkit.analysis.cross_rank.lateness import (
     LateRank,
     OwnTimes,
     excess,
+    rounds_of,
     surely_late,
+    waited_in_rounds_ns,
     waited_ns,
 )
 from perfkit.schema.common import Category
@@ -108,11 +110,15 @@ def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     """Return whether the others' communication agrees: they wait for the rank on average, or none was recorded.
 
     Where another rank has hiccups in half of the steps, the others wait only in the rest, so the median is no measure.
-    No step counts with more than the lag, for it or against it, or one long hiccup would stand for all steps.
+    No step counts with more than the lag, for it or against it, or one long hiccup would stand for all steps. Steps
+    between which ranks do not meet are waited for together.
     """
     lag = float(np.median(excess(times.of(one.category))[one.place]))
-    waited = float(np.clip(waited_ns(times)[one.place], -lag, lag).mean())
-    return waited >= _MIN_WAITED_SHARE * lag or not times.of("communication").any()
+    rounds = rounds_of(times)
+    most = lag * rounds.sizes
+    waited = np.clip(waited_in_rounds_ns(times, rounds, [one.place]), -most, most)[rounds.met].sum()
+    waited_for = bool(waited >= _MIN_WAITED_SHARE * most[rounds.met].sum())
+    return waited_for or not times.of("communication").any()
 
 
 def _lag_ns(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> float:
@@ -143,19 +149,23 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without these delays.
 
     A step is as long as its slowest rank's own time, so with another rank as late nothing is gained; and nothing is
-    gained where no rank waits. Ranks may wait only in the next step, if the delay follows the last collective.
+    gained where no rank waits. Ranks may wait only in the next step, if the delay follows the last collective, and
+    where they meet in some steps only, they wait there for the delays since they met. Whether they wait for those after
+    the last meeting is not recorded: these steps do not count.
 
     Args:
         times: own times.
         places: indices of the ranks.
         removed_ns: their delays, shape (these ranks, steps).
     """
-    own = times.own_ns.astype(np.float64)
+    rounds = rounds_of(times)
+    own = rounds.sums(times.own_ns)
     without = own.copy()
-    without[places] -= removed_ns
+    without[places] -= rounds.sums(removed_ns)
     shorter = own.max(axis=0) - without.max(axis=0)
-    waited = np.maximum(waited_ns(times)[places], 0).max(axis=0)
-    return round(float(np.minimum(shorter, waited).mean()))
+    waited = np.maximum(waited_in_rounds_ns(times, rounds, places), 0)
+    gained, steps = np.minimum(shorter, waited)[rounds.met].sum(), rounds.sizes[rounds.met].sum()
+    return round(float(gained / steps))
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:

@@ -12,7 +12,7 @@ from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.pauses import PAUSE_PHASES, EarlierPauses, PausePhase, RankPauses, RecordedPause
 from perfkit.schema.rank import RankReport
-from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, union
+from perfkit.trace.intervals import Ints, Union, difference, measure, union
 from perfkit.util.formatting import duration, ranges, whole_percent
 
 _Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
@@ -86,7 +86,7 @@ def _row(
 
 
 class _Waits:
-    """What the other ranks wait while one pauses."""
+    """What the other ranks wait for one that pauses."""
 
     def __init__(
         self,
@@ -96,23 +96,38 @@ class _Waits:
     ) -> None:
         self._clocks = clocks
         self._unknown = {rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks}
+        self._calls = calls
         self._waiting: dict[int, Union] = {}
         if any(traced.values()) and len(calls) > 1:
             self._waiting = {rank: self._exposed(rank, own, traced.get(rank, ())) for rank, own in calls.items()}
 
     def for_pauses(self, rank: int, pauses: Sequence[TracedPause]) -> int | None:
-        """Return how long the rank that waits most waits in each pause, in sum; None if unknown."""
-        others = [spans for other, spans in self._waiting.items() if other != rank and other not in self._unknown]
+        """Return how long the rank that waits most waits for each pause, in sum; None if unknown.
+
+        The others go on until they need the rank: they wait for a part of the pause, or all of it, once it has ended.
+        """
+        others = [other for other in self._waiting if other != rank and other not in self._unknown]
         if not others or rank in self._unknown or not pauses:
             return None
-        start, end = self._aligned(rank, pauses)
-        return int(np.stack([measure(spans, start, end) for spans in others]).max(axis=0).sum())
+        start, end = self._aligned(rank, [one.begin_ns for one in pauses], [one.end_ns for one in pauses])
+        (until,) = self._aligned(rank, [self._caught_up_ns(rank, one.end_ns) for one in pauses])
+        during = np.stack([measure(self._waiting[other], start, end) for other in others])
+        usual = np.array([[_usual_ns(self._calls[other])] for other in others])
+        whole = np.stack([measure(self._waiting[other], start, until) for other in others]) - usual
+        return int(np.maximum(during, np.minimum(whole, end - start)).max(axis=0).sum())
 
-    def _aligned(self, rank: int, pauses: Sequence[TracedPause]) -> tuple[Ints, Ints]:
-        of_rank = np.full(len(pauses), rank)
-        edges = ([one.begin_ns for one in pauses], [one.end_ns for one in pauses])
-        start, end = (align_ranks(self._clocks, of_rank, np.array(times, np.int64)) for times in edges)
-        return start, end
+    def _caught_up_ns(self, rank: int, ended_ns: int) -> int:
+        """Return the end of the collectives of the step in which a rank, after a pause, first meets the others."""
+        ends, steps = self._calls[rank].column("ended_ns"), self._calls[rank].column("step")
+        later = np.flatnonzero(ends > ended_ns)
+        if not len(later):
+            return ended_ns
+        return int(ends[later][steps[later] == steps[later[ends[later].argmin()]]].max())
+
+    def _aligned(self, rank: int, *columns: Sequence[int]) -> tuple[Ints, ...]:
+        """Return times of a rank by the reference clock."""
+        ranks = np.full(len(columns[0]), rank)
+        return tuple(align_ranks(self._clocks, ranks, np.array(times, np.int64)) for times in columns)
 
     def _exposed(self, rank: int, calls: CollectiveCalls, pauses: Sequence[TracedPause]) -> Union:
         """Return when a rank was in collectives that none of its own work overlaps, by the reference clock."""
@@ -120,8 +135,17 @@ class _Waits:
         # Of a partly hidden collective the exposed part comes last: computation went on until then.
         ended = align_ranks(self._clocks, np.full(len(exposed), rank), calls.column("ended_ns").copy())
         waiting = union(ended - exposed, ended)
-        own = union(*self._aligned(rank, pauses)) if pauses else EMPTY
-        return difference(waiting, own) if len(own.start) else waiting
+        if not pauses:
+            return waiting
+        begun, over = self._aligned(rank, [one.begin_ns for one in pauses], [one.end_ns for one in pauses])
+        return difference(waiting, union(begun, over))
+
+
+def _usual_ns(calls: CollectiveCalls) -> int:
+    """Return the exposed communication of a rank in the median of the steps in which it has any."""
+    step, number = np.unique(calls.column("step"), return_inverse=True)
+    exposed = np.bincount(number, weights=calls.column("exposed_ns"), minlength=len(step))
+    return int(np.median(exposed)) if len(exposed) else 0
 
 
 def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) -> Iterator[str]:

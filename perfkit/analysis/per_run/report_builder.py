@@ -155,7 +155,8 @@ def _findings(
     yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
     if known.summary:
         profiler_ns = (cost.added_ns if cost else None) or 0
-        yield from cross_rank_findings(known.matched, known.summary, known.efficiency, profiler_ns)
+        begun_ns = {rank.rank: rank.steps[0].start_ns for rank in grouped.reports if rank.rank is not None}
+        yield from cross_rank_findings(known.matched, known.summary, known.efficiency, begun_ns, profiler_ns)
     yield from _graph_findings(run_graph, grouped.reports)
     for named in traces:
         yield from named.summary.findings

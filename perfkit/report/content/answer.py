@@ -18,6 +18,7 @@ from perfkit.report.content.several_runs.strategies import strategies
 from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
+from perfkit.schema.cross_rank import OneOffStraggler
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -187,12 +188,19 @@ def _late(run: RunReport) -> str:
     whole = compared.lateness_known and compared.waits_known and len(run.ranks) == run.world_size > 1
     if not whole:
         return ""
+    but = _but_for(compared.one_off_stragglers)
     # One that is always late is not told from a heavier stage.
     if _has_stage_of_one_rank(run):
-        return "no rank is late in single steps beyond chance; one that always is may be a heavier stage"
+        return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
     # The monitor's answer about the whole run stands above, and may name a rank.
     where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
-    return f"{where}no rank is late beyond chance"
+    return f"{where}no rank is late beyond chance{but}"
+
+
+def _but_for(delays: Sequence[OneOffStraggler]) -> str:
+    """Return a clause with the single steps in which a rank was late although it usually is not."""
+    named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in delays]
+    return f", but for {' and '.join(named)}" if named else ""
 
 
 def _has_stage_of_one_rank(run: RunReport) -> bool:

@@ -65,5 +65,5 @@ class RankPauses(Struct, frozen=True, kw_only=True):
     recorded_ns: int = 0
     """Their time within the windows of recorded steps, which it is taken off."""
     waited_ns: int | None = None
-    """Exposed communication of the other ranks while this one paused, and they did not; None if clocks are not
-    aligned, or for a single rank."""
+    """How long the others wait for them: exposed communication until this rank meets them again, beyond the usual and
+    outside of their own pauses, of the rank that waits most; None if clocks are not aligned, or for a single rank."""

@@ -22,3 +22,5 @@ class Subject(NamedTuple):
     run: RunReport
     text: str
     """The change as given, for messages."""
+    healthy: frozenset[int] = frozenset()
+    """Ranks that the changes together make healthy: they are no measure for each other."""

@@ -1,5 +1,6 @@
 """Changes of what ranks do by themselves: operators and kernels, idle time, input, a rank's whole work."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from perfkit.analysis.step_graph.graph import (
     StepGraph,
 )
 from perfkit.errors import UsageError
+from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import ranges
 from perfkit.whatif.altered import Altered, Floats, Mask
 from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleRank
@@ -131,34 +133,89 @@ def scale_rank(subject: Subject, change: ScaleRank) -> Effect:
         return Effect(state.scaled(own, change.factor), f"its own work, {time}", ["transfers take as long as before"])
     if len(graph.ranks) == 1:
         raise UsageError(f"change {subject.text}: there are no traces of other ranks to compare with")
-    assumptions = ["each operator, kernel and cause of idle time takes the median of the other ranks in the same step"]
-    return Effect(state.scaled(own, _as_others(state, change.rank, own)), f"its own work, {time}", assumptions)
+    measure = [one for one in graph.ranks if one not in {change.rank, *subject.healthy}]
+    of = "the other ranks" if len(measure) == len(graph.ranks) - 1 else f"ranks {ranges(measure)}"
+    if len(measure) == 1 < len(graph.ranks) - 1:
+        of = f"rank {measure[0]}"
+    takes = f"the median of {of}" if measure else "that of the rank with the lower median of all own times"
+    assumptions = [f"each operator, kernel and cause of idle time takes {takes} in the same step"]
+    return Effect(state.scaled(own, _as_others(state, own, measure)), f"its own work, {time}", assumptions)
 
 
-def _as_others(state: Altered, rank: int, own: Mask) -> Floats:
-    """Return the factor of each part of a rank that makes each name's time per step the others' median."""
+def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
+    """Return the factor of each part of a rank that makes each name's time per step that of others.
+
+    Args:
+        state: the graph with its times.
+        own: the parts of the rank.
+        measure: the ranks whose median counts; without any, because all ranks are to be healthy, one of all in each
+            step: that with the lower median of all own times. If they take turns at being late, it is not the late one.
+    """
     graph = state.graph
-    code = _codes(graph)
+    known = np.array(measure or graph.ranks)
+    others = (graph.parts.kind != COMMUNICATION) & np.isin(rank_of_parts(graph), known)
+    code = _codes(graph, own | others)
     keys, place = np.unique(code[own], return_inverse=True)
     now = np.bincount(place, weights=state.part_ns[own], minlength=len(keys))
-    others = np.flatnonzero((graph.parts.kind != COMMUNICATION) & np.isin(code, keys))
-    others = others[(rank_of_parts(graph)[others] != rank) & (rank_of_parts(graph)[others] >= 0)]
-    known = [one for one in graph.ranks if one != rank]
-    row = np.searchsorted(np.array(known), rank_of_parts(graph)[others])
-    where = row * len(keys) + np.searchsorted(keys, code[others])
-    total = np.bincount(where, weights=state.part_ns[others], minlength=len(known) * len(keys))
-    target = np.median(total.reshape(len(known), len(keys)), axis=0)
+    alike = np.flatnonzero(others & np.isin(code, keys))
+    row = np.searchsorted(known, rank_of_parts(graph)[alike])
+    where = row * len(keys) + np.searchsorted(keys, code[alike])
+    total = np.bincount(where, weights=state.part_ns[alike], minlength=len(known) * len(keys))
+    total = total.reshape(len(known), len(keys))
+    if measure:
+        target = np.median(total, axis=0)
+    else:
+        step = graph.nodes.step[graph.parts.node[own]][np.unique(place, return_index=True)[1]]
+        target = total[_usual_rank(state)[step], np.arange(len(keys))]
     factor: Floats = np.divide(target, now, out=np.ones(len(keys)), where=now > 0)[place]
     return factor
 
 
-def _codes(graph: StepGraph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return one number for the step, kind and name of each part."""
+def _usual_rank(state: Altered) -> Ints:
+    """Return the place of the rank with the lower median of all ranks' own times in each step, shape (steps,)."""
+    graph = state.graph
+    rank = rank_of_parts(graph)
+    own = np.flatnonzero((graph.parts.kind != COMMUNICATION) & (rank >= 0))
+    where = (
+        np.searchsorted(np.array(graph.ranks), rank[own]) * len(graph.steps) + graph.nodes.step[graph.parts.node[own]]
+    )
+    total = np.bincount(where, weights=state.part_ns[own], minlength=len(graph.ranks) * len(graph.steps))
+    order = np.argsort(total.reshape(len(graph.ranks), -1), axis=0, kind="stable")
+    usual: Ints = order[(len(graph.ranks) - 1) // 2]
+    return usual
+
+
+def _codes(graph: StepGraph, among: Mask) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a number for the step, kind and name of each part, and for its place among them if all ranks have as many.
+
+    What runs several times in a step may be longer in one place only, and that is where the others wait.
+
+    Args:
+        graph: the graph.
+        among: the parts of the ranks that are compared; the numbers of others mean nothing.
+    """
     step = graph.nodes.step[graph.parts.node].astype(np.int64) + 1
     code: np.ndarray[tuple[int], np.dtype[np.int64]] = (step * len(KINDS) + graph.parts.kind) * (
         len(graph.names) + 1
     ) + (graph.parts.name + 1)
+    parts = np.flatnonzero(among)
+    number = _numbers(code[parts], rank_of_parts(graph)[parts], graph.nodes.start[graph.parts.node[parts]])
+    code *= int(number.max(initial=0)) + 1
+    code[parts] += number
     return code
+
+
+def _numbers(code: Ints, rank: Ints, start: Ints) -> Ints:
+    """Return which of its rank's parts of this code each part is, in order of time; 0 where ranks have not as many."""
+    order = np.lexsort((start, rank, code))
+    first = np.flatnonzero((np.diff(code[order], prepend=-1) != 0) | (np.diff(rank[order], prepend=-1) != 0))
+    count = np.diff(np.append(first, len(order)))
+    _, earliest, of_code = np.unique(code[order[first]], return_index=True, return_inverse=True)
+    alike = np.bincount(of_code) == len(np.unique(rank))
+    alike[of_code[count != count[earliest][of_code]]] = False
+    number = np.zeros(len(order), np.int64)
+    number[order] = (np.arange(len(order)) - np.repeat(first, count)) * np.repeat(alike[of_code], count)
+    return number
 
 
 def _counted(graph: StepGraph, chosen: Mask) -> str:

@@ -1,6 +1,8 @@
 """What the report of a run says, on traces whose truth is known: each sentence where it is true, and not elsewhere."""
 
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -59,6 +61,14 @@ def test_what_all_steps_do_has_no_mean_of_its_own(tmp_path: Path) -> None:
     assert [column.title for column in shown.tables[0].columns][-1] == "of the step"
 
 
+def test_a_rank_that_is_late_in_one_step_is_an_exception_to_that_none_is(tmp_path: Path) -> None:
+    def delay(one: Device, step: int) -> None:
+        one.work(30_000 if (one.rank, step) == (2, 5) else 10, "train.py(10): evaluate")
+
+    (run,) = analyze([train(tmp_path, 3, 10, [delay, compute, 600, finish])]).runs
+    assert run_answer(run).late == "no rank is late beyond chance, but for rank 2 in step 8 (by 30.0 ms)"
+
+
 def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path: Path) -> None:
     def evaluate(one: Device, step: int) -> None:
         if (one.rank, step) == (1, 4):
@@ -68,6 +78,38 @@ def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path
     one = insights(analyze([run]))["waiting"]
     assert "most of it for rank 1 in step 7 (idle time +30.0 ms)" in one.sentence
     assert one.potential_saving_ns == pytest.approx(3 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "late"),
+    [
+        (2, lambda rank, step: rank == step % 2),
+        (3, lambda rank, step: rank == step % 3),
+        (3, lambda rank, _step: rank < 2),
+        (4, lambda rank, _step: rank in (1, 2)),
+    ],
+    ids=["turns of two", "turns of three", "two of three", "two of four"],
+)
+def test_what_late_ranks_cost_is_what_a_run_without_their_delays_saves(
+    tmp_path: Path, ranks: int, late: Callable[[int, int], bool]
+) -> None:
+    def run(name: str, longer_us: int) -> Report:
+        def delayed(one: Device, step: int) -> None:
+            one.kernels("gemm", 300 + longer_us * late(one.rank, step), 10)
+
+        return analyze([train(tmp_path / name, ranks, 12, [delayed, 600, finish])])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    report = run("late", 200)
+    truth = pytest.approx(mean_step_ns(report) - mean_step_ns(run("healthy", 0)), rel=0.02)
+    across, one = report.runs[0].cross_rank, insights(report)["waiting"]
+    assert across is not None
+    assert across.stragglers_gain_ns == truth
+    assert one.predicted_for is not None
+    assert one.predicted_for.count("=healthy") == len(across.stragglers) > 1
+    assert one.potential_saving_ns == truth
 
 
 @pytest.mark.parametrize(("steps", "known"), [(1, False), (2, False), (3, True)])
@@ -171,20 +213,30 @@ def test_a_straggler_is_no_skew_of_the_start(tmp_path: Path) -> None:
     def late_load(first_step: int) -> Part:
         return lambda one, step: one.load(5_000 if one.rank == 1 and step < first_step else 50)
 
-    def codes(folder: Path, first_step: int) -> set[str]:
+    def codes(folder: Path, first_step: int, begins: dict[int, int]) -> set[str]:
         parts: list[Part | int] = [late_load(first_step), compute, 600, compute, 600, finish]
-        return {finding.code for finding in analyze([train(folder, 3, 8, parts)]).runs[0].findings}
+        return {finding.code for finding in analyze([train(folder, 3, 8, parts, begins=begins)]).runs[0].findings}
 
-    always, once = codes(tmp_path / "always", 8), codes(tmp_path / "once", 1)
+    always, once, later = (
+        codes(tmp_path / "a", 8, {}),
+        codes(tmp_path / "b", 1, {}),
+        codes(tmp_path / "c", 0, {1: 5000}),
+    )
     assert ("straggler" in always, "start_skew" in always) == (True, False)
-    assert "start_skew" in once
+    assert "start_skew" not in once
+    assert "start_skew" in later
 
 
-def test_one_step_does_not_tell_a_straggler_from_skew(tmp_path: Path) -> None:
-    parts: list[Part | int] = [lambda one, _: one.load(5_000 if one.rank == 1 else 50), compute, 600, 600, 600, finish]
-    findings = analyze([train(tmp_path, 3, 1, parts)]).runs[0].findings
-    (message,) = [finding.message for finding in findings if finding.code == "start_skew"]
-    assert message.endswith("it may include the skew with which the ranks started recording")
+@pytest.mark.parametrize(("load_us", "begins"), [(50, {1: 5_000}), (5_000, {})])
+def test_one_step_shows_skew_but_not_whether_a_rank_is_always_late(
+    tmp_path: Path, load_us: int, begins: dict[int, int]
+) -> None:
+    parts: list[Part | int] = [lambda one, _: one.load(load_us if one.rank == 1 else 50)]
+    parts += [compute, 600, 600, 600, finish]
+    findings = analyze([train(tmp_path, 3, 1, parts, begins=begins)]).runs[0].findings
+    messages = [finding.message for finding in findings if finding.code == "start_skew"]
+    assert len(messages) == len(begins)
+    assert all(one.endswith("it may include the skew with which the ranks started recording") for one in messages)
 
 
 def test_launching_promises_all_pauses_up_to_its_bound(tmp_path: Path) -> None:

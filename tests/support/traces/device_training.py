@@ -4,7 +4,7 @@ A device starts a kernel once it was launched and the stream is free; a collecti
 has joined. All times are microseconds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +93,7 @@ def train(
     parts: Sequence[Part | int],
     left_out: Sequence[int] = (),
     first_step: int = 3,
+    begins: Mapping[int, int] | None = None,
 ) -> Path:
     """Write the traces of a run whose steps consist of these parts, and return its folder.
 
@@ -103,10 +104,11 @@ def train(
         parts: what each rank does; a number is an all-reduce that takes so long.
         left_out: ranks that get no trace.
         first_step: number of the first step.
+        begins: how much later than the others some ranks begin to record.
     """
     devices = [Device(rank, ranks) for rank in range(ranks)]
     for one in devices:
-        one.now += 1_000_000 * (first_step - 3)
+        one.now += 1_000_000 * (first_step - 3) + (begins or {}).get(one.rank, 0)
     for step in range(steps):
         begun = [one.now for one in devices]
         for part in parts:

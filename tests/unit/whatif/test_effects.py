@@ -79,16 +79,24 @@ def test_a_rank_becomes_as_the_others(run: Training) -> None:
     def others(values: Sequence[int]) -> int:
         return int(np.rint(np.median(values[1:])))
 
-    backward = [sum(row) for row in run.backward]
-    target = int(np.rint(np.median(backward[1:])))
-    one = predict(run, "rank0=healthy")
     alike = run._replace(
         load=[others(run.load), *run.load[1:]],
         forward=[others(run.forward), *run.forward[1:]],
-        backward=[[round(ns * target / backward[0]) for ns in run.backward[0]], *run.backward[1:]],
+        backward=[[others(bucket) for bucket in zip(*run.backward, strict=True)], *run.backward[1:]],
     )
-    # Each part of a backward pass is rounded.
-    assert one.step_ns == pytest.approx(median_step(alike), abs=2 * len(run.transfer) + 2)
+    assert predict(run, "rank0=healthy").step_ns == pytest.approx(median_step(alike), abs=1)
+
+
+def test_of_what_runs_several_times_the_run_that_is_longer_gets_shorter() -> None:
+    late = BASE._replace(load=(20, 20), forward=(50, 50), backward=((60, 10), (10, 10)), transfer=(40, 40))
+    check(late, late._replace(backward=((10, 10), (10, 10))), "rank0=healthy")
+
+
+def test_ranks_that_become_healthy_together_are_no_measure_for_each_other() -> None:
+    late = BASE._replace(load=(5, 5, 5), forward=(90, 90, 40), backward=[(20, 20)] * 3, transfer=(10, 10))
+    check(late, late._replace(forward=(40, 40, 40)), "rank0=healthy", "rank1=healthy")
+    # Of all ranks, the one in the middle of all own times.
+    check(late, late._replace(forward=(90, 90, 90)), "rank0=healthy", "rank1=healthy", "rank2=healthy")
 
 
 @runs

@@ -143,6 +143,38 @@ def test_of_three_ranks_two_late_ones_have_their_whole_lag() -> None:
     found = find_stragglers(times_of(late(3, 10, r0=30, r2=30), noise_ns=noise(3, 10, ms=0.3)))
     assert sorted(row.rank for row in found.ranks) == [0, 2]
     assert all(row.lag_ns == pytest.approx(30 * MS, rel=0.05) for row in found.ranks)
+    # Only one rank waits: the median over all that are not one of the late ranks would be half of it.
+    assert found.gain_ns == pytest.approx(30 * MS, rel=0.05)
+
+
+def meeting_in(times: OwnTimes, every: int) -> OwnTimes:
+    """Return times of ranks that communicate, and wait, only in every n-th step."""
+    exposed, own = times.exposed_ns.copy(), times.own_ns
+    exposed[:, :, CATEGORIES.index("communication")] = 0
+    for last in range(every - 1, own.shape[1], every):
+        since = own[:, last + 1 - every : last + 1].sum(axis=1)
+        exposed[:, last, CATEGORIES.index("communication")] = since.max() - since + MS
+    return times._replace(exposed_ns=exposed)
+
+
+@pytest.mark.parametrize("every", [2, 5, 8])
+def test_delays_add_up_until_the_ranks_meet(every: int) -> None:
+    times = meeting_in(times_of(late(2, STEPS, r1=12), noise_ns=noise(2)), every)
+    found = find_stragglers(times)
+    (row,) = found.ranks
+    assert row.gain_ns == found.gain_ns == pytest.approx(12 * MS, rel=0.1)
+    assert "rank 1 delays the others by 1" in sentence(found)
+    both = find_stragglers(meeting_in(times_of(late(4, STEPS, r1=12, r2=12), noise_ns=noise(4)), every))
+    assert [row.rank for row in both.ranks if row.gain_ns < 2 * MS] == [row.rank for row in both.ranks]
+    assert sorted(row.rank for row in both.ranks) == [1, 2]
+    assert both.gain_ns == pytest.approx(12 * MS, rel=0.1)
+
+
+def test_delays_that_are_waited_for_at_one_meeting_of_ten_are_hidden() -> None:
+    times = meeting_in(times_of(late(2, STEPS), noise_ns=noise(2)), 2)
+    times.exposed_ns[1, :, CATEGORIES.index("overhead")] += 12 * MS
+    times.exposed_ns[0, 9, CATEGORIES.index("communication")] += 500 * MS
+    assert find_stragglers(times).ranks == []
 
 
 @pytest.mark.parametrize(("steps", "every"), [(6, 3), (9, 3), (10, 2), (20, 5)])
@@ -194,6 +226,25 @@ def test_a_rank_takes_its_turn_if_hiccups_of_others_hide_most_of_the_waiting(wai
     times.exposed_ns[0, 1::2, CATEGORIES.index("communication")] = 25 * MS
     found = {(row.rank, row.in_turns) for row in find_stragglers(times).ranks}
     assert found == ({(0, True), (1, True)} if named else {(1, False)})
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("steps", [10, 20])
+def test_work_that_varies_is_no_delay_in_every_nth_step(ranks: int, steps: int) -> None:
+    """Long sentences and full experts fall on some ranks now and then: of many, some are equally far apart."""
+    draw = np.random.default_rng(7)
+    work = (draw.exponential(12 * MS, (100, ranks, steps))).astype(np.int64)
+    named = [find_stragglers(times_of(late(ranks, steps), noise_ns=one)).ranks for one in work]
+    assert sum(bool(rows) for rows in named) <= 5
+
+
+@pytest.mark.parametrize("hiccups", [1, 3])
+def test_hiccups_of_others_do_not_hide_a_delay_in_every_nth_step(hiccups: int) -> None:
+    cells = late(4, STEPS)
+    cells[1, 1::4] = 24 * MS
+    cells[0, [3, 8, 14][:hiccups]] = 40 * MS
+    (row,) = find_stragglers(times_of(cells, noise_ns=noise(4, STEPS, ms=0.5))).ranks
+    assert (row.rank, row.every) == (1, 4)
 
 
 def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smaller() -> None:

@@ -20,19 +20,28 @@ PAUSE = 5_000
 """Microseconds."""
 
 
-def training(rank: int, *, pause: str | None, waits: bool = False, cat: str = "user_annotation") -> TraceBuilder:
+def training(
+    rank: int,
+    *,
+    pause: str | None,
+    waits: bool = False,
+    cat: str = "user_annotation",
+    pause_us: int = PAUSE,
+    idle_us: int = 0,
+) -> TraceBuilder:
     """Steps of 1 ms; before the fourth, a pause of 5 ms, or waiting in the collective for that of the other rank."""
     builder = TraceBuilder(rank, 2, backend="gloo")
     at = 0
     for number in range(STEPS):
-        extra = PAUSE if number == 3 and (pause or waits) else 0
+        extra = pause_us if number == 3 and (pause or waits) else 0
         builder.step(number, at, STEP + extra)
-        begin = at + (extra if pause else 0)
+        late = min(extra, idle_us)
+        begin = at + (extra if pause else late)
         if pause and extra:
-            builder.event(cat, pause, at, PAUSE, pid=1000 + rank, tid=1).op("aten::mm", at + 100, 4_000)
-            builder.data_loading(at + 4_200, 500)
+            builder.event(cat, pause, at, extra, pid=1000 + rank, tid=1).op("aten::mm", at + 100, extra * 4 // 5)
+            builder.data_loading(at + extra * 21 // 25, extra // 10)
         builder.data_loading(begin, 50).op("aten::mm", begin + 50, 700).op("c10d::allreduce_", begin + 750, 10)
-        builder.gloo("all_reduce", begin + 760, 200 + (extra if waits else 0))
+        builder.gloo("all_reduce", begin + 760, 200 + (extra - late if waits else 0))
         at += STEP + extra
     return builder
 
@@ -135,10 +144,30 @@ def test_an_evaluation_on_one_rank_is_waited_for_and_no_straggler(tmp_path: Path
     assert run.cross_rank.stragglers == []
     assert run.cross_rank.one_off_stragglers == []
     (row,) = run.pauses
-    # Rank 1 computes for 760 us of the 5 ms, then waits.
-    assert (row.rank, row.recorded_ns, row.waited_ns) == (0, PAUSE * 1000, (PAUSE - 760) * 1000)
+    # Rank 1 computes for 760 us of the 5 ms, then waits: until rank 0, after the pause, has computed as long.
+    assert (row.rank, row.recorded_ns, row.waited_ns) == (0, PAUSE * 1000, PAUSE * 1000)
     assert "evaluation takes 45 % of the recorded time of rank 0" in run.verdict.sentence
-    assert "for which other ranks wait 4.24 ms" in run.verdict.sentence
+    assert "for which other ranks wait 5.00 ms" in run.verdict.sentence
+
+
+def test_a_pause_shorter_than_the_others_computation_is_waited_for_after_it(tmp_path: Path) -> None:
+    run = analyse(
+        tmp_path,
+        training(0, pause="perfkit.evaluation", pause_us=500),
+        training(1, pause=None, waits=True, pause_us=500),
+    )
+    (row,) = run.pauses
+    assert (row.recorded_ns, row.waited_ns) == (500_000, 500_000)
+
+
+def test_what_a_rank_usually_communicates_is_no_waiting_for_a_pause(tmp_path: Path) -> None:
+    run = analyse(
+        tmp_path,
+        training(0, pause="perfkit.evaluation", pause_us=500),
+        training(1, pause=None, waits=True, pause_us=500, idle_us=200),
+    )
+    (row,) = run.pauses
+    assert row.waited_ns == 300_000
 
 
 def test_nobody_waits_for_a_pause_of_all_ranks(tmp_path: Path) -> None:
