@@ -12,11 +12,16 @@ from msgspec import Struct
 from perfkit.errors import StoreError
 from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
 from perfkit.util.dtypes import DTYPES, tensor_bytes
-from perfkit.util.plain_pickle import load_plain
+from perfkit.util.plain_pickle import PlainPickleError, count_copied, load_plain
 from perfkit.util.validator_messages import plain_message
 
 PICKLE_START: Final = b"\x80"
 _MOST_ENTRIES: Final = 200_000
+_FREE_VALUES: Final = 100_000
+_MOST_VALUES_PER_BYTE: Final = 4
+"""A dump shares frames, four values each, which it mentions in two bytes or more; others are copied as often."""
+_MOST_MEMBERS: Final = 10_000_000
+"""Ranks of all groups."""
 _MOST_TENSORS: Final = 4096
 _MOST_DIMENSIONS: Final = 16
 _MOST_FRAMES: Final = 200
@@ -68,7 +73,7 @@ def read_flight_dump(data: bytes, rank: int) -> RankState:
     Raises:
         StoreError: It is not such a dump, is damaged, or contains more than plain data.
     """
-    return convert_flight_dump(load_plain(data) if data.startswith(PICKLE_START) else _load_json(data), rank)
+    return convert_flight_dump(_load_pickle(data) if data.startswith(PICKLE_START) else _load_json(data), rank)
 
 
 def convert_flight_dump(value: Any, rank: int) -> RankState:
@@ -80,14 +85,11 @@ def convert_flight_dump(value: Any, rank: int) -> RankState:
     dump = _convert(value)
     if len(dump.entries) > _MOST_ENTRIES:
         raise StoreError(f"it has more than {_MOST_ENTRIES:,} entries")
-    groups = [
-        GroupRanks(
-            name=name,
-            ranks=list(map(int, _RANKS.findall(group.ranks))),
-        )
-        for name, group in dump.pg_config.items()
-        if group.ranks not in ("", "[]")
-    ]
+    named = {name: group.ranks for name, group in dump.pg_config.items() if group.ranks not in ("", "[]")}
+    ranks_of = {text: list(map(int, _RANKS.findall(text))) for text in dict.fromkeys(named.values())}
+    if sum(len(ranks_of[text]) for text in named.values()) > _MOST_MEMBERS:
+        raise StoreError(f"its groups have more than {_MOST_MEMBERS:,} ranks")
+    groups = [GroupRanks(name=name, ranks=ranks_of[text]) for name, text in named.items()]
     calls = [_issued(entry) for entry in dump.entries if not entry.is_p2p]
     return RankState(
         rank=rank,
@@ -99,6 +101,18 @@ def convert_flight_dump(value: Any, rank: int) -> RankState:
 
 def _has_ended(entry: _Entry) -> bool:
     return entry.retired or entry.state == "completed"
+
+
+def _load_pickle(data: bytes) -> Any:
+    """Return the value of a pickle, unless it is far larger than its bytes because it has one list many times.
+
+    Raises:
+        PlainPickleError: It is.
+    """
+    value = load_plain(data)
+    if count_copied(value) > _FREE_VALUES + _MOST_VALUES_PER_BYTE * len(data):
+        raise PlainPickleError(f"possible bomb: {len(data):,} bytes have one list or dictionary many times")
+    return value
 
 
 def _load_json(data: bytes) -> Any:

@@ -22,6 +22,8 @@ from perfkit.util.validator_messages import plain_message
 
 MOST_ROWS: Final = 5_000_000
 """Blocks and records of a snapshot."""
+_LISTS: Final = (list, tuple)
+"""What is taken for a list."""
 _MOST_FRAMES: Final = 1_000
 _LONGEST_TEXT: Final = 1_000
 
@@ -137,9 +139,9 @@ def _check_rows(raw: Any) -> None:
     rows = 0
     segments, traces = (raw.get(key, ()) if isinstance(raw, dict) else () for key in ("segments", "device_traces"))
     for part in (segments, traces):
-        for one in part if isinstance(part, list) else ():
+        for one in part if isinstance(part, _LISTS) else ():
             inner = one.get("blocks") if isinstance(one, dict) else one
-            rows += 1 + (len(inner) if isinstance(inner, list) else 0)
+            rows += 1 + (len(inner) if isinstance(inner, _LISTS) else 0)
             if rows > MOST_ROWS:
                 raise PlainPickleError(f"more than {MOST_ROWS:,} blocks and records")
 

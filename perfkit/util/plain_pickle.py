@@ -5,6 +5,7 @@ error. Nor is a number in the file taken as the size of anything but what the fi
 """
 
 import struct
+from collections.abc import Collection
 from typing import Any, Final
 
 from perfkit.errors import StoreError
@@ -28,6 +29,42 @@ def load_plain(data: bytes) -> _Value:
         PlainPickleError: The pickle is damaged, has something other than plain values, or more than `MOST_CONTAINERS`.
     """
     return _Machine(data).run()
+
+
+def count_copied(value: _Value) -> int:
+    """Return how many values a copy of `value` has in which nothing is shared: far more than its file, at worst.
+
+    Raises:
+        PlainPickleError: A container contains itself.
+    """
+    counts: dict[int, int] = {}
+    opened: set[int] = set()
+    stack = [value]
+    while stack:
+        one = stack[-1]
+        if id(one) in counts:
+            stack.pop()
+            continue
+        inner = [part for part in _parts(one) if part.__class__ in _CONTAINERS]
+        if id(one) not in opened:
+            opened.add(id(one))
+            stack += [part for part in inner if id(part) not in counts]
+            continue
+        try:
+            counts[id(one)] = 1 + len(_parts(one)) - len(inner) + sum(counts[id(part)] for part in inner)
+        except KeyError as error:
+            raise PlainPickleError("a list, dictionary or tuple contains itself") from error
+        stack.pop()
+    return counts[id(value)]
+
+
+def _parts(value: _Value) -> Collection[_Value]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+_CONTAINERS: Final = frozenset((dict, list, tuple))
 
 
 class _Machine:

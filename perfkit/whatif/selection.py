@@ -86,8 +86,8 @@ def rank_of_parts(graph: StepGraph) -> Ints:
 
 def time_per_step(graph: StepGraph, part_ns: Floats, parts: Mask) -> str:
     """Return how long some parts take per step: the mean over steps, and of the rank with the most of several."""
-    rank = rank_of_parts(graph)[parts]
-    total = np.bincount(rank + 1, weights=part_ns[parts]) / max(1, len(graph.steps))
+    _, row = np.unique(rank_of_parts(graph)[parts], return_inverse=True)  # a trace may name any number as its rank
+    total = np.bincount(row.reshape(-1), weights=part_ns[parts]) / max(1, len(graph.steps))
     most = float(total.max()) if len(total) else 0.0
     several = len(graph.ranks) > 1
     return f"{duration(round(most))} per step" + (" on the rank with the most" if several else "")

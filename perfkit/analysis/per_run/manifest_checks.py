@@ -25,7 +25,7 @@ def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> It
     if compiled.graphs == 0:
         message = "--compile compiled no graph: the model ran in eager mode"
         yield Finding(code="not_compiled", severity="warning", message=message)
-    if recorded := [step for step in compiled.steps if kinds[step] == "active"]:
+    if recorded := [step for step in compiled.steps if 0 <= step < len(kinds) and kinds[step] == "active"]:
         message = (
             f"torch compiled during recorded steps ({ranges(recorded)}): their times include compilation; "
             f"start recording later, with skip_first={recorded[-1] + 1}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Final
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -22,6 +22,10 @@ from perfkit.capture.monitor.figures import Figure, HostFigures
 
 HOST: Final = "127.0.0.1"
 _OWN_NAMES: Final = (HOST, "localhost")
+_MOST_CONNECTIONS: Final = 16
+"""At a time; the others are closed."""
+_SILENCE_S: Final = 10
+"""How long a client may be silent."""
 _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "{sample}/s": "_per_second"}
 """How Prometheus' names end, by unit; `_total` of counters is added by its client."""
 
@@ -63,13 +67,43 @@ class MetricsServer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread that the end of the process does not wait for."""
+    """Answers each request in a thread that the end of the process does not wait for.
+
+    Anybody on the machine can connect, and the threads and descriptors are the program's: it must not run out of them.
+    """
 
     daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer, unless enough connections are open."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            self._free.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, in a thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, _request: Any, _client_address: Any) -> None:
+        """Write nothing: stderr is the program's."""
 
 
 class _QuietHandler(WSGIRequestHandler):
     """Writes nothing to stderr, which is the program's."""
+
+    timeout = _SILENCE_S
 
     def handle(self) -> None:
         """Answer; a client that disconnects is not an error."""

@@ -22,10 +22,10 @@ import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from perfkit.capture.hangs.processes import is_gone
 from perfkit.errors import StoreError
@@ -52,7 +52,7 @@ class OpenMark(Struct, frozen=True, kw_only=True):
     pid: int
     started: str = ""
     """When its process started, as `start_of` returns it."""
-    poll_s: float
+    poll_s: Annotated[float, Meta(ge=0, le=3600)]
     """How often ranks look for requests."""
 
 

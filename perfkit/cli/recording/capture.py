@@ -9,6 +9,7 @@ import typer
 from perfkit.capture.durations import parse_duration
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
+from perfkit.schema.hang.rank_state import MOST_RANKS
 from perfkit.util.formatting import escape_unprintable, shell_word, size
 from perfkit.util.number_ranges import Ranges
 
@@ -49,8 +50,7 @@ def capture(
     from perfkit.capture.on_demand.requester import agree, await_end, withdraw
     from perfkit.storage.run_folder import read_manifest
 
-    world_size = read_manifest(folder).world.world_size
-    chosen = _chosen(ranks, world_size)
+    chosen = _chosen(ranks, _world_size(folder, read_manifest(folder)))
     slot = _ask_in_turn(folder, Request(steps=steps, ranks=None if ranks is None else chosen), silence_s)
     try:
         plan, in_s = agree(slot, chosen)
@@ -60,6 +60,18 @@ def capture(
         withdraw(slot)
         raise
     _report(target, manifest, chosen)
+
+
+def _world_size(folder: Path, manifest: "RunManifest") -> int:
+    """Return the number of ranks.
+
+    Raises:
+        CaptureError: There are more than any run has.
+    """
+    size = manifest.world.world_size
+    if not 0 < size <= MOST_RANKS:
+        raise CaptureError(f"{folder}: run.json names {size:,} ranks, not 1 to {MOST_RANKS:,}")
+    return size
 
 
 def _chosen(text: str | None, world_size: int) -> list[int]:

@@ -46,3 +46,35 @@ def test_a_damaged_dump_is_an_error_of_one_kind(data: st.DataObject) -> None:
 def test_what_is_no_dump_is_refused(value: Any, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a dump of torch's flight recorder"):
         read_flight_dump(pickle.dumps(value, 2), 0)
+
+
+def many_frames() -> Any:
+    frame = {"name": "f", "filename": "x.py", "line": 1}
+    return dump(*[{**entry(1), "frames": frames} for frames in [[frame] * 1000] * 1000])
+
+
+def many_sizes() -> Any:
+    return dump({**entry(1), "input_sizes": [[1] * 2000] * 2000})
+
+
+def many_ranks() -> Any:
+    group = {"name": "g", "ranks": str(list(range(10_000)))}
+    return {**dump(entry(1)), "pg_config": {str(number): group for number in range(1100)}}
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"), [(many_frames, "bomb"), (many_sizes, "bomb"), (many_ranks, "more than 10,000,000 ranks")]
+)
+def test_a_small_file_does_not_become_large_by_what_it_shares(made: Any, problem: str) -> None:
+    data = pickle.dumps(made(), 2)
+    assert len(data) < 200_000
+    with pytest.raises(StoreError, match=problem):
+        read_flight_dump(data, 0)
+
+
+def test_frames_that_all_entries_share_are_read() -> None:
+    frames = [{"name": f"f{line}", "filename": "x.py", "line": line} for line in range(80)]
+    data = pickle.dumps(dump(*[{**entry(number), "frames": list(frames)} for number in range(2000)]), 2)
+    calls = read_flight_dump(data, 0).collectives
+    assert calls is not None
+    assert [len(call.frames) for call in calls] == [80] * 2000

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.util import plain_pickle
-from perfkit.util.plain_pickle import PlainPickleError, load_plain
+from perfkit.util.plain_pickle import PlainPickleError, count_copied, load_plain
 from tests.support.traces.memory.memory_snapshots import made_training
 
 PLAIN = st.recursive(
@@ -95,6 +95,27 @@ def test_containers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_pickle, "MOST_CONTAINERS", 10)
     with pytest.raises(PlainPickleError, match="more than 10 lists"):
         load_plain(pickle.dumps([[] for _ in range(10)]))
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [(7, 1), ([], 1), ([[1, 2], (3,), {"a": 4}], 8), ([[1, 2]] * 5, 16), ({"a": [[0] * 9] * 9, "b": 1}, 93)],
+)
+def test_what_is_shared_is_counted_as_often_as_it_occurs(value: Any, count: int) -> None:
+    assert count_copied(load_plain(pickle.dumps(value))) == count
+
+
+def test_sharing_that_grows_without_end_is_counted_at_once() -> None:
+    value: Any = []
+    for _ in range(60):
+        value = [value, value]
+    assert count_copied(value) == 2**61 - 1
+    deep: Any = []
+    for _ in range(50_000):
+        deep = [deep]
+    assert count_copied(deep) == 50_001
+    with pytest.raises(PlainPickleError, match="contains itself"):
+        count_copied(load_plain(b"]q\x00h\x00a."))
 
 
 def is_plain(value: Any) -> bool:

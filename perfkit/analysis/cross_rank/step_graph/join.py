@@ -31,10 +31,24 @@ class Member(NamedTuple):
 
 
 def common_steps(members: Iterable[Member]) -> list[int | None]:
-    """Return the steps that the graphs of all ranks have, which are consecutive in each; empty if there are none."""
+    """Return the longest sequence of steps that stand one after the other in the graphs of all ranks; empty if none.
+
+    A trace may lack a step in the middle, and the numbers of a damaged one may be in any order.
+    """
     lists = [member.graph.steps for member in members]
-    shared = set(lists[0]).intersection(*lists[1:]) if lists else set()
-    return [step for step in lists[0] if step in shared] if lists else []
+    places = [{step: place for place, step in reversed([*enumerate(steps)])} for steps in lists]
+    runs: list[list[int | None]] = []
+    before: list[int] | None = None
+    for step in lists[0] if lists else []:
+        here = [place[step] for place in places if step in place]
+        if len(here) < len(lists):
+            before = None
+            continue
+        if before is None or here != [place + 1 for place in before]:
+            runs.append([])
+        runs[-1].append(step)
+        before = here
+    return max(runs, key=len, default=[])
 
 
 def join_ranks(

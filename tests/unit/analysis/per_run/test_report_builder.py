@@ -1,5 +1,6 @@
 """Whole runs: rank assignment, verdict and findings."""
 
+import gzip
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from perfkit.pipeline.compare import compare
 from perfkit.schema.common import Finding
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport, Verdict
+from tests.support.traces.hostile import harmless, make_runs
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 
@@ -48,6 +50,41 @@ def test_ranks_from_header_file_name_and_option(tmp_path: Path) -> None:
     assert [rank.rank for rank in run.ranks] == [0, 1]
     assert run.world_size == 2
     assert codes(run) == set()
+
+
+def test_a_rank_may_be_any_number(tmp_path: Path) -> None:
+    # Predictions sum times by rank: an array with a place for each number up to it has no room in any memory.
+    (folder,) = make_runs(tmp_path, harmless, runs=1)
+    first, _ = sorted(folder.glob("*.json.gz"))
+    text = gzip.decompress(first.read_bytes()).replace(b'"rank":0', b'"rank":%d' % 2**60)
+    first.write_bytes(gzip.compress(text))
+    (run,) = pipeline.analyze(folder).runs
+    assert [rank.rank for rank in run.ranks] == [1, 2**60]
+
+
+def numbered_steps(rank: int, numbers: list[int]) -> TraceBuilder:
+    builder = TraceBuilder(rank, 2, backend="gloo")
+    for place, number in enumerate(numbers):
+        builder.step(number, place * 100, 100).op("aten::mm", place * 100, 50).gloo("all_reduce", place * 100 + 50, 10)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("numbers", "common"),
+    [
+        ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+        ([0, 2, 3, 4], [2, 3, 4]),
+        ([0, 1, 3, 4], [0, 1]),
+        ([0, 2, 3, 4, 1], [2, 3, 4]),
+        ([4, 3, 2, 1, 0], [0]),
+    ],
+)
+def test_only_steps_that_follow_each_other_on_all_ranks_are_joined(
+    tmp_path: Path, numbers: list[int], common: list[int]
+) -> None:
+    run = analyse(tmp_path, a=numbered_steps(0, [0, 1, 2, 3, 4]), b=numbered_steps(1, numbers))
+    assert run.critical_path is not None
+    assert run.critical_path.steps == common
 
 
 def test_a_trace_without_a_rank_uses_the_given_rank(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 
 import perfkit
 from perfkit.capture.config import RunConfig
+from perfkit.capture.monitor import metrics
 from perfkit.capture.monitor.metrics import MetricsServer, StepMetrics
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
@@ -24,7 +25,7 @@ from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
 from tests.support.monitor.scrapes import scrape
 from tests.support.processes.ports import free_port
-from tests.support.processes.waiting import MOST_S
+from tests.support.processes.waiting import MOST_S, wait_until
 
 
 def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
@@ -102,6 +103,48 @@ def test_a_client_that_resets_its_connection_prints_nothing(tmp_path: Path, capf
         thread.join(MOST_S)
     server.close()
     assert capfd.readouterr().err == ""
+
+
+def test_many_clients_that_ask_nothing_take_few_threads_and_files_of_the_program(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
+        mon.step()
+        before = threading.active_count()
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=MOST_S) for _ in range(40)]
+        for client in clients:
+            client.settimeout(0.2)
+        wait_until(lambda: sum(map(is_closed, clients)) >= 24)
+        assert threading.active_count() - before <= 16
+        for client in clients:
+            client.close()
+        wait_until(lambda: threading.active_count() == before)
+        assert scrape(port)["perfkit_steps_total"] == {"0": 1.0}
+        assert capfd.readouterr().err == ""
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Return whether the other end has closed a connection."""
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_client_that_falls_silent_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics._QuietHandler, "timeout", 0.2)
+    port = free_port()
+    with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
+        mon.step()
+        with socket.create_connection(("127.0.0.1", port), timeout=MOST_S) as client:
+            client.sendall(b"GET /metr")
+            assert client.recv(100) == b""
+        assert capfd.readouterr().err == ""
 
 
 def ask_as(host: str, port: int) -> tuple[HTTPResponse, str]:

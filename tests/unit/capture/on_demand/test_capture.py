@@ -438,6 +438,16 @@ def test_ranks_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     assert (done.returncode, "--ranks 7: no such rank" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("ranks", [-1, 0, 10**12])
+def test_a_manifest_of_more_ranks_than_any_run_has_is_refused(ranks: int, tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:
+        a_step(prof)
+        path = prof.folder / "run.json"
+        path.write_text(path.read_text().replace('"world_size": 1', f'"world_size": {ranks}'))
+        done = run_command("capture", prof.folder, "--timeout", "1s")
+    assert (done.returncode, f"run.json names {ranks:,} ranks" in done.stderr) == (1, True)
+
+
 def test_a_folder_that_is_gone_does_not_stop_the_loop(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with asking() as threads, after_the_schedule(tmp_path) as prof:
         slot = ask(prof.folder, Request(steps=3))

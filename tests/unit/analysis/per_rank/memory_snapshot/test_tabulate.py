@@ -149,6 +149,9 @@ def test_the_function_of_a_stack() -> None:
         (lambda s: s["segments"][0].update(device=10**9), "not a memory snapshot"),
         (lambda s: s.pop("segments"), "segments is missing"),
         (lambda s: s.update(segments=[s["segments"][0]] * 40), "more than 60 blocks and records"),
+        (lambda s: s.update(segments=(s["segments"][0],) * 40), "more than 60 blocks and records"),
+        (lambda s: s["segments"][0].update(blocks=(s["segments"][0]["blocks"][0],) * 61), "more than 60 blocks"),
+        (lambda s: s.update(device_traces=[(s["device_traces"][0][0],) * 61]), "more than 60 blocks and records"),
         (lambda s: s.update(segments={"a": 1}), "not a memory snapshot"),
     ],
 )
