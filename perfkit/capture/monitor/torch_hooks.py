@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
+from perfkit.capture.autograd_engine import hook_engine
 from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
 
@@ -96,30 +97,30 @@ def _around_optimizer(times: StepTimes) -> list[_Undo]:
 
 
 def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
-    backward = torch.autograd.backward
+    def wrap(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            if not times.begin(BACKWARD):
+                return backward(*args, **kwargs)
+            loss = _only(args[0] if args else kwargs.get("tensors"))
+            end = _EndOfGradients(times, loss) if _has_peers() else None
+            if losses.wanted and times.counts:
+                losses.note(loss)
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                if end is not None:
+                    end.note()
+                times.end(BACKWARD)
 
-    @functools.wraps(backward)
-    def hooked(*args: Any, **kwargs: Any) -> Any:
-        if not times.begin(BACKWARD):
-            return backward(*args, **kwargs)
-        loss = args[0] if args else kwargs.get("tensors")
-        end = _EndOfGradients(times, loss) if _has_peers() else None
-        if losses.wanted and times.counts:
-            losses.note(loss)
-        try:
-            return backward(*args, **kwargs)
-        finally:
-            if end is not None:
-                end.note()
-            times.end(BACKWARD)
+        return hooked
 
-    torch.autograd.backward = hooked
+    return hook_engine(wrap, accumulates=True)
 
-    def undo() -> None:
-        if torch.autograd.backward is hooked:
-            torch.autograd.backward = backward
 
-    return undo
+def _only(tensors: Any) -> Any:
+    """Return the only one of several tensors; else what is given."""
+    return tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
 
 
 def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
@@ -201,8 +202,10 @@ class _EndOfGradients:
         # `suppress` calls three functions of Python: with cold caches it takes as long as what is in it.
         try:
             first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss  # an iterator is the program's
-            if isinstance(first, Tensor) and not first.is_leaf:
-                self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+            if isinstance(first, Tensor):
+                with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program's is to see it
+                    if not first.is_leaf:
+                        self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001, S110  the outermost boundary: beyond it is the program's backward pass
             pass
 

@@ -6,18 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import torch
 from torch import profiler
-from torch.profiler import record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.module_names import RecordedModules
 from perfkit.capture.recording.profiler_options import ProfilerOptions, activities, every_thread
 from perfkit.capture.recording.side_profilers import Recorder
+from perfkit.capture.recording.spans import begin_span, end_span
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
 from perfkit.capture.schedule import State
 from perfkit.errors import RunError
@@ -70,7 +70,7 @@ class CycleRecorder:
         self._profiler: profiler.profile | None = None
         self._thread: threading.Thread | None = None
         """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
-        self._marker: record_function | None = None
+        self._marker: Any = None
         self._held = _held_tensors() if options.profile_memory else None
         self._modules = RecordedModules() if options.with_stack else None
         self.recording = False
@@ -104,14 +104,13 @@ class CycleRecorder:
             return
         if not self.recording:
             self._start(self._profiler, step)
-        self._marker = record_function(f"ProfilerStep#{step}")
-        self._marker.__enter__()  # type: ignore[no-untyped-call]
+        self._marker = begin_span(f"ProfilerStep#{step}")
 
     def end_step(self) -> None:
         """End the annotation of the step in progress, if it has one."""
         if self._marker is not None:
             if self._is_in_its_thread:
-                self._marker.__exit__(None, None, None)
+                end_span(self._marker)
             self._marker = None
 
     def stop(self, header: Callable[[], PerfkitHeader]) -> profiler.profile | None:

@@ -37,6 +37,7 @@ from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.profiler_options import ProfilerOptions
 from perfkit.capture.recording.side_profilers import Recorder
+from perfkit.capture.recording.spans import annotated
 from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
@@ -233,7 +234,7 @@ class Session:
     @contextmanager
     def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
         """Annotate a checkpoint, an evaluation, or logging; what it writes can be noted in what this returns."""
-        with self.pauses.pause(phase, self.steps) as pause, record_function(annotation(phase)):
+        with self.pauses.pause(phase, self.steps) as pause, annotated(annotation(phase)):
             yield pause
 
     def step(self, loss: Tensor | float | None = None) -> None:

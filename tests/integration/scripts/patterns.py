@@ -77,6 +77,34 @@ def compiled_model() -> None:
     print(counters["stats"]["unique_graphs"], counters["frames"]["ok"])
 
 
+def compiled_gradients() -> None:
+    """Compile a loss together with its backward pass, and write a checkpoint in another compiled function."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.config.trace_autograd_ops = True
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def backward(inputs: Tensor) -> Tensor:
+        loss = model(inputs).square().mean()
+        loss.backward()
+        return loss.detach()  # type: ignore[no-any-return]
+
+    @torch.compile(backend="aot_eager")
+    def save(loss: Tensor) -> Tensor:
+        torch.save(loss * 2, "loss.pt")
+        return loss + 1
+
+    for _ in range(ITERATIONS):
+        loss = backward(torch.randn(8, 16))
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item(), save(loss).item())
+    print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
+
+
 def parameter_groups() -> None:
     """Step once per group of parameters, as ZeRO does."""
     model = Net()
@@ -282,12 +310,54 @@ def fails() -> None:
             model(torch.randn(1, 16))
 
 
+def watched() -> None:
+    """Print every operator and every function of torch that runs, and the graph of the traced model."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            print(func)
+            return func(*args, **(kwargs or {}))
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            print(getattr(func, "__qualname__", func))
+            return func(*args, **(kwargs or {}))
+
+    class Watched(Net):
+        def parameters(self, recurse: bool = True) -> Any:
+            print("parameters")
+            return super().parameters(recurse)
+
+    model = Watched()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    with Operators(), Functions():  # type: ignore[no-untyped-call]
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+    for _ in range(ITERATIONS - 5):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+        print(torch.jit.trace(model, torch.ones(1, 16)).graph)  # type: ignore[no-untyped-call]
+
+
 PATTERNS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
-        *(step_in_backward, compiled_step, compiled_model, parameter_groups, critic_and_generator, scaler),
+        *(
+            step_in_backward,
+            compiled_step,
+            compiled_model,
+            compiled_gradients,
+            parameter_groups,
+            critic_and_generator,
+            scaler,
+        ),
         *(manual_update, inference, two_phases, resumed, accumulated, closure),
-        *(thread_that_ends, thread_per_epoch, step_in_threads, marks, fails),
+        *(thread_that_ends, thread_per_epoch, step_in_threads, marks, watched, fails),
     )
 }
 

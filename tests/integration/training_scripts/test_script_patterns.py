@@ -31,6 +31,7 @@ FAST = [
 ]
 SLOW = [
     Case("compiled_model", 12, "12 steps; to see"),
+    Case("compiled_gradients", 11, "11 steps; to see"),  # the first one tells that there are no backward passes
     Case("parameter_groups", 12, "12 steps; to see"),
     Case("critic_and_generator", 60, "60 steps of opt_c (opt_g made 12: --step-on opt_g counts those); to see"),
     Case("critic_and_generator", 12, "12 steps of opt_g (opt_c made 60", "opt_g"),
@@ -50,6 +51,7 @@ SLOW = [
     Case("step_in_threads", None, "another thread than backward passes run in: --step-on backward counts those"),
     Case("step_in_threads", 12, "12 steps; to see", "backward"),
     Case("marks", 12, "12 steps; to see"),
+    Case("watched", 12, "12 steps; to see"),
     Case("fails", 5, "failed after 5 steps; to see", code=1),
 ]
 

@@ -10,9 +10,9 @@ from threading import get_ident
 from typing import Any, ClassVar, Final
 
 from torch import nn
-from torch.profiler import record_function
 
-from perfkit.capture.script.hooks.torch_hooks import ModuleCalls, in_backward
+from perfkit.capture.recording.spans import begin_span, end_span
+from perfkit.capture.script.hooks.torch_hooks import ModuleCalls, in_backward, own_parameters
 from perfkit.phases import Phase, annotation
 
 _MOST_SEEN: Final = 8
@@ -31,16 +31,12 @@ class Annotations:
 
     def begin(self, phase: Phase) -> Any:
         """Begin a phase; returns what `end` needs."""
-        if self._thread != get_ident():
-            return None
-        span = record_function(annotation(phase))
-        span.__enter__()  # type: ignore[no-untyped-call]
-        return span
+        return begin_span(annotation(phase)) if self._thread == get_ident() else None
 
     def end(self, span: Any) -> None:
         """End the phase that `begin` has begun."""
         if span is not None:
-            span.__exit__(None, None, None)
+            end_span(span)
 
 
 class _Passes(ABC):
@@ -90,7 +86,7 @@ class _Passes(ABC):
 
 
 class BackwardPasses(_Passes):
-    """The hook of `torch.autograd.backward`, whose subject is the loss (or losses)."""
+    """The hook of backward passes, whose subject are the tensors that they begin from."""
 
     _phase = "backward"
 
@@ -126,8 +122,9 @@ class ForwardPasses(_Passes):
 
     def _is_pass(self, module: nn.Module) -> bool:
         if self._module is None:
-            return any(True for _ in module.parameters())
-        inner = getattr(module, "_orig_mod", module)  # torch.compile calls the module that it wraps in its own way
+            return any(True for _ in own_parameters(module))
+        # torch.compile calls the module that it wraps in its own way.
+        inner = vars(module).get("_modules", {}).get("_orig_mod", module)
         name = type(inner).__name__
         if len(self.seen) < _MOST_SEEN:
             self.seen[name] = None

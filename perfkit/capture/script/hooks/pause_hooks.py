@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import nn
 
+from perfkit.capture.autograd_engine import COMPILER, uncompiled
 from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.recording.pause_log import OpenPause, written_bytes
 
@@ -27,7 +28,13 @@ Pause = Callable[[], AbstractContextManager[OpenPause | None]]
 
 def around_checkpoints(pause: Pause) -> None:
     """Note each checkpoint, with its bytes."""
-    torch.save = torch.serialization.save = _around_save(torch.save, pause)
+    hooked = torch.save = torch.serialization.save = _around_save(torch.save, pause)
+
+    def leave_alone() -> None:
+        if torch.save is hooked:
+            torch.save = torch.serialization.save = uncompiled(hooked)
+
+    run_after_import(COMPILER, leave_alone)
     run_after_import(_DISTRIBUTED, lambda: _around_distributed(pause))
 
 

@@ -6,7 +6,7 @@ takes seconds. A compiled call is left alone as a whole; its modules are not cal
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -14,9 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from perfkit.capture.autograd_engine import COMPILER, hook_engine, uncompiled
 from perfkit.capture.import_hook import run_after_import
-
-_COMPILER = "torch._dynamo"
 
 
 def in_backward() -> bool:
@@ -34,9 +33,9 @@ def after_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
 
     def replace() -> None:
         handles.pop().remove()
-        handles.append(register_optimizer_step_post_hook(_uncompiled(post_hook)))
+        handles.append(register_optimizer_step_post_hook(uncompiled(post_hook)))
 
-    run_after_import(_COMPILER, replace)
+    run_after_import(COMPILER, replace)
 
 
 def after_scaler_step(hook: Callable[[Any], None]) -> None:
@@ -49,13 +48,12 @@ def after_scaler_step(hook: Callable[[Any], None]) -> None:
         hook(optimizer)
         return result
 
+    def leave_alone() -> None:
+        nonlocal hook
+        hook = uncompiled(hook)
+
+    run_after_import(COMPILER, leave_alone)
     torch.amp.GradScaler.step = hooked_step  # type: ignore[method-assign]
-
-
-def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`, which torch.compile leaves alone with all that it calls; it must have been loaded."""
-    disabled: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-    return disabled
 
 
 def _never_compile_alone(function: Callable[..., Any]) -> None:
@@ -79,32 +77,26 @@ class PassHook(Protocol):
 
 
 def around_backward(hook: PassHook) -> None:
-    """Call `hook` around each `torch.autograd.backward`, with its first argument; `Tensor.backward` calls that."""
-    wrapped = _wrapped(torch.autograd.backward, hook)
-    torch.autograd.backward = wrapped
-
-    def replace() -> None:
-        if torch.autograd.backward is wrapped:
-            torch.autograd.backward = _uncompiled(wrapped)
-
-    run_after_import(_COMPILER, replace)
+    """Call `hook` around each backward pass that adds gradients to `.grad`, with what it begins from."""
+    hook_engine(lambda engine: _wrapped(engine, hook), accumulates=True)
 
 
 def after_gradients(hook: Callable[[], None]) -> None:
     """Call `hook` after each `torch.autograd.grad`, which returns gradients instead of adding them to `.grad`.
 
-    torch's zero-bubble pipelines compute all gradients of a stage with it. Code that is being compiled is left alone.
+    torch's zero-bubble pipelines compute all gradients of a stage with it.
     """
-    grad, is_compiling = torch.autograd.grad, torch.compiler.is_compiling
 
-    @functools.wraps(grad)
-    def hooked_grad(*args: Any, **kwargs: Any) -> Any:
-        result = grad(*args, **kwargs)
-        if not is_compiling():
+    def wrap(engine: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(engine)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            result = engine(*args, **kwargs)
             hook()
-        return result
+            return result
 
-    torch.autograd.grad = hooked_grad
+        return hooked
+
+    hook_engine(wrap, accumulates=False)
 
 
 def _wrapped(function: Callable[..., Any], hook: PassHook) -> Callable[..., Any]:
@@ -148,10 +140,10 @@ class ModuleCalls:
 
         def leave_alone() -> None:
             nonlocal begin, end
-            begin, end = _uncompiled(begin), _uncompiled(end)
+            begin, end = uncompiled(begin), uncompiled(end)
             _never_compile_alone(hooked)
 
-        run_after_import(_COMPILER, leave_alone)
+        run_after_import(COMPILER, leave_alone)
         self._call = call
         self._hooked = hooked
 
@@ -185,12 +177,28 @@ def _call_before_init(profiler_class: Any, hook: Callable[[], None]) -> None:
 
 
 def device_of(subject: Any) -> torch.device | None:
-    """Return the device of an optimizer, a module or a loss; None if it has none."""
+    """Return the device of an optimizer, a module or a loss; None if it has none.
+
+    Neither a subclass of `Tensor` nor a mode of the script sees that it is read.
+    """
     with contextlib.suppress(AttributeError, TypeError, ValueError, StopIteration, RuntimeError):
         if isinstance(subject, Optimizer):
             subject = (parameter for group in subject.param_groups for parameter in group["params"])
         elif isinstance(subject, nn.Module):
-            subject = subject.parameters()
+            subject = own_parameters(subject)
         first = subject if isinstance(subject, torch.Tensor) else next(iter(subject))
-        return first.device if isinstance(first.device, torch.device) else None
+        with torch._C.DisableTorchFunction():
+            return first.device if isinstance(first.device, torch.device) else None
     return None
+
+
+def own_parameters(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the parameters of a module and of those within, calling no method that the script may have replaced."""
+    unseen, seen = [module], {id(module)}
+    while unseen:
+        fields = vars(unseen.pop())
+        yield from (parameter for parameter in fields.get("_parameters", {}).values() if parameter is not None)
+        for inner in fields.get("_modules", {}).values():
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                unseen.append(inner)

@@ -87,7 +87,7 @@ def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest
         raise AttributeError("record_function")
 
     annotations, errors, ended = Annotations(), list[Exception](), list[Any]()
-    monkeypatch.setattr("perfkit.capture.script.hooks.pass_hooks.record_function", fail)
+    monkeypatch.setattr("perfkit.capture.script.hooks.pass_hooks.begin_span", fail)
     annotations.enable(True)
     backward = BackwardPasses(annotations, ended.append, errors.append)
     forward = ForwardPasses(None, annotations, ended.append, errors.append)

@@ -1,9 +1,12 @@
 """Hooks of torch that tell what a script computes."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
-from perfkit.capture.script.hooks.torch_hooks import after_gradients
+from perfkit.capture.script.hooks.torch_hooks import after_gradients, device_of, own_parameters
 
 
 def test_gradients_that_are_returned_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,3 +20,38 @@ def test_gradients_that_are_returned_are_noted(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RuntimeError):
         torch.autograd.grad(torch.ones(()), x)
     assert len(noted) == 1
+
+
+class Noisy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        pytest.fail(f"the script would see {func}")
+
+
+class Private(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.ReLU(), nn.Linear(2, 2, device="meta"), nn.Linear(2, 2))
+
+    def parameters(self, recurse: bool = True) -> Any:
+        pytest.fail("the script would see that it is called")
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        pytest.fail("the script would see that it is called")
+
+
+def test_the_device_is_read_without_code_of_the_script() -> None:
+    noisy = torch.ones(2, device="meta").as_subclass(Noisy)
+    assert device_of(noisy) == torch.device("meta")
+    assert device_of(Private()) in (torch.device("meta"), torch.device("cpu"))
+    assert device_of([]) is None
+    assert device_of(nn.ReLU()) is None
+
+
+def test_the_parameters_of_a_module_are_those_that_torch_finds() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1, bias=False))
+    model.append(model[0])  # shared
+    model.register_module("none", None)
+    model.register_parameter("absent", None)
+    assert {id(one) for one in own_parameters(model)} == {id(one) for one in model.parameters()}
+    assert len(list(own_parameters(Private()))) == 4
