@@ -50,7 +50,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "one_off_straggler": "One rank delays the others in a single step.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",
-    "groups_incomplete": "Process groups include ranks without a trace; transfer times are upper bounds.",
+    "groups_incomplete": "Process groups include ranks without a trace, or may; transfer times are upper bounds.",
     "clocks_differ": "The clocks of the hosts differ.",
     "start_skew": "The first collective includes the skew with which the ranks started recording.",
     "critical_path_unknown": "There is no critical path over the ranks.",

@@ -68,7 +68,7 @@ def build_run(
     ranks = grouped.reports
     world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     known = _compare(grouped, layout, world_size)
-    matched, clocks, compared, efficient, dimensions = known
+    matched, clocks, compared, efficient, dimensions, _ = known
     run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
@@ -118,6 +118,8 @@ class _Compared(NamedTuple):
     """None with fewer than two ranks."""
     efficiency: Efficiency | None
     dimensions: DimensionSummary | None
+    partial: bool
+    """Whether ranks of the run have no trace, or may have none."""
 
 
 def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
@@ -134,9 +136,10 @@ def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
     matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1
     summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
-    factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
-    dimensions = summarize_dimensions(matched, numbered, factors, known_size)
-    return _Compared(matched, clocks, summary, factors, dimensions)
+    partial = _partial(numbered, known_size, world_size)
+    factors = efficiency(numbered, grouped.calls, matched, partial)
+    dimensions = summarize_dimensions(matched, numbered, factors, known_size, partial is not None)
+    return _Compared(matched, clocks, summary, factors, dimensions, partial is not None)
 
 
 def _findings(
@@ -155,7 +158,9 @@ def _findings(
     yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
     if known.summary:
         profiler_ns = (cost.added_ns if cost else None) or 0
-        yield from cross_rank_findings(known.matched, known.summary, known.efficiency, profiler_ns)
+        yield from cross_rank_findings(
+            known.matched, known.summary, known.efficiency, partial=known.partial, profiler_ns=profiler_ns
+        )
     yield from _graph_findings(run_graph, grouped.reports)
     for named in traces:
         yield from named.summary.findings

@@ -64,6 +64,8 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
     remark = f"matched across ranks: {cross_rank.matched} of {cross_rank.matched + cross_rank.unmatched}" + (
         f"; {left} more rows" if left > 0 else ""
     )
+    if any(finding.code == "groups_incomplete" for finding in run.findings):
+        remark += "; ranks without a trace take part, or may: transfers are upper and bandwidths lower bounds"
     return Table(
         "Collectives across ranks (per collective: mean wait per rank; median transfer and its bandwidth)",
         (
