@@ -39,7 +39,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "header_ranks_ignored": "Headers give several traces the same rank; file names count in this run.",
     "duplicate_rank": "Traces of one rank overlap in time or in world size; one was excluded.",
     "multiple_traces_per_rank": "Several traces of one rank were treated as its profiling cycles.",
-    "world_size_unknown": "The traces name a backend but no world size; ranks may be missing.",
+    "world_size_unknown": "The traces have a backend or communication, but no world size; ranks may be missing.",
     "rank_out_of_range": "A rank is not below the world size.",
     "ranks_missing": "Ranks of the world have no trace; of a capture, perhaps because they were not asked for one.",
     "several_jobs": "A folder has traces of several jobs; each is analysed as a separate run.",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.analysis.cross_rank.efficiency import Join, replay
+from perfkit.report.content.run_facts import described_ranks
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.run import Efficiency, RunReport
 from tests.support.traces.trace_builder import TraceBuilder
@@ -249,6 +250,21 @@ def test_ranks_without_a_trace_may_belong_to_groups_of_unknown_size(
     (row,) = run.dimensions.rows
     assert row.exposed_transfer_ns == 40_000
     assert row.wait_unknown_ns == 40_000 * codes
+
+
+def test_traces_with_collectives_and_no_world_size_may_be_a_part(tmp_path: Path) -> None:
+    def rank(number: int) -> TraceBuilder:
+        builder = TraceBuilder(number, None, backend=None).step(0, 0, 300).op("aten::mm", 0, 100)
+        return builder.gloo("all_reduce", 110 + 30 * number, 150 - 30 * number)
+
+    run = run_of(tmp_path, rank(0), rank(1))
+    insights = perfkit.analyze(tmp_path).insights
+    assert run.is_partial
+    assert run.efficiency is not None
+    assert (run.efficiency.load_balance, run.efficiency.parallel) == (None, None)
+    (sentence,) = [one.sentence for one in insights if one.sentence.startswith("exposed communication")]
+    assert sentence.startswith("exposed communication takes 45 % of the step; how much of it is waiting is unknown")
+    assert described_ranks(run) == "traces of 2 ranks, cpu"
 
 
 def test_a_whole_group_is_not_called_incomplete(tmp_path: Path) -> None:
