@@ -99,7 +99,7 @@ def _waiting(context: RunContext) -> InsightDraft | None:
         return None
     if not slow and (most := _longest(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
-    partial = len(context.run.ranks) < context.run.world_size
+    partial = context.run.is_partial
     # With ranks missing, transfers are an upper bound: a missing rank may have been later.
     part = f"{'at least ' if partial else ''}{whole_percent(wait_ns / exposed_ns)} of it waiting for"
     cause = cause_of_waiting(context, slow, wait_ns)
@@ -123,15 +123,16 @@ def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float
 
 def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
     taken = whole_percent(context.share(exposed_ns))
-    return f"exposed communication takes {taken} of the step at {ranks_of(context.run.world_size)}"
+    at = "" if context.has("world_size_unknown") else f" at {ranks_of(context.run.world_size)}"
+    return f"exposed communication takes {taken} of the step{at}"
 
 
 def _transfer(context: RunContext) -> InsightDraft | None:
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2:
+    if context.share(exposed_ns) < MIN_SHARE or (context.run.world_size < 2 and not context.run.is_partial):
         return None
     parts = _communication(context)
-    if parts is None or len(context.run.ranks) < context.run.world_size:
+    if parts is None or context.run.is_partial:
         return (
             _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < _MAJORITY * exposed_ns else None
         )
@@ -203,32 +204,35 @@ def _longest(context: RunContext, field: str, but: str = "") -> DimensionTime | 
 
 def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDraft | None:
     """Return the draft for communication that cannot be split, because ranks or matches are missing."""
-    missing = context.run.world_size - len(context.run.ranks)
-    lost = "1 rank has" if missing == 1 else f"{missing} ranks have"
-    why = f"{lost} no trace" if missing > 0 else _why_unsplit(context)
+    partial, why = context.run.is_partial, _why_unsplit(context)
     most = _longest(context, "exposed_ns")
     # The bubble, and tensor parallelism across hosts, have their own rules.
-    if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
+    if not partial and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
     rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions())
-    if missing <= 0 and context.share(rest_ns) < MIN_SHARE:
+    if not partial and context.share(rest_ns) < MIN_SHARE:
         return None
     unreported_ns = {one: one.exposed_ns - reported_ns(context, one.name) for one in context.dimensions()}
     about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
     advice = reduce_transfer(context, about) if about is not None else None
-    if advice is not None and about is not None and missing <= 0:  # it concerns the transfers of that dimension alone
+    if advice is not None and about is not None and not partial:  # it concerns the transfers of that dimension alone
         rest_ns = min(rest_ns, unreported_ns[about])
     return InsightDraft(
         f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
-        "analyse the traces of all ranks" if missing > 0 else advice or _COMPARE_BANDWIDTH,
+        "analyse the traces of all ranks" if partial else advice or _COMPARE_BANDWIDTH,
         max(0.0, rest_ns),
-        only_finds_out=missing > 0,
+        only_finds_out=partial,
     )
 
 
 def _why_unsplit(context: RunContext) -> str:
-    """Return why waiting cannot be told from transfer although all ranks have a trace."""
+    """Return why waiting cannot be told from transfer."""
+    missing = context.run.world_size - len(context.run.ranks)
+    if missing > 0:
+        return "1 rank has no trace" if missing == 1 else f"{missing} ranks have no trace"
+    if context.run.is_partial:
+        return "the traces do not tell the number of ranks, of which some may have none"
     efficiency = context.run.efficiency
     communication_ns = efficiency.wait_ns + efficiency.transfer_ns if efficiency else 0
     if efficiency is None or not communication_ns:

@@ -133,7 +133,7 @@ def _for_last_arrivals(context: RunContext, last: LastArrivals, longest_ns: floa
     doing = f" {_ACTIVITIES[last.category]}" if last.category else ""
     where = f" in {escape_unprintable(last.annotation.removeprefix(PREFIX))}" if last.annotation else ""
     start = f"{duration(start_ns)} while ranks may have been late because they started recording later, then "
-    among = " of the ranks with traces" if len(context.run.ranks) < context.run.world_size else ""
+    among = " of the ranks with traces" if context.run.is_partial else ""
     sentence = (
         f"other ranks: {start if last.start_wait_ns else ''}{duration(wait_ns)} for {who}, last{among} at {of} "
         f"collectives ({', '.join(last.operators)}) by up to {duration(last.lag_ns)}"
@@ -160,8 +160,7 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
     # Another rank may be as late where some have no trace: a replay does not know of it.
-    whole = len(context.run.ranks) >= context.run.world_size
-    change = healthy_ranks(row.rank for row in late) if whole else None
+    change = None if context.run.is_partial else healthy_ranks(row.rank for row in late)
     reason = find_reason(context, late)
     saving_ns = min(gain_ns, context.longest_step_ns)
     advice = _advice(context, late, prompt, reason)

@@ -239,3 +239,9 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether ranks have no trace, or may have none because their number is unknown."""
+        unknown = any(finding.code == "world_size_unknown" for finding in self.findings)
+        return unknown or len(self.ranks) < self.world_size

@@ -1,6 +1,6 @@
 """Fit latency and bandwidth to the transfer times of collectives of several sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -13,23 +13,49 @@ from perfkit.stats.nnls import nnls
 _FEWEST_SIZES: Final = 3
 
 
-def fits(rows: Sequence[MatchedCollectiveStat]) -> list[BandwidthFit]:
+GroupKey = tuple[str, str, int]
+"""Operator, group and group size; empty and 0 where they are unknown."""
+
+
+def fits(rows: Sequence[MatchedCollectiveStat], incomplete: Collection[GroupKey] = ()) -> list[BandwidthFit]:
     """Fit t = alpha + factor * S / beta to each operator and group with known transfer times and sizes.
 
     The fit is non-negative least squares of the relative error (metrics.md section 5), with one point per size: the
     mean of its rows' median transfer times, weighted by their counts.
+
+    Args:
+        rows: matched collectives.
+        incomplete: of which some ranks have no trace. Their times may be mostly waiting, so that nothing is fitted.
     """
     known = [row for row in rows if row.transfer_ns and row.bytes and (row.group_size or 0) > 1]
-    return [_fit(list(group)) for _, group in groupby(sorted(known, key=_key), key=_key)]
+    by_group = groupby(sorted(known, key=group_key), key=group_key)
+    return [_fit(list(group), key in incomplete) for key, group in by_group]
 
 
-def _key(row: MatchedCollectiveStat) -> tuple[str, str, int]:
+def group_key(row: MatchedCollectiveStat | CollectiveKey) -> GroupKey:
+    """Return what collectives have in common that one fit is made of."""
     return row.operator, row.group or "", row.group_size or 0
 
 
-def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
-    first = rows[0]
-    return fit_times(CollectiveKey(first.operator, first.group, first.group_size), dict(_points(rows)))
+def _fit(rows: list[MatchedCollectiveStat], incomplete: bool) -> BandwidthFit:
+    first, points = rows[0], dict(_points(rows))
+    described = CollectiveKey(first.operator, first.group, first.group_size)
+    if incomplete:
+        return _unknown(described, len(points), "ranks of the group have no trace: transfers are only upper bounds")
+    return fit_times(described, points)
+
+
+def _unknown(described: CollectiveKey, sizes: int, reason: str) -> BandwidthFit:
+    return BandwidthFit(
+        operator=described.operator,
+        group=described.group,
+        group_size=described.group_size,
+        sizes=sizes,
+        alpha_ns=None,
+        beta=None,
+        error=None,
+        reason=reason,
+    )
 
 
 def fit_times(described: CollectiveKey, times_ns: Mapping[int, float]) -> BandwidthFit:
@@ -39,25 +65,21 @@ def fit_times(described: CollectiveKey, times_ns: Mapping[int, float]) -> Bandwi
         described: operator, group and group size.
         times_ns: time by size in bytes, both above 0.
     """
-    alpha_ns, beta, error, reason = None, None, None, None
-    factor = bus_factor(described) or 0.0
     if len(times_ns) < _FEWEST_SIZES:
         reason = f"{len(times_ns)} distinct sizes: a latency and a bandwidth need {_FEWEST_SIZES}"
-    else:
-        sizes = factor * np.array(list(times_ns), np.float64)
-        times = np.array(list(times_ns.values()), np.float64)
-        alpha_ns, slope = nnls(np.column_stack((np.ones_like(sizes), sizes)), times[None])[0].tolist()
-        beta = 1e9 / slope if slope else None
-        error = float(np.sqrt(np.mean(((alpha_ns + slope * sizes) / times - 1) ** 2)))
+        return _unknown(described, len(times_ns), reason)
+    sizes = (bus_factor(described) or 0.0) * np.array(list(times_ns), np.float64)
+    times = np.array(list(times_ns.values()), np.float64)
+    alpha_ns, slope = nnls(np.column_stack((np.ones_like(sizes), sizes)), times[None])[0].tolist()
     return BandwidthFit(
         operator=described.operator,
         group=described.group,
         group_size=described.group_size,
         sizes=len(times_ns),
         alpha_ns=alpha_ns,
-        beta=beta,
-        error=error,
-        reason=reason,
+        beta=1e9 / slope if slope else None,
+        error=float(np.sqrt(np.mean(((alpha_ns + slope * sizes) / times - 1) ** 2))),
+        reason=None,
     )
 
 

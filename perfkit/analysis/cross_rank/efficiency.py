@@ -117,6 +117,7 @@ def efficiency(
     calls: Mapping[int, CollectiveCalls],
     matched: MatchedCollectives,
     partial: str | None = None,
+    lost: bool = False,
 ) -> Efficiency | None:
     """Return the efficiency factors of a run; None without steps.
 
@@ -125,6 +126,7 @@ def efficiency(
         calls: their collectives, by rank.
         matched: the same collectives, matched.
         partial: what is known of the number of ranks if these are not all, or may not be all; None: these are all.
+        lost: whether traces lack what the device did, so that computing and waiting are not known.
     """
     if not ranks:
         return None
@@ -144,9 +146,12 @@ def efficiency(
     if reason is None and partial is not None:
         factors |= {"parallel": None, "load_balance": None}
         reason = f"{partial}: load balance and parallel efficiency are not known"
+    if lost:
+        factors |= dict.fromkeys(factors, None)
+        reason = "device activity was not recorded"
     return Efficiency(
         **factors,
-        au=_utilisation(ranks),
+        au=None if lost else _utilisation(ranks),
         t_ns=longest,
         t_ideal_ns=ideal,
         own_ns=floor,

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
-from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence, whom
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
@@ -31,6 +31,8 @@ def cross_rank_findings(
     summary: CrossRankSummary,
     efficiency: Efficiency | None,
     begun_ns: Mapping[int, int],
+    *,
+    partial: bool = False,
     profiler_ns: int = 0,
 ) -> Iterator[Finding]:
     """Yield the stragglers, and whatever limits the trust in the cross-rank comparison.
@@ -40,6 +42,7 @@ def cross_rank_findings(
         summary: what their comparison has found.
         efficiency: of the run; None if unknown.
         begun_ns: when the first window of each rank begins, by its own clock.
+        partial: whether ranks of the run have no trace, or may have none.
         profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
     yield from _stragglers(summary, profiler_ns)
@@ -49,7 +52,7 @@ def cross_rank_findings(
             f"({one_off_cause(late)}), far more than in a typical step"
         )
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
-    yield from _incomplete_groups(matched)
+    yield from _incomplete_groups(matched, partial)
     yield from _suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
     yield from _unmatched(matched)
@@ -87,21 +90,29 @@ def _stragglers(summary: CrossRankSummary, profiler_ns: int) -> Iterator[Finding
     yield Finding(code="straggler", severity=severity, message=message, rank=late[0].rank if len(late) == 1 else None)
 
 
-def _incomplete_groups(matched: MatchedCollectives) -> list[Finding]:
-    """Return a finding if process groups include ranks without a trace."""
+def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[Finding]:
+    """Yield what process groups include ranks without a trace, or may because their size is unknown."""
     rows = np.flatnonzero(matched.splits)
-    size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
-    present = np.unique(matched.collective[rows], return_counts=True)[1]
-    whole = size[np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))]
-    short = present < whole
-    if not short.any():
-        return []
-    message = (
-        f"{int(short.sum())} of {len(present)} matched collectives belong to groups of up to {int(whole[short].max())} "
-        f"ranks, of which at most {int(present[short].max())} have a trace: waiting for the missing ranks counts as "
-        "transfer, so transfers are upper bounds, bandwidths are lower bounds, and a missing rank may be the straggler"
-    )
-    return [Finding(code="groups_incomplete", severity="info", message=message)]
+    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    short = may_lack_ranks(matched, partial)[rows[first]]
+    size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows[first]]]
+    present = np.diff(np.append(first, len(rows)))
+    stated, unknown = short & (size > 0), short & (size == 0)
+    if stated.any():
+        message = (
+            f"{int(stated.sum())} of {len(first)} matched collectives belong to groups of up to "
+            f"{int(size[stated].max())} ranks, of which at most {int(present[stated].max())} have a trace: waiting for "
+            "the missing ranks counts as transfer, so transfers are upper bounds, bandwidths are lower bounds, and a "
+            "missing rank may be the straggler"
+        )
+        yield Finding(code="groups_incomplete", severity="info", message=message)
+    if unknown.any():
+        message = (
+            f"{int(unknown.sum())} of {len(first)} matched collectives belong to groups of unknown size: ranks without "
+            "a trace may take part in them, and waiting for these would count as transfer, so transfers are upper "
+            "bounds, bandwidths are lower bounds, and a missing rank may be the straggler"
+        )
+        yield Finding(code="groups_incomplete", severity="info", message=message)
 
 
 def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Finding]:

@@ -88,6 +88,22 @@ class MatchedCollectives(NamedTuple):
         return np.minimum(np.rint(self.exposed_ns * share).astype(np.int64), self.exposed_ns)
 
 
+def may_lack_ranks(matched: MatchedCollectives, partial: bool) -> NDArray[np.bool_]:
+    """Return for each collective whether ranks without a trace take part in it, or may because its group is unknown.
+
+    Its transfer is an upper bound then: the last to arrive may be one of them. Shape (c,); False if it is unmatched,
+    and for messages, in which no others take part.
+
+    Args:
+        matched: the collectives of all ranks.
+        partial: whether ranks of the run have no trace.
+    """
+    there = (matched.collective >= 0) & ~matched.paired
+    members = np.bincount(matched.collective[matched.collective >= 0], minlength=1)
+    size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind]
+    return np.asarray(there & np.where(size > 0, members[matched.collective] < size, partial))
+
+
 def match(ranks: Mapping[int, CollectiveCalls], world_size: int | None = None) -> MatchedCollectives:
     """Match the collectives of all ranks.
 

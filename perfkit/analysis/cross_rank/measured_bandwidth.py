@@ -19,10 +19,17 @@ def with_bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> Run
     """Return a run's report with the share of each collective that the benchmark measured too, and what limits them."""
     if not run.cross_rank:
         return run
+    if any(finding.code == "groups_incomplete" for finding in run.findings):
+        message = (
+            "ranks without a trace take part in the run's collectives, or may: how long transfers take is not known, "
+            "and nothing is compared with the measured ones"
+        )
+        unknown = Finding(code="not_measured", severity="info", message=message)
+        return replace(run, findings=[*run.findings, unknown])
     rows = run.cross_rank.collectives
     shares = [share for row in rows if (share := _share(row, benchmark)) is not None]
-    found = [*_incomparable(run, benchmark), *(() if shares else _why_none(rows, benchmark))]
-    return replace(run, bandwidth_shares=shares, findings=[*run.findings, *found])
+    limits = [*_incomparable(run, benchmark), *(() if shares else _why_none(rows, benchmark))]
+    return replace(run, bandwidth_shares=shares, findings=[*run.findings, *limits])
 
 
 def _incomparable(run: RunReport, benchmark: CollectiveBenchmark) -> Iterator[Finding]:

@@ -5,14 +5,14 @@ from statistics import median
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.cross_rank.bandwidth import GroupKey, bus_factor, fits, group_key
 from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
 from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed
-from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
+from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives, may_lack_ranks
 from perfkit.analysis.cross_rank.stragglers import (
     MOST_ONE_OFF,
     Stragglers,
@@ -69,7 +69,7 @@ def summarize_cross_rank(
         one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
-        bandwidth_fits=fits(rows),
+        bandwidth_fits=fits(rows, _incomplete_groups(matched)),
     )
 
 
@@ -102,6 +102,12 @@ def _one_off(
         one for group in groups for one in find_one_off_stragglers(level_stages(times.among(group), stage_of), late)
     ]
     return name_delayed(sorted(found, key=lambda one: -one.lag_ns)[:MOST_ONE_OFF], groups)
+
+
+def _incomplete_groups(matched: MatchedCollectives) -> set[GroupKey]:
+    """Return the groups of known size of which a matched collective lacks ranks."""
+    lacking = np.unique(matched.kind[may_lack_ranks(matched, partial=False)])
+    return {group_key(matched.kinds[kind]) for kind in lacking.tolist()}
 
 
 def _waits(matched: MatchedCollectives) -> list[RankWait]:

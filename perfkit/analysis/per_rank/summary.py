@@ -62,7 +62,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     memory: list[MemoryUse]
     idle: IdleTime
     operator_work: RankWork | None
-    """None if no shapes were recorded."""
+    """None if no shapes were recorded, or no activity of the device that worked: how long its work took is unknown."""
     launches: LaunchStats | None
     """None if no launches were recorded."""
     work: Work
@@ -132,7 +132,8 @@ def summarize_trace(
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     work = tabulate_work(located, names, device, steps)
-    operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
+    lost = any(finding.code == "no_device_events" for finding in findings)
+    operator_work = None if lost else tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
     loading = explain_loading(events, names, steps, own.fetches if own else None)

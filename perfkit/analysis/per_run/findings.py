@@ -26,7 +26,7 @@ def run_findings(
         manifest: the run's manifest; None for foreign traces.
     """
     yield from _missing_ranks(ranks, world_size, manifest)
-    yield from _unknown_world_size(ranks, world_sizes)
+    yield from _unknown_world_size(ranks, world_sizes, any(communicated.values()))
     has_group = bool(manifest.backend if manifest else any(rank.backend for rank in ranks))
     yield from _no_collectives(communicated, max(world_sizes, default=0), has_group=has_group)
     yield from _contradictions(ranks, world_sizes)
@@ -78,13 +78,11 @@ def _ranks(numbers: Collection[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {shown}"
 
 
-def _unknown_world_size(ranks: list[RankReport], world_sizes: list[int]) -> Iterator[Finding]:
+def _unknown_world_size(ranks: list[RankReport], world_sizes: list[int], communicated: bool) -> Iterator[Finding]:
     backends = sorted({rank.backend for rank in ranks if rank.backend})
-    if backends and not world_sizes:
-        message = (
-            f"the traces name the backend {', '.join(backends)} but no world size: ranks may be missing, and their "
-            "number is unknown"
-        )
+    if (backends or communicated) and not world_sizes:
+        have = f"name the backend {', '.join(backends)}" if backends else "contain communication"
+        message = f"the traces {have} but no world size: ranks may be missing, and their number is unknown"
         yield Finding(code="world_size_unknown", severity="info", message=message)
 
 

@@ -67,8 +67,10 @@ def build_run(
     grouped, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
     ranks = grouped.reports
     world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
-    known = _compare(grouped, layout, world_size)
-    matched, clocks, compared, efficient, dimensions = known
+    no_device = any(finding.code == "no_device_events" for named in traces for finding in named.summary.findings)
+    communicated = any(named.summary.communicated for named in traces)
+    known = _compare(grouped, layout, world_size, _Recorded(no_device, communicated))
+    matched, clocks, compared, efficient, dimensions, _ = known
     run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
@@ -118,15 +120,27 @@ class _Compared(NamedTuple):
     """None with fewer than two ranks."""
     efficiency: Efficiency | None
     dimensions: DimensionSummary | None
+    partial: bool
+    """Whether ranks of the run have no trace, or may have none."""
 
 
-def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
+class _Recorded(NamedTuple):
+    """What traces of a run have."""
+
+    lost_device: bool
+    """Some lack what the device did."""
+    communication: bool
+    """Some have collectives, or kernels that communicate."""
+
+
+def _compare(grouped: Ranks, layout: RunLayout, world_size: int, recorded: _Recorded) -> _Compared:
     """Match the collectives of the ranks and derive what follows from it.
 
     Args:
         grouped: the ranks.
         layout: how they are laid out.
         world_size: number of ranks; if unknown, at least as many as the highest rank tells.
+        recorded: what the traces have.
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
     known_size, mesh = layout
@@ -134,9 +148,10 @@ def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
     matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1
     summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
-    factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
-    dimensions = summarize_dimensions(matched, numbered, factors, known_size)
-    return _Compared(matched, clocks, summary, factors, dimensions)
+    partial = _partial(numbered, known_size, world_size, recorded.communication)
+    factors = efficiency(numbered, grouped.calls, matched, partial, recorded.lost_device)
+    dimensions = summarize_dimensions(matched, numbered, factors, known_size, partial is not None)
+    return _Compared(matched, clocks, summary, factors, dimensions, partial is not None)
 
 
 def _findings(
@@ -155,8 +170,15 @@ def _findings(
     yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
     if known.summary:
         profiler_ns = (cost.added_ns if cost else None) or 0
-        begun_ns = {rank.rank: rank.steps[0].start_ns for rank in grouped.reports if rank.rank is not None}
-        yield from cross_rank_findings(known.matched, known.summary, known.efficiency, begun_ns, profiler_ns)
+        begun_ns = {rank.rank: rank.steps[0].start_ns for rank in grouped.reports if rank.rank is not None and rank.steps}
+        yield from cross_rank_findings(
+            known.matched,
+            known.summary,
+            known.efficiency,
+            begun_ns,
+            partial=known.partial,
+            profiler_ns=profiler_ns,
+        )
     yield from _graph_findings(run_graph, grouped.reports)
     for named in traces:
         yield from named.summary.findings
@@ -185,8 +207,8 @@ def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str
     return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
 
 
-def _partial(ranks: Sequence[RankReport], known_size: int | None, world_size: int) -> str | None:
+def _partial(ranks: Sequence[RankReport], known_size: int | None, world_size: int, communicated: bool) -> str | None:
     """Return how many of the ranks have a trace, in words; None if all have."""
-    if known_size is None and any(rank.backend for rank in ranks):
+    if known_size is None and (communicated or any(rank.backend for rank in ranks)):
         return f"traces of {len(ranks)} of an unknown number of ranks"
     return f"traces of {len(ranks)} of {world_size} ranks" if len(ranks) < world_size else None

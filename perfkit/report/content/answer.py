@@ -185,7 +185,7 @@ def _late(run: RunReport) -> str:
         return ""
     if compared.stragglers:
         return next((escape_unprintable(one.message) for one in run.findings if one.code == "straggler"), "")
-    whole = compared.lateness_known and compared.waits_known and len(run.ranks) == run.world_size > 1
+    whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
     but = _but_for(compared.one_off_stragglers)

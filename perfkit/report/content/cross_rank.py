@@ -30,13 +30,14 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.host]
     if not known or len(known) > _MOST_COLUMNS:
         return None
-    titles = [escape_unprintable(run.run) for run, _ in known] if len(known) > 1 else ["share"]
+    several = len(runs) > 1
+    titles = [escape_unprintable(run.run) for run, _ in known] if several else ["share"]
     rows = [(Cell(label), *(_factor(getattr(factors, name)) for _, factors in known)) for name, label in _ROWS.items()]
-    columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
-    legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
+    columns = [Column(f"{place}" if several else title) for place, title in enumerate(titles, 1)]
+    legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if several else ""
     remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
     partial = [
-        (f"{place}: " if len(known) > 1 else "") + factors.reason
+        (f"{place}: " if several else "") + factors.reason
         for place, (_, factors) in enumerate(known, 1)
         if factors.parallel is None and factors.reason
     ]
@@ -64,6 +65,8 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
     remark = f"matched across ranks: {cross_rank.matched} of {cross_rank.matched + cross_rank.unmatched}" + (
         f"; {left} more rows" if left > 0 else ""
     )
+    if any(finding.code == "groups_incomplete" for finding in run.findings):
+        remark += "; ranks without a trace take part, or may: transfers are upper and bandwidths lower bounds"
     return Table(
         "Collectives across ranks (per collective: mean wait per rank; median transfer and its bandwidth)",
         (

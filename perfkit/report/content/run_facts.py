@@ -78,25 +78,39 @@ def described_ranks(run: RunReport) -> str:
     """Return how many ranks ran, on what."""
     if not run.ranks:
         return f"{run.world_size} rank{'' if run.world_size == 1 else 's'} without traces"
-    is_part = len(run.ranks) < run.world_size
+    if _world_size_unknown(run):
+        return ", ".join([f"traces of {len(run.ranks)} rank{'' if len(run.ranks) == 1 else 's'}", *_devices(run)])
+    is_part = run.is_partial
     ranks = f"rank{'' if len(run.ranks) == 1 and not is_part else 's'}"
     counted = f"{_ranks_of_world(run) if is_part else len(run.ranks)} {ranks}"
     return ", ".join([counted, *_devices(run)])
 
 
 def _ranks_of_world(run: RunReport) -> str:
-    if any(finding.code == "world_size_unknown" for finding in run.findings):
+    if _world_size_unknown(run):
         return f"{len(run.ranks)} of unknown"
     return f"{len(run.ranks)} of {run.world_size}" if len(run.ranks) <= run.world_size else f"{len(run.ranks)}"
+
+
+def _world_size_unknown(run: RunReport) -> bool:
+    return any(finding.code == "world_size_unknown" for finding in run.findings)
 
 
 def _devices(run: RunReport) -> list[str]:
     hosts = {r.host for r in run.ranks if r.host}
     return [
-        *sorted({r.device for r in run.ranks}),
+        *_device_types(run),
         *sorted({escape_unprintable(r.backend) for r in run.ranks if r.backend}),
         *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
     ]
+
+
+def _device_types(run: RunReport) -> list[str]:
+    """Return the types of device that the ranks worked on: where the device's activity is lost, it is not the CPU."""
+    found = [r.device for r in run.ranks]
+    lost = sum(finding.code == "no_device_events" for finding in run.findings)
+    without = "device not recorded" if lost >= found.count("cpu") else "cpu"
+    return sorted({without if one == "cpu" else one for one in found})
 
 
 def _waiting(run: RunReport) -> KeyValue | None:

@@ -28,8 +28,8 @@ class DimensionStat(Struct, frozen=True, kw_only=True):
     exposed_transfer_ns: int
     """The rest of it."""
     wait_unknown_ns: int
-    """The part of `exposed_transfer_ns` that may be waiting: nothing was matched with it, or its operator cannot be
-    split."""
+    """The part of `exposed_transfer_ns` that may be waiting: nothing was matched with it, its operator cannot be split,
+    or ranks without a trace take part in it, or may because its group is unknown."""
     share: float
     """Exposed / wall time, over ranks and steps."""
     busbw: float | None

@@ -23,7 +23,7 @@ def scale_collective(subject: Subject, change: ScaleCollective) -> Effect:
     chosen = _parts(subject, change.selector)
     state = subject.state
     assumption = "transfers alone change: ranks still wait for the last one to join"
-    if len(subject.state.graph.ranks) < subject.run.world_size:
+    if subject.run.is_partial or len(subject.state.graph.ranks) < subject.run.world_size:
         assumption = "what looks like transfer is no waiting for ranks without a trace"
     what = _what(subject.state.graph, chosen, state.part_ns)
     return Effect(state.scaled(chosen, change.factor), what, [assumption])

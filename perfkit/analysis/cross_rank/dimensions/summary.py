@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.cross_rank.dimensions.groups import ONE_HOST, SEVERAL_HOSTS, Groups, find_groups
-from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
 from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Efficiency
@@ -17,7 +18,11 @@ _ACROSS: Final[Mapping[int, bool]] = {ONE_HOST: False, SEVERAL_HOSTS: True}
 
 
 def summarize_dimensions(
-    matched: MatchedCollectives, ranks: Sequence[RankReport], efficiency: Efficiency | None, world_size: int | None
+    matched: MatchedCollectives,
+    ranks: Sequence[RankReport],
+    efficiency: Efficiency | None,
+    world_size: int | None,
+    partial: bool = False,
 ) -> DimensionSummary | None:
     """Return the communication of a run by dimension; None without collectives, or without steps of known ranks.
 
@@ -26,6 +31,7 @@ def summarize_dimensions(
         ranks: reports of ranks with a known number.
         efficiency: of the same ranks.
         world_size: number of ranks; None if unknown.
+        partial: whether ranks of the run have no trace, or may have none.
     """
     steps = [step for rank in ranks for step in rank.steps]
     if efficiency is None or not len(matched.rank) or not steps:
@@ -39,8 +45,9 @@ def summarize_dimensions(
     # What is in no collective counts as transfer, in the efficiency too.
     serialisation = divide(efficiency.t_ideal_ns - efficiency.own_ns, [*wait_ns, 0], [*transfer_ns, outside_ns])
     transfer = divide(efficiency.t_ns - efficiency.t_ideal_ns, [*transfer_ns, outside_ns], [*wait_ns, 0])
+    unsure = ~matched.wait_known | may_lack_ranks(matched, partial)
     rows = [
-        _row(matched, groups, part, wall_ns, lost)
+        _row(matched, groups, part, wall_ns, lost, unsure)
         for part, lost in zip(parts, zip(serialisation, transfer, strict=True), strict=False)
     ]
     return DimensionSummary(
@@ -84,7 +91,12 @@ def _parts(matched: MatchedCollectives, groups: Groups) -> Iterator[Ints]:
 
 
 def _row(
-    matched: MatchedCollectives, groups: Groups, rows: Ints, wall_ns: int, lost_ns: tuple[int, int]
+    matched: MatchedCollectives,
+    groups: Groups,
+    rows: Ints,
+    wall_ns: int,
+    lost_ns: tuple[int, int],
+    unsure: NDArray[np.bool_],
 ) -> DimensionStat:
     exposed = matched.exposed_ns[rows]
     wait_ns, exposed_ns = int(matched.exposed_wait_ns[rows].sum()), int(exposed.sum())
@@ -102,7 +114,7 @@ def _row(
         exposed_ns=exposed_ns,
         exposed_wait_ns=wait_ns,
         exposed_transfer_ns=exposed_ns - wait_ns,
-        wait_unknown_ns=int(exposed[~matched.wait_known[rows]].sum()),
+        wait_unknown_ns=int((exposed - matched.exposed_wait_ns[rows])[unsure[rows]].sum()),
         share=exposed_ns / wall_ns if wall_ns else 0.0,
         busbw=_bus_bandwidth(matched, groups, rows),
         serialisation_lost_ns=lost_ns[0],

@@ -18,7 +18,7 @@ from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
 _ARRIVAL_TIE: Final = 1
-_END_TIE: Final = 4
+_END_TIE: Final = 5
 _NONE: Final = np.zeros(0, np.int64)
 
 

@@ -13,7 +13,7 @@ from perfkit.analysis.per_rank.step_graph.handover import Handovers, find_handov
 from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, segments_of
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import select_steps
-from perfkit.analysis.per_rank.step_graph.streams import select_work, stream_order, stream_waits
+from perfkit.analysis.per_rank.step_graph.streams import last_ended, select_work, stream_order, stream_waits
 from perfkit.analysis.per_rank.step_graph.table import Table, Trace
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges
@@ -248,7 +248,12 @@ class _Builder:
             entry[self.calls.work] = self.calls.nodes.joined
             self.links.add(self.calls.nodes.joined, self.calls.nodes.transfer, kinds.ORDER)
         before = stream_order(work)
-        self.links.add(work_node[before.source], entry[before.target], kinds.ORDER)
+        unlaunched = self.trace.device.launch_row[work.place] < 0
+        ordered = ~unlaunched[before.target]
+        self.links.add(work_node[before.source[ordered]], entry[before.target[ordered]], kinds.ORDER)
+        # Whatever the work of unknown launch waited for: of all that ended before, the last explains most.
+        ended = last_ended(work, unlaunched)
+        self.links.add(work_node[ended.source], entry[ended.target], kinds.UNLAUNCHED)
         waits = stream_waits(events, work)
         self.links.add(work_node[waits.source], entry[waits.target], kinds.STREAM_WAIT)
         free_ns = np.full(len(work.start), np.iinfo(np.int64).min)

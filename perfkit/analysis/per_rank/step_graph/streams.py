@@ -66,6 +66,14 @@ def stream_order(work: Work) -> Pairs:
     return _joined(pairs)
 
 
+def last_ended(work: Work, of: NDArray[np.bool_]) -> Pairs:
+    """Return for some activities what ended last on any stream before they began."""
+    target = np.flatnonzero(of)
+    # In order of end: the one before an activity in that order is the last that can have ended before it.
+    before = np.minimum(np.searchsorted(work.end, work.start[target], side="right"), target) - 1
+    return Pairs(before[before >= 0], target[before >= 0])
+
+
 def stream_waits(events: Events, work: Work) -> Pairs:
     """Return what activities on other streams each activity waited for.
 

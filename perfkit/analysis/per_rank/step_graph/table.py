@@ -20,8 +20,8 @@ from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, covers, split
 
-_JOIN, _WORK, _HOST, _BOUNDARY = range(4)
-"""Order of points at one instant."""
+_JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
+"""Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
 _NONE: Final = np.zeros(0, np.int64)
 
 
@@ -171,7 +171,8 @@ class Table:
         """
         start, end = lane.spans
         kind = np.where(end > start, kinds.HOST, kinds.POINT)
-        self._add(start, end, kind, tie=_HOST, lane=self._lane(label), step=self._step_at(start))
+        tie = _MAIN if lane.thread == self.trace.threads.main else _HOST
+        self._add(start, end, kind, tie=tie, lane=self._lane(label), step=self._step_at(start))
         events = self.trace.events
         loading = loading[events.thread[loading] == lane.thread]
         loader = segments_of(events.start_ns, events.end_ns, loading, lane.begin, lane.end)

@@ -35,6 +35,7 @@ _LAGS: Final = {
     "arrival": ("communication", "after the last rank has joined"),
     "completion": ("communication", "after the transfer"),
     "end": ("unknown", "before the end of the step"),
+    "unlaunched": ("unknown", "before work whose launch was not recorded"),
 }
 """Kind and name of the lags of each kind of dependency."""
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
 from perfkit.schema.benchmark.collectives import Series
+from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 from tests.support.reports.collective_builders import ALL_REDUCE, benchmark
@@ -90,3 +91,10 @@ def test_another_device_is_a_finding_and_the_same_is_not() -> None:
     other = replace(BENCHMARK, device_names=["another"])
     codes = [finding.code for finding in with_bandwidth_shares(run(row()), other).findings]
     assert "other_network_measured" in codes
+
+
+def test_waiting_for_ranks_without_a_trace_is_no_share_of_a_bandwidth() -> None:
+    incomplete = Finding(code="groups_incomplete", severity="info", message="")
+    found = with_bandwidth_shares(replace(run(row()), findings=[incomplete]), BENCHMARK)
+    assert not found.bandwidth_shares
+    assert [finding.code for finding in found.findings] == ["groups_incomplete", "not_measured"]

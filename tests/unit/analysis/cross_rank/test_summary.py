@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.analysis.cross_rank.efficiency import Join, replay
+from perfkit.report.content.run_facts import described_ranks
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.run import Efficiency, RunReport
 from tests.support.traces.trace_builder import TraceBuilder
@@ -228,6 +229,48 @@ def test_groups_with_missing_ranks_are_a_finding(tmp_path: Path) -> None:
     run = run_of(tmp_path, *(nccl_rank(rank, "0", [(5, 100, 200 - rank)], size=128) for rank in range(2)))
     (message,) = messages(run, "groups_incomplete")
     assert "to groups of up to 128 ranks, of which at most 2 have a trace" in message
+
+
+def test_times_of_groups_with_missing_ranks_are_fitted_by_nothing(tmp_path: Path) -> None:
+    ranks = [nccl_rank(rank, "0", [(5, 100, 200 - rank)], size=128) for rank in range(2)]
+    (fit,) = known(run_of(tmp_path, *ranks))[1].bandwidth_fits
+    assert (fit.alpha_ns, fit.beta) == (None, None)
+    assert "no trace" in (fit.reason or "")
+
+
+def ddp_rank(rank: int, world_size: int) -> TraceBuilder:
+    """A rank whose all_reduce, of a group of unknown size, takes 50 us on rank 0 and 20 us on rank 1."""
+    builder = TraceBuilder(rank, world_size, backend="gloo").step(0, 0, 200).op("aten::mm", 0, 100)
+    return builder.gloo("all_reduce", 110 + 30 * rank, 50 - 30 * rank)
+
+
+@pytest.mark.parametrize(("world_size", "codes"), [(2, 0), (3, 1)])
+def test_ranks_without_a_trace_may_belong_to_groups_of_unknown_size(
+    tmp_path: Path, world_size: int, codes: int
+) -> None:
+    run = run_of(tmp_path, *(ddp_rank(rank, world_size) for rank in range(2)))
+    found = messages(run, "groups_incomplete")
+    assert len(found) == codes
+    assert all("1 of 1 matched collectives belong to groups of unknown size" in message for message in found)
+    assert run.dimensions is not None
+    (row,) = run.dimensions.rows
+    assert row.exposed_transfer_ns == 40_000
+    assert row.wait_unknown_ns == 40_000 * codes
+
+
+def test_traces_with_collectives_and_no_world_size_may_be_a_part(tmp_path: Path) -> None:
+    def rank(number: int) -> TraceBuilder:
+        builder = TraceBuilder(number, None, backend=None).step(0, 0, 300).op("aten::mm", 0, 100)
+        return builder.gloo("all_reduce", 110 + 30 * number, 150 - 30 * number)
+
+    run = run_of(tmp_path, rank(0), rank(1))
+    insights = perfkit.analyze(tmp_path).insights
+    assert run.is_partial
+    assert run.efficiency is not None
+    assert (run.efficiency.load_balance, run.efficiency.parallel) == (None, None)
+    (sentence,) = [one.sentence for one in insights if one.sentence.startswith("exposed communication")]
+    assert sentence.startswith("exposed communication takes 45 % of the step; how much of it is waiting is unknown")
+    assert described_ranks(run) == "traces of 2 ranks, cpu"
 
 
 def test_a_whole_group_is_not_called_incomplete(tmp_path: Path) -> None:

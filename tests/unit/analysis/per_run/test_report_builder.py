@@ -481,6 +481,18 @@ def test_unrecorded_device_activity_gets_no_verdict(tmp_path: Path) -> None:
     assert "no_device_events" in codes(run)
     assert (run.verdict.bound, run.verdict.share) == ("unknown", 0.0)
     assert run.verdict.sentence.startswith("no verdict: device activity was not recorded")
+    assert run.efficiency is not None
+    assert {run.efficiency.host, run.efficiency.transfer, run.efficiency.parallel} == {None}
+    assert run.efficiency.reason == "device activity was not recorded"
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_operators_that_only_launched_have_no_rates(tmp_path: Path, launched: bool) -> None:
+    shapes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    builder = TraceBuilder(0, 1, backend=None).step(0, 0, 100).op("aten::mm", 5, 90, args=shapes)
+    if launched:
+        builder.launch(1, 10, 2)
+    assert (analyse(tmp_path, rank0=builder).roofline is None) == launched
 
 
 def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:

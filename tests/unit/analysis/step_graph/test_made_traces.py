@@ -89,6 +89,26 @@ def test_a_thread_that_works_beside_the_main_one_is_not_waited_for(tmp_path: Pat
     assert "aten::copy" not in found
 
 
+def test_a_thread_that_waits_for_the_device_until_the_end_of_the_trace_leads_to_the_device(tmp_path: Path) -> None:
+    # Without steps the trace ends with the device, within the call that waits for it; most calls are on thread 2.
+    builder = one_rank().launch(1, 0, 5, tid=2)
+    for number in range(3):
+        builder.launch(number + 2, 10 + 10 * number, 5, tid=2).kernel("gemm", 20 + 100 * number, 100, number + 2)
+    builder.launch(9, 50, 280, name="cudaDeviceSynchronize")
+    found = on_path(graph_of_built(tmp_path, builder))
+    assert found == {"gemm": 300}  # the trace begins with the first work
+
+
+def test_work_whose_launch_was_not_recorded_follows_what_ended_last_for_an_unknown_reason(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 50).launch(1, 0, 5).kernel("gemm", 8, 92, 1, stream=7)
+    builder.kernel("ncclDevKernel_AllReduce_Sum", 105, 200, stream=20)
+    builder.kernel("adam", 320, 30, stream=7)
+    found = on_path(graph_of_built(tmp_path, builder))
+    assert (found["gemm"], found["adam"]) == (92, 30)
+    assert found["lag: unlaunched"] == 5 + 15
+    assert "lag: order" not in found
+
+
 def test_streams_wait_for_each_other_after_a_call_that_makes_them(tmp_path: Path) -> None:
     builder = one_rank().step(0, 0, 50)
     builder.launch(1, 0, 5).kernel("gemm", 8, 200, 1, stream=7)
