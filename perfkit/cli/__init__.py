@@ -61,6 +61,8 @@ COMMANDS: Final[dict[str, Row]] = {
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 EXIT_BROKEN_PIPE: Final = 1  # as in most tools
 EXIT_UNWRITTEN: Final = 1
+EXIT_PACKAGE: Final = 1
+_OWN_PACKAGES: Final = {"perfkit", "workloads"}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of a stream that cannot be written to."""
 
@@ -188,6 +190,9 @@ def _flushed(code: int, call: Call) -> int:
 
 
 def _fail_unexpectedly(error: Exception, call: Call) -> int:
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] not in _OWN_PACKAGES:
+        # Such as a torch that is installed, but lacks a library.
+        return _fail(f"a package cannot be imported: {text_of(error)}; see `perfkit doctor`", EXIT_PACKAGE, call)
     what = f"unexpected {type(error).__name__}: {text_of(error)}"
     again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
     return _fail(what + again, EXIT_BUG, call)

@@ -42,6 +42,8 @@ class Stacks(NamedTuple):
     weight: Weight
     by: By
     ranks: list[RankStacks]
+    warnings: list[str]
+    """What is lost of damaged traces."""
 
     @property
     def total(self) -> int:
@@ -72,11 +74,13 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     weight, by = selection.weight, selection.by
     found: dict[str, defaultdict[Stack, int]] = {}
     ranks, steps = set[int](), set[int]()
-    for file, number, work in _located(find_run(path).traces, selection):
+    warnings: list[str] = []
+    for file, number, work, damage in _located(find_run(path).traces, selection):
         if number is not None:
             ranks.add(number)
         if selection.ranks is not None and (number is None or number not in selection.ranks):
             continue
+        warnings += (f"{file.name}: {what}" for what in damage)
         steps |= {step for step in work.steps.number if step is not None}
         # The first trace decides for all: their sums are of one kind.
         weight = weight or ("device" if work.has_device else "host")
@@ -88,18 +92,18 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     _check(selection, ranks, steps)
     by_weight = {name: dict(sorted(sums.items(), key=lambda item: (-item[1], item[0]))) for name, sums in found.items()}
     rank_stacks = [RankStacks(name, sums) for name, sums in by_weight.items()]
-    return Stacks(weight or "host", by or "operator", rank_stacks)
+    return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
 
 
-def _located(files: list[Path], selection: Selection) -> Iterator[tuple[Path, int | None, TraceWork]]:
-    """Yield the work of each trace with its rank, one trace in memory at a time."""
+def _located(files: list[Path], selection: Selection) -> Iterator[tuple[Path, int | None, TraceWork, tuple[str, ...]]]:
+    """Yield the work of each trace with its rank, and what is lost of it, one trace in memory at a time."""
     for file in files:
         trace = read_trace(file, max_bytes=selection.max_bytes)
         (number,), _ = assign_ranks([(file.name, trace.header.rank)], None)
         work = locate_trace(trace, selection.step_marker, selection.kernel_rules, MOST_STEPS)
         if work is None:
             raise TraceError(f"{file}: no host operators, device activity or steps: nothing to show")
-        yield file, number, work
+        yield file, number, work, trace.damage
 
 
 def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:

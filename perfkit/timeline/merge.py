@@ -2,7 +2,7 @@
 
 import gzip
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -55,7 +55,7 @@ class Merged(Struct, frozen=True, kw_only=True):
     slices: int
     bytes: int
     warnings: list[str]
-    """Caveats for the reader: skipped events, clocks that could not be aligned."""
+    """Caveats for the reader: damaged traces, skipped events, clocks that could not be aligned."""
 
 
 class _Rank(NamedTuple):
@@ -183,7 +183,8 @@ def _plan_run(
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
     # Viewers that store times as floats resolve nanoseconds up to a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
-    return _Run(ranks, links, paths, base_ns, [*lost, *_warnings(grouped.findings, ranks, shift_ns)])
+    damage = _damage(summaries, {file.name for rank in ranks for file in rank.files})
+    return _Run(ranks, links, paths, base_ns, [*lost, *damage, *_warnings(grouped.findings, ranks, shift_ns)])
 
 
 def _summaries(
@@ -266,6 +267,14 @@ def _shifted(clock: HostClock, by_ns: int) -> HostClock:
 
 def _aligned(clock: HostClock | None, time_ns: int) -> int:
     return int(aligned(clock, np.array([time_ns]))[0]) if clock else time_ns
+
+
+def _damage(summaries: Iterable[NamedSummary], shown: Set[str]) -> Iterator[str]:
+    """Yield what is lost of the traces that are on the timeline: its end looks like the end of the run otherwise."""
+    for named in summaries:
+        for finding in named.summary.findings:
+            if finding.code == "damaged_trace" and named.file in shown:
+                yield f"{named.file}: {finding.message}"
 
 
 def _warnings(findings: list[Finding], ranks: list[_Rank], shift_ns: Mapping[int, int]) -> Iterator[str]:

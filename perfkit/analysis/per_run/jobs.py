@@ -1,7 +1,7 @@
 """Tell apart the traces of several jobs in one folder, which are no ranks of one run.
 
-Evidence are the run's name in perfkit's own headers, the world size, the time, and the host where a rank occurs on
-several, or more than once at one time. What is unknown differs from nothing.
+Evidence are the run's name in perfkit's own headers, the world size, the backend of the default process group, the
+time, and the host where a rank occurs on several, or more than once at one time. What is unknown differs from nothing.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ class Job(NamedTuple):
 def split_jobs(traces: Sequence[NamedSummary]) -> list[Job]:
     """Return the jobs that traces of one folder belong to, in the order of their first traces; one if they agree."""
     jobs = [Job("", list(traces))]
-    for split in (_by_run, _by_world_size, _by_time, _by_host):
+    for split in (_by_run, _by_world_size, _by_backend, _by_time, _by_host):
         jobs = [
             Job(", ".join(filter(None, (job.label, label))), part) for job in jobs for label, part in split(job.traces)
         ]
@@ -52,6 +52,14 @@ def _by_run(traces: list[NamedSummary]) -> Parts:
 
 def _by_world_size(traces: list[NamedSummary]) -> Parts:
     return _by_value(traces, lambda named: named.summary.header.world_size, "world size")
+
+
+def _by_backend(traces: list[NamedSummary]) -> Parts:
+    """Split by backend where all traces have one: all ranks of a job create the default group in the same way."""
+    known = {named.summary.header.backend for named in traces}
+    if not all(known) or "undefined" in known:
+        return [("", traces)]
+    return _by_value(traces, lambda named: named.summary.header.backend, "backend")
 
 
 def _by_value(traces: list[NamedSummary], value: Callable[[NamedSummary], object], name: str) -> Parts:

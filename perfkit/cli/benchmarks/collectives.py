@@ -1,6 +1,7 @@
 """`perfkit collectives`: measures collectives as torch issues them."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from perfkit.capture.config import choices_by_accelerator
@@ -15,9 +16,11 @@ from perfkit.cli.benchmarks.reporting import (
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.collectives.config import CollectivesConfig
+from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.common import Finding
 from perfkit.storage.benchmark_file import load_collectives
+from perfkit.util.extras import install_extra
 from perfkit.util.sigint import exit_on_sigint
 
 if TYPE_CHECKING:
@@ -60,6 +63,10 @@ def _run(call: "Call", given: dict[str, Any]) -> None:
     reporting = Reporting(_KIND, given)
     (config,) = resolve([CollectivesConfig], [Layer("", given)])
     assert isinstance(config, CollectivesConfig)  # noqa: S101  resolve keeps the order
+    if find_spec("torch") is None:
+        raise LaunchEnvironmentError(
+            f"`perfkit collectives` needs torch, which is not installed: {install_extra('run')}"
+        )
     start_ranks(call.arguments, ranks, config.check_world, lambda: _run_rank(config, reporting, call.debug))
 
 

@@ -8,6 +8,7 @@ import typer
 from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
+from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -80,6 +81,8 @@ def stacks(
     found = collect_stacks(path, selection)
     with atomic_write(output) as stream:
         write(found, path.resolve().name, stream)
+    for warning in found.warnings:
+        write_stderr(f"perfkit: warning: {warning}")
     total = size(found.total) if found.weight == "communication-bytes" else duration(found.total)
     count = sum(len(rank.stacks) for rank in found.ranks)
     ranks_found = "1 rank" if len(found.ranks) == 1 else f"{len(found.ranks)} ranks"

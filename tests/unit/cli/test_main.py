@@ -187,6 +187,12 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
         (KeyboardInterrupt(), 130, "interrupted"),
         (typer.Abort(), 130, "interrupted"),
         (
+            ImportError("libtorch.so: cannot open shared object file"),
+            1,
+            "a package cannot be imported: libtorch.so: cannot open shared object file; see `perfkit doctor`",
+        ),
+        (ImportError("a typo", name="perfkit.schema"), 70, "unexpected ImportError: a typo"),
+        (
             ZeroDivisionError("by zero"),
             70,
             "unexpected ZeroDivisionError: by zero; run `perfkit --debug ...` to see where, and report it",

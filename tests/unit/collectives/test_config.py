@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from perfkit.cli import main
 from perfkit.collectives.config import CollectivesConfig, in_place_forms
 from perfkit.collectives.operations import OPERATIONS
 from perfkit.errors import UsageError
@@ -48,3 +49,14 @@ def test_only_what_torch_can_do_both_ways_is_measured_both_ways() -> None:
     assert in_place_forms("all_gather", "both") == [False, True]
     assert in_place_forms("all_reduce", "out") == [True]
     assert in_place_forms("gather", "in") == [False]
+
+
+def test_without_torch_it_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perfkit.cli.benchmarks.collectives.find_spec", lambda _: None)
+    assert main(["collectives", "-n", "2"]) == 1
+    message = (
+        "`perfkit collectives` needs torch, which is not installed: pip install 'perfkit[run]', or in a clone '.[run]'"
+    )
+    assert capsys.readouterr().err == f"perfkit: error: {message}\n"

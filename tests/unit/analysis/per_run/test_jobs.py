@@ -13,10 +13,16 @@ HOUR_US = 3_600 * 10**6
 
 
 def trace(
-    rank: int | None, world_size: int | None, *, at: int = 0, host: str | None = None, run: str | None = None
+    rank: int | None,
+    world_size: int | None,
+    *,
+    at: int = 0,
+    host: str | None = None,
+    run: str | None = None,
+    backend: str | None = "gloo",
 ) -> TraceBuilder:
     """Two steps of 100 us with a collective each."""
-    builder = TraceBuilder(rank, world_size, backend="gloo")
+    builder = TraceBuilder(rank, world_size, backend=backend)
     for number in range(2):
         builder.step(number, at + number * 100, 100).op("aten::mm", at + number * 100, 50)
         builder.gloo("all_reduce", at + number * 100 + 50, 10)
@@ -84,6 +90,10 @@ def test_runs_of_perfkit_are_told_apart_by_name(tmp_path: Path) -> None:
         ({"a": trace(0, 1, host="a"), "b": trace(0, 1, host="a", at=24 * HOUR_US)}, 1),
         # The clocks of two hosts may differ by any time.
         ({"a": trace(0, 2, host="a"), "b": trace(1, 2, host="b", at=24 * HOUR_US)}, 1),
+        # All ranks of a job have one backend, where all are known.
+        ({"a": trace(0, 2), "b": trace(1, 2, backend="nccl")}, 2),
+        ({"a": trace(0, 2, backend="nccl"), "b": trace(1, 2, backend="undefined")}, 1),
+        ({"a": trace(0, 3), "b": trace(1, 3, backend="nccl"), "c": trace(2, 3, backend=None)}, 1),
         # A world size that is not known differs from none.
         ({"a": trace(0, 2), "b": trace(1, None)}, 1),
     ],

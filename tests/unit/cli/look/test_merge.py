@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.cli import main
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S
 from tests.support.traces.trace_builder import TraceBuilder
@@ -100,3 +101,21 @@ def test_traces_of_unknown_ranks_are_refused_but_alone(tmp_path: Path) -> None:
     done = merge(tmp_path, cwd=tmp_path)
     assert (done.returncode, "has no rank in its header or name" in done.stderr) == (2, True)
     assert merge(tmp_path / "a.json", "-o", tmp_path / "a.pftrace").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["merge", "stacks"])
+def test_a_trace_whose_end_is_lost_is_named_if_it_is_shown(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is written looks whole: the run seems to end where the trace breaks."""
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2).step(0, 0, 100).op("aten::mm", 0, 50).step(1, 100, 100).op("aten::mm", 100, 50)
+        builder.write(tmp_path / f"rank{rank}.json")
+    whole = (tmp_path / "rank1.json").read_bytes()
+    (tmp_path / "rank1.json").write_bytes(whole[: whole.rindex(b"aten::mm")])
+    output = ["-o", str(tmp_path / ("out.pftrace" if command == "merge" else "out.txt"))]
+    assert main([command, str(tmp_path), *output]) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "breaks" in line)
+    assert line.startswith("perfkit: warning: rank1.json: the file breaks at byte")
+    assert main([command, str(tmp_path), *output, "--ranks", "0"]) == 0
+    assert "breaks" not in capsys.readouterr().err
