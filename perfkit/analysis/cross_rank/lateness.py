@@ -90,6 +90,8 @@ class LateRank(NamedTuple):
     """Whether it is late, shape (steps,)."""
     in_turns: bool
     """Whether other ranks are late in the steps between."""
+    also: tuple[Category, ...] = ()
+    """Other categories in which it is late in every step."""
 
 
 def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:

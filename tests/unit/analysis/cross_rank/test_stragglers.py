@@ -147,6 +147,21 @@ def test_of_three_ranks_two_late_ones_have_their_whole_lag() -> None:
     assert found.gain_ns == pytest.approx(30 * MS, rel=0.05)
 
 
+def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
+    ms = 9
+    times = times_of(late(4, 10, r1=14), noise_ns=noise(4, 10, ms=0.3))
+    loading, communication = CATEGORIES.index("data_loading"), CATEGORIES.index("communication")
+    times.exposed_ns[1, :, loading] += ms * MS
+    times.exposed_ns[[0, 2, 3], :, communication] += ms * MS
+    found = find_stragglers(times)
+    (row,) = found.ranks
+    ((other, lag_ns),) = [(one.category, one.lag_ns) for one in row.also]
+    assert (row.category, other) == ("overhead", "data_loading")
+    assert lag_ns == pytest.approx(ms * MS, rel=0.05)
+    assert ", besides 9.00 ms in data loading; it is last in 10 of 10 steps" in sentence(found)
+    assert find_stragglers(times_of(late(4, 10, r1=14), noise_ns=noise(4, 10))).ranks[0].also == []
+
+
 def meeting_in(times: OwnTimes, every: int) -> OwnTimes:
     """Return times of ranks that communicate, and wait, only in every n-th step."""
     exposed, own = times.exposed_ns.copy(), times.own_ns
