@@ -100,7 +100,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
     also: list[CategoryLag] = []
-    """Other categories in which it takes longer in every step, beyond chance, by at least 3 % of it; largest lag first.
+    """Other categories in which it takes longer in all steps, beyond chance, by 3 % of the step or more; largest first.
     Neither the lag nor the gain contains them."""
     share: float
     """Lag as a share of the median step."""
