@@ -21,6 +21,7 @@ from perfkit.analysis.cross_rank.lateness import (
     excess,
     rounds_of,
     surely_late,
+    waited_by_all_ns,
     waited_in_rounds_ns,
     waited_ns,
 )
@@ -155,8 +156,9 @@ def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> S
 def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without these delays.
 
-    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained; and nothing is
-    gained where no rank waits. Ranks may wait only in the next step, if the delay follows the last collective, and
+    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
+    too: then ranks meet after one delay and before the other, and each costs the step. Nothing is gained where no rank
+    waits. Ranks may wait only in the next step, if the delay follows the last collective, and
     where they meet in some steps only, they wait there for the delays since they met. Whether they wait for those after
     the last meeting is not recorded: these steps do not count.
 
@@ -168,11 +170,13 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     rounds = rounds_of(times)
     own = rounds.sums(times.own_ns)
     without = own.copy()
-    without[places] -= rounds.sums(removed_ns)
+    removed = rounds.sums(removed_ns)
+    without[places] -= removed
     shorter = own.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, places), 0)
-    gained, steps = np.minimum(shorter, waited)[rounds.met].sum(), rounds.sizes[rounds.met].sum()
-    return round(float(gained / steps))
+    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, places))
+    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.met].sum()
+    return round(float(gained / rounds.sizes[rounds.met].sum()))
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:

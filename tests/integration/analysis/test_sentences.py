@@ -112,6 +112,30 @@ def test_what_late_ranks_cost_is_what_a_run_without_their_delays_saves(
     assert one.potential_saving_ns == truth
 
 
+def test_ranks_that_are_late_one_after_the_other_each_cost_the_step(tmp_path: Path) -> None:
+    def longer(rank: int, us: int) -> Part:
+        return lambda one, _: one.kernels("gemm", 300 + us * (one.rank == rank), 10)
+
+    def run(name: str, first_us: int, second_us: int) -> Report:
+        parts: list[Part | int] = [longer(0, first_us), 600, longer(1, second_us), 600, finish]
+        return analyze([train(tmp_path / name, 4, 10, parts)])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    both = run("both", 200, 150)
+    across, one = both.runs[0].cross_rank, insights(both)["waiting"]
+    assert across is not None
+    alone = {row.rank: row.gain_ns for row in across.stragglers}
+    lost_ns = mean_step_ns(both)
+    assert alone[0] == pytest.approx(lost_ns - mean_step_ns(run("second", 0, 150)), rel=0.05)
+    assert alone[1] == pytest.approx(lost_ns - mean_step_ns(run("first", 200, 0)), rel=0.05)
+    truth = pytest.approx(lost_ns - mean_step_ns(run("neither", 0, 0)), rel=0.05)
+    assert across.stragglers_gain_ns == truth
+    assert one.predicted_for == "rank0=healthy rank1=healthy"
+    assert one.potential_saving_ns == truth
+
+
 @pytest.mark.parametrize(("steps", "known"), [(1, False), (2, False), (3, True)])
 def test_that_no_rank_is_late_is_said_of_enough_steps_only(tmp_path: Path, steps: int, known: bool) -> None:
     report = analyze([train(tmp_path, 3, steps, [compute, 600, finish])])
