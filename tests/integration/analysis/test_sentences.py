@@ -69,6 +69,17 @@ def test_a_rank_that_is_late_in_one_step_is_an_exception_to_that_none_is(tmp_pat
     assert run_answer(run).late == "no rank is late beyond chance, but for rank 2 in step 8 (by 30.0 ms)"
 
 
+def test_two_ranks_that_wait_for_each_other_within_each_step_are_not_just_said_to_be_in_time(tmp_path: Path) -> None:
+    def longer(rank: int) -> Part:
+        return lambda one, _: one.kernels("gemm", 500 if one.rank == rank else 300, 10)
+
+    (run,) = analyze([train(tmp_path, 2, 10, [longer(0), 600, longer(1), 600, finish])]).runs
+    assert (
+        run_answer(run).late
+        == "no rank is late beyond chance, although each waits at least 2.00 ms per step for others"
+    )
+
+
 def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path: Path) -> None:
     def evaluate(one: Device, step: int) -> None:
         if (one.rank, step) == (1, 4):
