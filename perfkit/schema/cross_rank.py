@@ -77,6 +77,14 @@ class LateLoading(Struct, frozen=True, kw_only=True):
     """The slow worker or sample, in words; None for other causes."""
 
 
+class CategoryLag(Struct, frozen=True, kw_only=True):
+    """How much longer a rank takes than the others in a category."""
+
+    category: Category
+    lag_ns: int
+    """Median over steps."""
+
+
 class Straggler(Struct, frozen=True, kw_only=True):
     """A rank that takes longer than the others in its own time, beyond chance (metrics.md section 5)."""
 
@@ -91,6 +99,9 @@ class Straggler(Struct, frozen=True, kw_only=True):
     explains half of the lag."""
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
+    also: list[CategoryLag] = []
+    """Other categories in which it takes longer in all steps, beyond chance, by 3 % of the step or more; largest first.
+    Neither the lag nor the gain contains them."""
     share: float
     """Lag as a share of the median step."""
     every: int = 1

@@ -26,11 +26,14 @@ _MOST_MISSING: Final = 0.2
 def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
     """Return what changes would save per step; those that do not apply to the run are left out.
 
+    Nothing is predicted if collectives are matched that do not belong together: ranks then wait for the wrong ones.
+
     Args:
         graph: the graph of the run's steps.
         run: the report of the run.
     """
-    if len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
+    doubtful = any(finding.code == "suspect_matches" for finding in run.findings)
+    if doubtful or len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
         return []
     of_waiting = list(_changes_of_waiting(run))
     tried = list(dict.fromkeys([*of_waiting, *_changes_of_own_time(run)]))

@@ -62,7 +62,7 @@ class _Category(NamedTuple):
 
 def find_periodic(times: OwnTimes) -> list[LateRank]:
     """Return the ranks that are late in every n-th step, by the shortest period that fits."""
-    first = times._replace(steps=times.steps[:_MOST_STEPS], exposed_ns=times.exposed_ns[:, :_MOST_STEPS])
+    first = times.until(_MOST_STEPS)
     least_ns = MIN_SHARE * first.wall_ns
     every = (_Category(name, first.of(name), excess(first.of(name)), first.compared) for name in OWN)
     categories = [one for one in every if (one.beyond >= least_ns).any()]

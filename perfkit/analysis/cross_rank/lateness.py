@@ -50,12 +50,23 @@ class OwnTimes(NamedTuple):
     messages_ns: Ints | None = None
     """Exposed time of receives in which they are known not to wait, shape (ranks, steps); None if that of none is."""
 
+    waits_ns: Ints | None = None
+    """Exposed waiting for others in matched collectives, shape (ranks, steps); None if unknown."""
+
     def among(self, ranks: Sequence[int]) -> "OwnTimes":
         """Return the times of some of the ranks."""
         places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
         messages_ns = None if self.messages_ns is None else self.messages_ns[places]
+        waits_ns = None if self.waits_ns is None else self.waits_ns[places]
         ranks = [self.ranks[place] for place in places]
-        return OwnTimes(ranks, self.steps, self.exposed_ns[places], self.compared, messages_ns)
+        return OwnTimes(ranks, self.steps, self.exposed_ns[places], self.compared, messages_ns, waits_ns)
+
+    def until(self, count: int) -> "OwnTimes":
+        """Return the times of the first steps."""
+        messages_ns = None if self.messages_ns is None else self.messages_ns[:, :count]
+        waits_ns = None if self.waits_ns is None else self.waits_ns[:, :count]
+        exposed_ns = self.exposed_ns[:, :count]
+        return OwnTimes(self.ranks, self.steps[:count], exposed_ns, self.of_ranks, messages_ns, waits_ns)
 
     @property
     def compared(self) -> int:
@@ -90,6 +101,8 @@ class LateRank(NamedTuple):
     """Whether it is late, shape (steps,)."""
     in_turns: bool
     """Whether other ranks are late in the steps between."""
+    also: tuple[Category, ...] = ()
+    """Other categories in which it is late in every step."""
 
 
 def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
@@ -166,6 +179,17 @@ def waited_in_rounds_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) 
         Shape (rounds,).
     """
     return np.asarray(_next_too(_waits_ns(times, rounds, places)))
+
+
+def waited_by_all_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
+    """Return how long each of the other ranks waits at least in a round or the next; 0 where unknown; shape (rounds,).
+
+    Where another late rank waits too, the delays do not hide each other: ranks meet between them.
+    """
+    others = [place for place in range(len(times.ranks)) if place not in places]
+    if times.waits_ns is None or not others:
+        return np.zeros(len(rounds.met))
+    return np.asarray(_next_too(rounds.sums(times.waits_ns)[others].min(axis=0)))
 
 
 def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:

@@ -64,10 +64,18 @@ def _one(row: Straggler) -> str:
         return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
     if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
         return (
-            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}); "
+            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}){_also(row)}; "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
-    return f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+    longer = f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+    return f"{longer}{_also(row)}"
+
+
+def _also(row: Straggler) -> str:
+    """Return a clause with what else a rank takes longer in, which mending the first would not mend."""
+    if not row.also:
+        return ""
+    return f", besides {' and '.join(f'{duration(one.lag_ns)} in {_in_words(one.category)}' for one in row.also)}"
 
 
 def whom(row: Straggler | OneOffStraggler) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.late_patterns import find_periodic
 from perfkit.analysis.cross_rank.lateness import (
@@ -20,11 +21,12 @@ from perfkit.analysis.cross_rank.lateness import (
     excess,
     rounds_of,
     surely_late,
+    waited_by_all_ns,
     waited_in_rounds_ns,
     waited_ns,
 )
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, OneOffStraggler, Straggler
+from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
@@ -74,11 +76,14 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     if not found:
         return Stragglers([], 0)
     prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
-    lags = [_lag_ns(times, one, prompt) for one in found]
+    lags = [_lag_ns(times, one, one.category, prompt) for one in found]
     removed = np.stack([lag * one.late for lag, one in zip(lags, found, strict=True)])
     places = [one.place for one in found]
     rows = [
-        _straggler(times, one, lag, _gain_ns(times, [one.place], removed[[index]]))
+        replace(
+            _straggler(times, one, lag, _gain_ns(times, [one.place], removed[[index]])),
+            also=[CategoryLag(category=name, lag_ns=round(_lag_ns(times, one, name, prompt))) for name in one.also],
+        )
         for index, (one, lag) in enumerate(zip(found, lags, strict=True))
     ]
     rows.sort(key=lambda row: (-row.lag_ns, row.rank))
@@ -90,7 +95,7 @@ def _persistent(times: OwnTimes) -> dict[int, LateRank]:
     tail = FALSE_ALARMS / (times.compared * len(OWN))
     whole = np.median(excess(times.own_ns), axis=1)
     longer = surely_late(times.own_ns, tail)
-    found: dict[int, tuple[float, LateRank]] = {}
+    lags: dict[int, dict[Category, float]] = {}
     always = np.ones(len(times.steps), np.bool_)
     for category in OWN:
         values = times.of(category)
@@ -101,9 +106,12 @@ def _persistent(times: OwnTimes) -> dict[int, LateRank]:
         if late.any():
             late &= ~((whole < _MADE_UP * lag) & surely_late(values - times.own_ns, _MADE_UP_TAIL))
         for place in np.flatnonzero(late).tolist():
-            if place not in found or found[place][0] < lag[place]:
-                found[place] = float(lag[place]), LateRank(place, category, every=1, late=always, in_turns=False)
-    return {place: one for place, (_, one) in found.items()}
+            lags.setdefault(place, {})[category] = float(lag[place])
+    found = {}
+    for place, of_rank in lags.items():
+        most, *also = sorted(of_rank, key=lambda category: -of_rank[category])
+        found[place] = LateRank(place, most, every=1, late=always, in_turns=False, also=tuple(also))
+    return found
 
 
 def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
@@ -121,9 +129,9 @@ def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     return waited_for or not times.of("communication").any()
 
 
-def _lag_ns(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> float:
+def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> float:
     """Return the median delay in the steps in which the rank is late, beyond the ranks that never are."""
-    values = times.of(one.category)[:, one.late]
+    values = times.of(category)[:, one.late]
     if one.in_turns or not prompt:
         return float(np.median(excess(values)[one.place]))
     return float(np.median(values[one.place] - np.median(values[prompt], axis=0)))
@@ -148,8 +156,9 @@ def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> S
 def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without these delays.
 
-    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained; and nothing is
-    gained where no rank waits. Ranks may wait only in the next step, if the delay follows the last collective, and
+    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
+    too: then ranks meet after one delay and before the other, and each costs the step. Nothing is gained where no rank
+    waits. Ranks may wait only in the next step, if the delay follows the last collective, and
     where they meet in some steps only, they wait there for the delays since they met. Whether they wait for those after
     the last meeting is not recorded: these steps do not count.
 
@@ -161,11 +170,13 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     rounds = rounds_of(times)
     own = rounds.sums(times.own_ns)
     without = own.copy()
-    without[places] -= rounds.sums(removed_ns)
+    removed = rounds.sums(removed_ns)
+    without[places] -= removed
     shorter = own.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, places), 0)
-    gained, steps = np.minimum(shorter, waited)[rounds.met].sum(), rounds.sizes[rounds.met].sum()
-    return round(float(gained / steps))
+    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, places))
+    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.met].sum()
+    return round(float(gained / rounds.sizes[rounds.met].sum()))
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:

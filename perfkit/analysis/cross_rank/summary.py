@@ -53,7 +53,7 @@ def summarize_cross_rank(
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    times = _without_messages(own_times(ranks), matched) if comparable else None
+    times = _with_waits(own_times(ranks), matched) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
@@ -73,22 +73,28 @@ def summarize_cross_rank(
     )
 
 
-def _without_messages(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
-    """Return own times with what receives of known waiting take exposed without waiting.
+def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
+    """Return own times with the exposed waits, and what receives of known waiting take exposed without waiting.
 
     Not sends: a program may let one stay open until the end of the step, while it waits for something else.
     """
-    rows = np.flatnonzero(matched.paired & matched.transfer_known)
-    if times is None or not len(rows):
-        return times
+    if times is None:
+        return None
+    received = np.flatnonzero(matched.paired & matched.transfer_known)
+    messages_ns = _by_step(times, matched, received, matched.exposed_ns - matched.exposed_wait_ns)
+    waits_ns = _by_step(times, matched, np.flatnonzero(matched.splits), matched.exposed_wait_ns)
+    return times._replace(messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns)
+
+
+def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns: Ints) -> Ints:
+    """Return the sums of some collectives' values by rank and step, shape (ranks, steps)."""
     places, numbers = ({key: place for place, key in enumerate(keys)} for keys in (times.ranks, times.steps))
-    place = np.array([places.get(rank, -1) for rank in matched.rank[rows].tolist()])
-    number = np.array([numbers.get(step, -1) for step in matched.step[rows].tolist()])
+    place = np.array([places.get(rank, -1) for rank in matched.rank[rows].tolist()], np.int64)
+    number = np.array([numbers.get(step, -1) for step in matched.step[rows].tolist()], np.int64)
     known = (place >= 0) & (number >= 0)
-    messages_ns = np.zeros((len(times.ranks), len(times.steps)), np.int64)
-    taken_ns = (matched.exposed_ns - matched.exposed_wait_ns)[rows[known]]
-    np.add.at(messages_ns, (place[known], number[known]), taken_ns)
-    return times._replace(messages_ns=messages_ns)
+    sums = np.zeros((len(times.ranks), len(times.steps)), np.int64)
+    np.add.at(sums, (place[known], number[known]), values_ns[rows[known]])
+    return sums
 
 
 def _comparable(times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int]) -> list[OwnTimes]:

@@ -29,7 +29,8 @@ MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""
 _MOST_ADVICE: Final = 3
 _MUCH: Final = 0.05
-"""By how much the mean step differs from the step time, as a share of that, if both are told."""
+"""By how much the mean step differs from the step time, as a share of that, if both are told; share of the step that
+each rank waits, if it is told."""
 _NOTHING: Final = format_percent(0)
 _LABELS: Final = SHORT | {"communication": "communication"}
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
@@ -194,7 +195,19 @@ def _late(run: RunReport) -> str:
         return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
     # The monitor's answer about the whole run stands above, and may name a rank.
     where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
-    return f"{where}no rank is late beyond chance{but}"
+    return f"{where}no rank is late beyond chance{but}{_although(run)}"
+
+
+def _although(run: RunReport) -> str:
+    """Return a clause where each rank waits much: for one in some steps and another in others, or within each step."""
+    steps = sums.steps_of(run)
+    waits = run.cross_rank.rank_waits if run.cross_rank else []
+    if not steps or len(waits) < len(run.ranks):
+        return ""
+    least_ns = min(row.exposed_wait_ns for row in waits) / len({step.step for step in steps})
+    if least_ns < _MUCH * fmean(step.wall_ns for step in steps):
+        return ""
+    return f", although each waits at least {duration(least_ns)} per step for others"
 
 
 def _but_for(delays: Sequence[OneOffStraggler]) -> str:

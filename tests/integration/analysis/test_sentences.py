@@ -69,6 +69,17 @@ def test_a_rank_that_is_late_in_one_step_is_an_exception_to_that_none_is(tmp_pat
     assert run_answer(run).late == "no rank is late beyond chance, but for rank 2 in step 8 (by 30.0 ms)"
 
 
+def test_two_ranks_that_wait_for_each_other_within_each_step_are_not_just_said_to_be_in_time(tmp_path: Path) -> None:
+    def longer(rank: int) -> Part:
+        return lambda one, _: one.kernels("gemm", 500 if one.rank == rank else 300, 10)
+
+    (run,) = analyze([train(tmp_path, 2, 10, [longer(0), 600, longer(1), 600, finish])]).runs
+    assert (
+        run_answer(run).late
+        == "no rank is late beyond chance, although each waits at least 2.00 ms per step for others"
+    )
+
+
 def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path: Path) -> None:
     def evaluate(one: Device, step: int) -> None:
         if (one.rank, step) == (1, 4):
@@ -109,6 +120,30 @@ def test_what_late_ranks_cost_is_what_a_run_without_their_delays_saves(
     assert across.stragglers_gain_ns == truth
     assert one.predicted_for is not None
     assert one.predicted_for.count("=healthy") == len(across.stragglers) > 1
+    assert one.potential_saving_ns == truth
+
+
+def test_ranks_that_are_late_one_after_the_other_each_cost_the_step(tmp_path: Path) -> None:
+    def longer(rank: int, us: int) -> Part:
+        return lambda one, _: one.kernels("gemm", 300 + us * (one.rank == rank), 10)
+
+    def run(name: str, first_us: int, second_us: int) -> Report:
+        parts: list[Part | int] = [longer(0, first_us), 600, longer(1, second_us), 600, finish]
+        return analyze([train(tmp_path / name, 4, 10, parts)])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    both = run("both", 200, 150)
+    across, one = both.runs[0].cross_rank, insights(both)["waiting"]
+    assert across is not None
+    alone = {row.rank: row.gain_ns for row in across.stragglers}
+    lost_ns = mean_step_ns(both)
+    assert alone[0] == pytest.approx(lost_ns - mean_step_ns(run("second", 0, 150)), rel=0.05)
+    assert alone[1] == pytest.approx(lost_ns - mean_step_ns(run("first", 200, 0)), rel=0.05)
+    truth = pytest.approx(lost_ns - mean_step_ns(run("neither", 0, 0)), rel=0.05)
+    assert across.stragglers_gain_ns == truth
+    assert one.predicted_for == "rank0=healthy rank1=healthy"
     assert one.potential_saving_ns == truth
 
 

@@ -10,14 +10,16 @@ from tests.support.traces.trace_builder import TraceBuilder
 CYCLE = 1000
 
 
-def reducing_rank(rank: int, wait: int, recorded: int, own: int = 100) -> TraceBuilder:
+def reducing_rank(
+    rank: int, wait: int, recorded: int, own: int = 100, ranks: int = 2, cycle: int = CYCLE
+) -> TraceBuilder:
     """A rank that computes for `own` us in each step, and waits `wait` us for a collective recorded as so long."""
-    builder = TraceBuilder(rank, 2, backend="gloo", host_name="one")
+    builder = TraceBuilder(rank, ranks, backend="gloo", host_name="one")
     for step in range(4):
-        begin = CYCLE * step
-        builder.step(step, begin, CYCLE).op("aten::mm", begin, own).op("c10d::allreduce_", begin + own, 4)
+        begin = cycle * step
+        builder.step(step, begin, cycle).op("aten::mm", begin, own).op("c10d::allreduce_", begin + own, 4)
         builder.gloo("all_reduce", begin + own + 5, recorded)
-        builder.op("aten::add", begin + own + 5 + wait, CYCLE - own - 5 - wait)
+        builder.op("aten::add", begin + own + 5 + wait, cycle - own - 5 - wait)
     return builder
 
 
@@ -92,3 +94,15 @@ def test_waits_for_messages_of_unknown_ranks_are_not_taken_for_transfers(tmp_pat
     assert not any(row.change == "rank1=healthy" for row in run.predicted_savings)
     (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
     assert "a late rank may cost more" in finding.message
+
+
+def test_nothing_is_predicted_where_collectives_of_two_groups_pass_for_one(tmp_path: Path) -> None:
+    for rank in range(4):
+        times = (6_000, 6_002, 2_000) if rank < 2 else (1_000, 1_002, 12_000)
+        reducing_rank(rank, *times, ranks=4, cycle=20_000).write(tmp_path / f"rank{rank}.json")
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert "suspect_matches" in {finding.code for finding in run.findings}
+    assert run.cross_rank is not None
+    assert run.cross_rank.stragglers_gain_ns > 0
+    assert run.predicted_savings == []
+    assert "suspect_matches" in codes(tmp_path)

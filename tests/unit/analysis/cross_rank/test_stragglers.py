@@ -147,6 +147,47 @@ def test_of_three_ranks_two_late_ones_have_their_whole_lag() -> None:
     assert found.gain_ns == pytest.approx(30 * MS, rel=0.05)
 
 
+def test_delays_between_which_ranks_meet_do_not_hide_each_other() -> None:
+    """Rank 1 is late before a collective, rank 3 after it and before the next: each waits for the other."""
+    times = times_of(late(4, 10, r1=20, r3=18), noise_ns=noise(4, 10, ms=0.3))
+    waits_ns = np.zeros((4, 10), np.int64)
+    waits_ns[[0, 2]], waits_ns[1], waits_ns[3] = 38 * MS, 18 * MS, 20 * MS
+    times.exposed_ns[:, :, CATEGORIES.index("communication")] = waits_ns + MS
+    found = find_stragglers(times._replace(waits_ns=waits_ns))
+    assert [(row.rank, round(row.gain_ns / MS)) for row in found.ranks] == [(1, 20), (3, 18)]
+    assert found.gain_ns == pytest.approx(38 * MS, rel=0.05)
+    hidden_ns = np.zeros((4, 10), np.int64)
+    hidden_ns[[0, 2]], hidden_ns[3] = 20 * MS, 2 * MS
+    times = times_of(late(4, 10, r1=20, r3=18), noise_ns=noise(4, 10, ms=0.1))
+    found = find_stragglers(times._replace(waits_ns=hidden_ns))
+    assert [round(row.gain_ns / MS) for row in found.ranks] == [2, 0]
+    assert found.gain_ns == pytest.approx(20 * MS, rel=0.1)
+
+
+def test_thousands_of_steps_with_messages() -> None:
+    cells = late(2, 5_000)
+    cells[1, ::4] = 40 * MS
+    times = times_of(cells, noise_ns=noise(2, 5_000))
+    nothing = np.zeros((2, 5_000), np.int64)
+    (row,) = find_stragglers(times._replace(messages_ns=nothing, waits_ns=nothing)).ranks
+    assert (row.rank, row.every, row.steps_late) == (1, 4, 1_250)
+
+
+def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
+    ms = 9
+    times = times_of(late(4, 10, r1=14), noise_ns=noise(4, 10, ms=0.3))
+    loading, communication = CATEGORIES.index("data_loading"), CATEGORIES.index("communication")
+    times.exposed_ns[1, :, loading] += ms * MS
+    times.exposed_ns[[0, 2, 3], :, communication] += ms * MS
+    found = find_stragglers(times)
+    (row,) = found.ranks
+    ((other, lag_ns),) = [(one.category, one.lag_ns) for one in row.also]
+    assert (row.category, other) == ("overhead", "data_loading")
+    assert lag_ns == pytest.approx(ms * MS, rel=0.05)
+    assert ", besides 9.00 ms in data loading; it is last in 10 of 10 steps" in sentence(found)
+    assert find_stragglers(times_of(late(4, 10, r1=14), noise_ns=noise(4, 10))).ranks[0].also == []
+
+
 def meeting_in(times: OwnTimes, every: int) -> OwnTimes:
     """Return times of ranks that communicate, and wait, only in every n-th step."""
     exposed, own = times.exposed_ns.copy(), times.own_ns
