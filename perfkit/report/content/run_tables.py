@@ -182,12 +182,13 @@ def _means(rank: RankReport) -> list[float]:
 
 def slowest_steps(run: RunReport, top: int) -> Table | None:
     """Return the longest steps, each on its slowest rank; None if none is longer than that rank's median."""
-    longest: dict[int | None, tuple[RankReport, StepBreakdown]] = {}
+    longest: dict[int | None, tuple[RankReport, StepBreakdown, float]] = {}
     for rank in run.ranks:
+        usual_ns = sums.median_wall(rank.steps) or 0
         for step in rank.steps:
             if step.step not in longest or step.wall_ns > longest[step.step][1].wall_ns:
-                longest[step.step] = (rank, step)
-    slow = [(rank, step) for rank, step in longest.values() if step.wall_ns > (sums.median_wall(rank.steps) or 0)]
+                longest[step.step] = (rank, step, usual_ns)
+    slow = [(rank, step) for rank, step, usual in longest.values() if step.wall_ns > usual]
     if not slow:
         return None
     ordered = sorted(slow, key=lambda pair: -pair[1].wall_ns)

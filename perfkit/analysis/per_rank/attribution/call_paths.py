@@ -12,6 +12,8 @@ from perfkit.trace.intervals import Ints, Nesting
 ROOT: Final = 0
 """The path that contains nothing."""
 _NAMES: Final = 1 << 31
+_MOST_KNOWN: Final = 64
+"""Arrays of keys that are searched: spans that are nested very deeply would add one per level."""
 
 
 def group(values: Ints) -> tuple[Ints, Ints]:
@@ -36,8 +38,8 @@ class PathTable:
     def __init__(self) -> None:
         self._parent, self._name = [np.full(1, -1, np.int64)], [np.full(1, -1, np.int64)]
         self._size = 1
-        self._known: list[tuple[Ints, int]] = []
-        """The keys that one call added, ascending, and the path of the first: the others follow it."""
+        self._known: list[tuple[Ints, Ints]] = []
+        """Keys, ascending, and the path of each: those that one call added, or of several calls."""
 
     def extend(self, path: Ints, name: Ints) -> Ints:
         """Return the paths extended by one name each."""
@@ -50,20 +52,23 @@ class PathTable:
 
     def _find(self, keys: Ints) -> Ints:
         found = np.full(len(keys), -1, np.int64)
-        for known, first in self._known:
+        for known, paths in self._known:
             # A key begins with its parent: calls that extend other paths have other keys.
             if len(keys) and known[0] <= keys[-1] and keys[0] <= known[-1]:
                 at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-                found = np.where(known[at] == keys, first + at, found)
+                found = np.where(known[at] == keys, paths[at], found)
         return found
 
     def _add(self, keys: Ints) -> Ints:
         parent, name = np.divmod(keys, _NAMES)
-        self._known.append((keys, self._size))
+        paths = np.arange(self._size, self._size + len(keys))
+        self._known.append((keys, paths))
+        if len(self._known) > _MOST_KNOWN:
+            self._known = [_merged(self._known)]
         self._parent.append(parent)
         self._name.append(name)
         self._size += len(keys)
-        return np.arange(self._size - len(keys), self._size)
+        return paths
 
     @property
     def parent(self) -> Ints:
@@ -74,6 +79,12 @@ class PathTable:
     def name(self) -> Ints:
         """The name by which each path extends its parent; -1 for the root."""
         return _joined(self._name)
+
+
+def _merged(known: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    keys, paths = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    order = np.argsort(keys, kind="stable")
+    return keys[order], paths[order]
 
 
 def _joined(parts: list[Ints]) -> Ints:

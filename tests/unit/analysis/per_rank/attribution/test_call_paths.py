@@ -23,3 +23,13 @@ def test_paths_of_any_calls(calls: list[list[tuple[int, int]]]) -> None:
         assert table.extend(columns[:, 0], columns[:, 1]).tolist() == [known[path] for path in wanted]
     assert table.name.tolist() == [path[-1] if path else -1 for path in known]
     assert table.parent.tolist() == [known[path[:-1]] if path else -1 for path in known]
+
+
+def test_paths_of_any_depth_are_found_in_few_arrays() -> None:
+    table, chain = PathTable(), [ROOT]
+    for level in range(1000):
+        chain += table.extend(np.array([chain[-1]]), np.array([level])).tolist()
+    assert chain == list(range(1001))
+    again = table.extend(np.array(chain[:-1]), np.arange(1000))
+    assert again.tolist() == chain[1:]
+    assert len(table._known) <= 64

@@ -1,0 +1,22 @@
+"""The table of the slowest steps: which are in it, and how often a median is taken for it."""
+
+import pytest
+
+from perfkit.report.content import aggregates
+from perfkit.report.content.run_tables import slowest_steps
+from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
+
+
+def test_each_rank_has_one_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    median_wall = aggregates.median_wall
+    monkeypatch.setattr(aggregates, "median_wall", lambda steps: (taken.append(len(steps)), median_wall(steps))[1])
+    ranks = [
+        make_rank(rank, [make_step(number, compute=(100 + 10 * number + 5 * rank) * MS) for number in range(20)])
+        for rank in range(2)
+    ]
+    table = slowest_steps(make_run(ranks=ranks), 3)
+    assert table is not None
+    assert [(row[0].text, row[1].text) for row in table.rows] == [("19", "1"), ("18", "1"), ("17", "1")]
+    assert table.remark == "7 more above the median"
+    assert taken == [20, 20]
