@@ -42,7 +42,7 @@ def test_optimizers_without_a_name_of_their_own_are_told_apart_by_class() -> Non
 def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, missed = explain(counter())
     assert (missed, "processes" in alone) == (False, False)
-    assert alone.startswith("no optimizer of torch has stepped in this process: nothing was recorded; for inference")
+    assert alone.startswith("no step of an optimizer of torch was seen in this process: nothing was recorded; for inf")
     monkeypatch.setitem(sys.modules, _START_METHODS[0], sys)
     assert "those of multiprocessing and those that run it again are recorded" in explain(counter())[0]
 
