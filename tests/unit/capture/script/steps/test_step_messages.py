@@ -60,7 +60,7 @@ def test_what_could_be_counted_instead_is_said() -> None:
 @pytest.mark.parametrize(
     ("step_on", "what"),
     [
-        ("backward", "no backward pass ran"),
+        ("backward", "no backward pass was seen"),
         ("forward", "no such module was called"),
         ("perfkit.step", "perfkit.step() was not called"),
     ],
