@@ -16,17 +16,25 @@ _LOG: Final = always_show("perfkit.capture")
 
 def print_status(text: str, *, bare: bool = False) -> None:
     """Print a status line, `perfkit: TEXT`; `bare` leaves the prefix out."""
-    _LOG.log(STATUS, "%s", text, extra={"bare": bare})
+    _print(STATUS, text, bare=bare)
 
 
 def print_warning(text: str) -> None:
     """Print `perfkit: warning: TEXT`."""
-    _LOG.log(logging.WARNING, "%s", text)
+    _print(logging.WARNING, text)
 
 
 def print_error(text: str) -> None:
     """Print `perfkit: error: TEXT`."""
-    _LOG.log(logging.ERROR, "%s", text)
+    _print(logging.ERROR, text)
+
+
+def _print(level: int, text: str, *, bare: bool = False) -> None:
+    """Show a line although a script has disabled logging, or all loggers that it does not name (`dictConfig`)."""
+    if level >= _LOG.getEffectiveLevel():
+        record = _LOG.makeRecord(_LOG.name, level, __file__, 0, "%s", (text,), None, extra={"bare": bare})
+        for handler in _LOG.handlers:
+            handler.handle(record)
 
 
 def one_line(error: BaseException) -> str:

@@ -31,7 +31,7 @@ def open_closed_streams() -> None:
 
 def discard(stream: TextIO) -> None:
     """Connect a stream to the null device: Python flushes it once more at exit, and would fail again."""
-    with suppress(OSError, ValueError):  # a stream of a test has no descriptor
+    with suppress(AttributeError, OSError, ValueError):  # a stream of a test or a script has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
@@ -42,7 +42,7 @@ def write_stderr(line: str) -> None:
 
     Names of files, and names from traces, may contain anything, also what controls a terminal.
     """
-    with suppress(OSError):
+    with suppress(AttributeError, OSError, ValueError):  # None, or closed, by a script
         sys.stderr.write(f"{escape_unprintable(line)}\n")
         sys.stderr.flush()
 
@@ -50,6 +50,17 @@ def write_stderr(line: str) -> None:
 def settle_stderr() -> None:
     """Discard what cannot be written to stderr, which would change the exit code when Python flushes it."""
     try:
-        sys.stderr.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
     except OSError:
         discard(sys.stderr)
+    except Exception:  # noqa: BLE001, S110  a script's own stream, or one that it has closed: left to the interpreter
+        pass
+
+
+def flush_all() -> None:
+    """Write what is left of stdout and stderr, which a script may have closed, removed or replaced."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the outermost boundary: beyond it is the script's stream
+            if stream is not None:
+                stream.flush()

@@ -4,13 +4,13 @@ import multiprocessing
 import multiprocessing.util
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import NoReturn
 
 from perfkit.capture.lifecycle.local_launch import STDIN_VARIABLE, is_child
 from perfkit.util.sigint import end_as_rank
+from perfkit.util.standard_streams import flush_all
 
 _STDIN = 0
 
@@ -75,11 +75,6 @@ def _release(flush_limit_s: float | None = None) -> None:
     # As the interpreter does when it exits: otherwise the semaphores of loader workers are reported as leaked.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
     if flush_limit_s is None:
-        _flush()
+        flush_all()
         return
-    write_within(flush_limit_s, _flush)
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    write_within(flush_limit_s, flush_all)

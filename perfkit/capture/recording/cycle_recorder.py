@@ -1,12 +1,15 @@
 """Runs the profilers through the cycles of a schedule, from the warm-up of each to the files that it leaves."""
 
+import functools
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import msgspec
 import torch
@@ -38,6 +41,26 @@ def _held_tensors() -> "HeldTensors":
     from perfkit.capture.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
 
     return HeldTensors()
+
+
+_recorders: "WeakSet[CycleRecorder]" = WeakSet()
+"""Those of this process."""
+
+
+@functools.cache
+def _stop_in_children() -> None:
+    """Let a process that is forked in a recorded step record nothing.
+
+    Such as a loader's worker: it inherits a profiler that nobody stops, and would keep 1 kB per operator to its end.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_stop_in_child)
+
+
+def _stop_in_child() -> None:
+    if any(recorder.recording for recorder in _recorders):
+        with suppress(AttributeError):  # torch calls it internal
+            torch._C._autograd._enable_record_function(False)
 
 
 class CycleRecorder:
@@ -201,6 +224,8 @@ class CycleRecorder:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
+        _stop_in_children()
+        _recorders.add(self)
         thread = threading.current_thread()
         # Another thread than the main one may end before the recording.
         config = None if thread is threading.main_thread() else every_thread()

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from torch._C import _autograd
+import torch
 from torch.profiler import record_function
 
-_IS_THERE: Final = hasattr(_autograd, "_record_function_with_args_enter")
+_INTERNAL: Final[Any] = getattr(torch._C, "_autograd", None)
+_IS_THERE: Final = hasattr(_INTERNAL, "_record_function_with_args_enter")
 """Whether this torch has the functions: it calls them internal."""
 
 
 def begin_span(name: str) -> Any:
     """Begin an annotation; returns what `end_span` needs."""
     if _IS_THERE:
-        return _autograd._record_function_with_args_enter(name)
+        return _INTERNAL._record_function_with_args_enter(name)
     span = record_function(name)
     span.__enter__()  # type: ignore[no-untyped-call]
     return span
@@ -27,7 +28,7 @@ def begin_span(name: str) -> Any:
 def end_span(span: Any) -> None:
     """End the annotation that `begin_span` has begun."""
     if _IS_THERE:
-        _autograd._record_function_with_args_exit(span)
+        _INTERNAL._record_function_with_args_exit(span)
     else:
         span.__exit__(None, None, None)
 

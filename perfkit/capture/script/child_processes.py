@@ -42,14 +42,16 @@ class ChildSettings(Struct, frozen=True):
     script: str
     arguments: tuple[str, ...]
     config: ScriptConfig
+    trace_dir: str
+    """Absolute: a child may have another working directory."""
     note: str
     """Path of a file that the child creates if it has recorded anything."""
 
 
-def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig) -> ChildSettings:
+def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig, trace_dir: Path) -> ChildSettings:
     """Return the settings for the children of this process."""
     note = Path(tempfile.gettempdir()) / f"perfkit-children-{secrets.token_hex(8)}"
-    return ChildSettings(script, tuple(arguments), config, str(note))
+    return ChildSettings(script, tuple(arguments), config, str(trace_dir), str(note))
 
 
 def take_note(settings: ChildSettings) -> bool:
@@ -120,7 +122,9 @@ class _Child:
         from perfkit.capture.script.recorder import ScriptRecorder
 
         settings = self._settings
-        self._recorder = ScriptRecorder(settings.script, settings.arguments, settings.config, self._begin_ns)
+        self._recorder = ScriptRecorder(
+            settings.script, settings.arguments, settings.config, self._begin_ns, Path(settings.trace_dir)
+        )
         self._recorder.attach()
 
     def end(self, code: int) -> None:

@@ -4,7 +4,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-_OWN: Final = tuple(str(Path(__file__).parents[1] / folder) for folder in ("script", "monitor"))
+_OWN: Final = tuple(
+    str(Path(__file__).parents[1] / place)
+    for place in ("script", "monitor", "autograd_engine.py", "recording/loader_fetches.py", "recording/loader_watch.py")
+)
 _COMPILER: Final = str(Path("torch", "_dynamo", "eval_frame.py"))
 """Its function around a hook that is not to be compiled."""
 

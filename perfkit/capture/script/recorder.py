@@ -84,14 +84,17 @@ class ScriptRecorder:
         arguments: Those of the script.
         config: Options of the recording.
         begin_ns: When the script began (`time.perf_counter_ns`).
+        trace_dir: The folder of the runs, which `config` may name relative to where the script began.
     """
 
-    def __init__(self, script: str, arguments: Sequence[str], config: ScriptConfig, begin_ns: int) -> None:
+    def __init__(
+        self, script: str, arguments: Sequence[str], config: ScriptConfig, begin_ns: int, trace_dir: Path
+    ) -> None:
         self._script = script
         self._arguments = list(arguments)
         self._config = config
         self._begin_ns = begin_ns
-        self._trace_dir = Path(config.trace_dir).resolve()
+        self._trace_dir = trace_dir
         self._schedule = config.plan
         self._pid = os.getpid()
         self._counter = StepCounter(config.step_rule)

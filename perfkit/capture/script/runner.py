@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from perfkit.capture.script.rank_environment import launcher_rank, set_rank_envi
 from perfkit.capture.script.reruns import follow_reruns
 from perfkit.errors import StoreError
 from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
+from perfkit.util.standard_streams import flush_all
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -171,7 +173,8 @@ class _ScriptContext:
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
         self._exit_by_sigint = _ExitBySigint()
-        self._children = make_settings(self._script, arguments, config)
+        self._trace_dir = Path(config.trace_dir).resolve()  # now: the script may change the working directory
+        self._children = make_settings(self._script, arguments, config, self._trace_dir)
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()
@@ -185,7 +188,7 @@ class _ScriptContext:
     def _attach(self) -> None:
         from perfkit.capture.script.recorder import ScriptRecorder
 
-        self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns)
+        self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns, self._trace_dir)
         self._recorder.attach()
 
     def __exit__(
@@ -194,7 +197,10 @@ class _ScriptContext:
         if kind is not None and error is not None and kind is not SystemExit:
             remove_own_frames(error)
             sys.excepthook(kind, error, error.__traceback__)
-        self._finish(error)
+        if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
+            atexit.register(self._finish, error)  # the interpreter waits for them first, and they may train
+        else:
+            self._finish(error)
         if error is None or isinstance(error, SystemExit):
             if self._recorder is not None and self._recorder.missed:
                 raise SystemExit(1)  # --step-on matched nothing; an exit code of the script takes precedence
@@ -216,6 +222,12 @@ class _ScriptContext:
             print_status(f"{self._script} has not imported torch: nothing was recorded")
 
 
+def _other_threads_run() -> bool:
+    """Return whether there are threads that the interpreter waits for before it ends."""
+    own = threading.current_thread()
+    return any(not thread.daemon and thread is not own for thread in threading.enumerate())
+
+
 class _ExitBySigint:
     """Ends the process by SIGINT, after all other `atexit` functions, if the script was interrupted."""
 
@@ -225,7 +237,6 @@ class _ExitBySigint:
 
     def _exit(self) -> None:
         if self.requested:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_all()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)

@@ -93,6 +93,7 @@ class Workloads(TyperGroup):
         given = module_in(args[len(ranks) :])
         if ranks and not given:
             raise UsageError("run -n: the workload or script is missing: perfkit run gpt -n 2")
+        _refuse_options_first(args)
         return super().parse_args(ctx, [*given[:1], *ranks, *given[1:]])
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -139,6 +140,17 @@ class Workloads(TyperGroup):
                 if clearer is not None:
                     raise clearer from error
             raise
+
+
+def _refuse_options_first(args: list[str]) -> None:
+    """Refuse options before the workload or script: which there are depends on it.
+
+    Raises:
+        UsageError: There are some.
+    """
+    later = next((word for word in args[1:] if word in WORKLOADS or (is_script(word) and Path(word).is_file())), None)
+    if later is not None and args[0].startswith("-") and args[0] not in ("-n", "-m"):
+        raise UsageError(f"{args[0]}: options come after the workload or script: perfkit run {later} {args[0]} …")
 
 
 _scripts = App()

@@ -1,6 +1,7 @@
 """What a script may rely on besides training: tests run it alone and under perfkit, and compare."""
 
 import atexit
+import logging.config
 import multiprocessing
 import os
 import pickle
@@ -34,6 +35,22 @@ def leave() -> None:
 
 def complain() -> None:
     sys.exit("no more of this")
+
+
+def mute() -> None:
+    sys.stderr = None
+    print("no stderr")
+
+
+def shut() -> None:
+    sys.stderr.close()
+    print("closed stderr")
+
+
+def configure() -> None:
+    logging.config.dictConfig({"version": 1})
+    logging.disable(logging.CRITICAL)
+    print("no loggers but those that are named here")
 
 
 def fail() -> None:

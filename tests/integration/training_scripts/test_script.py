@@ -39,6 +39,9 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 BEHAVE = str(SCRIPTS / "behave.py")
 TRAIN = str(SCRIPTS / "train.py")
 PLAIN_DDP = str(SCRIPTS / "plain_ddp.py")
+STUB_OR_REAL = pytest.mark.parametrize(
+    "stub", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["stub", "real"]
+)
 KINDS = ["cold", "plain", "warmup", "active", "active", "active", "cold", "plain", "plain"]
 
 
@@ -87,7 +90,7 @@ def check_whole(folder: Path, *, world_size: int) -> RunManifest:
 
 @pytest.mark.parametrize(
     "mode",
-    ["where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger", "share"],
+    ["where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger", "share", "configure"],
 )
 def test_a_script_behaves_as_by_itself(mode: str, tmp_path: Path) -> None:
     alone = fed([sys.executable, BEHAVE, mode])
@@ -96,6 +99,40 @@ def test_a_script_behaves_as_by_itself(mode: str, tmp_path: Path) -> None:
     assert without_own_lines(recorded.stderr) == alone.stderr.splitlines()
     assert len(own_lines(recorded.stderr)) == (0 if alone.returncode else 1)
     assert not (tmp_path / "traces").exists()
+
+
+@pytest.mark.parametrize("mode", ["mute", "shut"])
+def test_a_script_without_stderr_ends_as_by_itself(mode: str, tmp_path: Path) -> None:
+    alone = fed([sys.executable, BEHAVE, mode])
+    recorded = fed(under_perfkit(BEHAVE, tmp_path / "traces", "--", mode))
+    assert (recorded.returncode, recorded.stdout) == (0, alone.stdout)
+    assert recorded.stderr == alone.stderr == ""
+
+
+@STUB_OR_REAL
+def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_where_the_script_began(
+    stub: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "later.py"
+    script.write_text(
+        "import os, sys, threading, time\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "os.mkdir('elsewhere')\n"
+        "os.chdir('elsewhere')\n"
+        "import train\n"
+        "def later():\n"
+        "    time.sleep(0.5)\n"
+        "    train.train(8, 'cpu')\n"
+        "    print('trained')\n"
+        "threading.Thread(target=later).start()\n"
+    )
+    command = [*PYTHON, "run", str(script), "--no-report", "--name", "later"]
+    recorded = execute(command, stub_torch=stub, cwd=tmp_path)
+    assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
+    (line,) = own_lines(recorded.stderr)
+    assert line.startswith(f"perfkit: {script}: 8 steps")
+    assert line.endswith(f"perfkit analyze {tmp_path / 'traces' / 'later'}")
+    assert check_whole(tmp_path / "traces" / "later", world_size=1).step_kinds == KINDS[:8]
 
 
 def test_a_script_that_does_not_parse(tmp_path: Path) -> None:
@@ -154,11 +191,6 @@ def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: P
         process.kill()
     assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)
     assert read_manifest(tmp_path / "stuck").state == "failed"
-
-
-STUB_OR_REAL = pytest.mark.parametrize(
-    "stub", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["stub", "real"]
-)
 
 
 @pytest.mark.slow  # two ranks, twice; test_reruns has the rule

@@ -123,6 +123,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "No such command 'zzz' (see `perfkit --help`)"),
         (["--foo"], "No such option: --foo"),
         (["run"], "Missing command (see `perfkit run --help`)"),
+        (
+            ["run", "--no-report", "gpt"],
+            "--no-report: options come after the workload or script: perfkit run gpt --no-",
+        ),
+        (["run", "--ask", "zzz"], "No such option: --ask"),
         (["run", "gptt"], "No such command 'gptt'. Did you mean 'gpt'?"),
         (["analyze"], "Missing argument 'PATH'"),
         (["analyze", "--fromat", "csv", "x"], "Possible options: --forecast, --format"),

@@ -77,9 +77,9 @@ def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:
     if kind == "optimizer" and stepped:
         return f"nothing was recorded: no gradients were computed before the steps of {stepped}"
     what = {
-        "optimizer": "no optimizer of torch has stepped in this process",
+        "optimizer": "no step of an optimizer of torch was seen in this process",
         "forward": "no such module was called in this process",
-        "backward": "no backward pass ran in this process",
+        "backward": "no backward pass was seen in this process",
         "marker": "perfkit.step() was not called in this process",
     }[kind]
     children = any(name in sys.modules for name in _START_METHODS) and not counter.backward_passes

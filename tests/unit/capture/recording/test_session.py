@@ -1,5 +1,6 @@
 """The session in one process: which steps it records, what it delays, what it reports after a failure."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,35 @@ def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was
     (run,) = perfkit.analyze(tmp_path).runs
     (rank,) = run.ranks
     assert [step.step for step in rank.steps] == [1, 2]
+    assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+def memory_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def grows_in_child(operators: int) -> int:
+    """Return by how many MB a forked process grows while it runs operators."""
+    child = os.fork()
+    if child == 0:
+        before, one = memory_bytes(), torch.ones(1)
+        for _ in range(operators):
+            one + one
+        os._exit(min(255, (memory_bytes() - before) // 1_000_000))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
+def test_a_process_that_is_forked_in_a_recorded_step_records_nothing(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=2") as prof:
+        for _ in range(2):
+            torch.ones(8) @ torch.ones(8)
+            prof.step()
+        assert prof.recording
+        assert grows_in_child(300_000) < 30  # some 80 if each operator is recorded
+        torch.ones(8) @ torch.ones(8)
+        prof.step()
+    (rank,) = perfkit.analyze(tmp_path).runs[0].ranks
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
 
 

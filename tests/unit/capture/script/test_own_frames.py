@@ -10,6 +10,7 @@ from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
 from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
 from perfkit.capture.script.own_frames import remove_own_frames
 
@@ -60,6 +61,26 @@ def test_frames_of_the_monitor_are_removed() -> None:
     assert "hooked" in frames(caught.value)
     remove_own_frames(caught.value)
     assert "hooked" not in frames(caught.value)
+
+
+def test_frames_of_the_watch_of_loaders_are_removed() -> None:
+    class Samples(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, _: int) -> int:
+            raise KeyError("no sample")
+
+    watch_loaders()
+    try:
+        with pytest.raises(KeyError) as caught:
+            next(iter(torch.utils.data.DataLoader(Samples())))
+    finally:
+        stop_watching_loaders()
+    assert "timed_fetch" in frames(caught.value)
+    remove_own_frames(caught.value)
+    assert "timed_fetch" not in frames(caught.value)
+    assert frames(caught.value).count("__getitem__") == 1  # the script's own
 
 
 def test_errors_that_lead_to_each_other_in_a_circle() -> None:

@@ -17,7 +17,7 @@ from perfkit.storage.run_folder import read_manifest
 @pytest.fixture
 def recorder(tmp_path: Path) -> ScriptRecorder:
     config = ScriptConfig(trace_dir=str(tmp_path / "traces"), workload="train", step_on="backward")
-    return ScriptRecorder("train.py", [], config, time.perf_counter_ns())
+    return ScriptRecorder("train.py", [], config, time.perf_counter_ns(), Path(config.trace_dir))
 
 
 @pytest.mark.parametrize("error", [AssertionError("Expected np.nditer base"), KeyError("a"), MemoryError()])
@@ -70,7 +70,10 @@ def test_a_backward_pass_of_another_thread_matters_only_if_the_one_that_steps_ha
     steps_too: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ScriptConfig(trace_dir=str(tmp_path / "traces"), workload="train")
-    recorder, loss = ScriptRecorder("train.py", [], config, time.perf_counter_ns()), torch.zeros(1)
+    recorder, loss = (
+        ScriptRecorder("train.py", [], config, time.perf_counter_ns(), Path(config.trace_dir)),
+        torch.zeros(1),
+    )
     if steps_too:
         recorder._on_backward(loss)
     other = threading.Thread(target=recorder._on_backward, args=(loss,))
@@ -133,5 +136,5 @@ def test_the_class_of_the_module_can_be_chosen() -> None:
 @pytest.mark.parametrize("step_on", ["SGD", "backward", "forward", "forward:Linear"])
 def test_forward_passes_are_annotated_whatever_ends_a_step(step_on: str, tmp_path: Path) -> None:
     config = ScriptConfig(trace_dir=str(tmp_path), workload="train", step_on=step_on)
-    recorder = ScriptRecorder("train.py", [], config, time.perf_counter_ns())
+    recorder = ScriptRecorder("train.py", [], config, time.perf_counter_ns(), Path(config.trace_dir))
     assert recorder._forward.begin(torch.nn.Linear(1, 1))

@@ -42,7 +42,7 @@ def test_optimizers_without_a_name_of_their_own_are_told_apart_by_class() -> Non
 def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, missed = explain(counter())
     assert (missed, "processes" in alone) == (False, False)
-    assert alone.startswith("no optimizer of torch has stepped in this process: nothing was recorded; for inference")
+    assert alone.startswith("no step of an optimizer of torch was seen in this process: nothing was recorded; for inf")
     monkeypatch.setitem(sys.modules, _START_METHODS[0], sys)
     assert "those of multiprocessing and those that run it again are recorded" in explain(counter())[0]
 
@@ -60,7 +60,7 @@ def test_what_could_be_counted_instead_is_said() -> None:
 @pytest.mark.parametrize(
     ("step_on", "what"),
     [
-        ("backward", "no backward pass ran"),
+        ("backward", "no backward pass was seen"),
         ("forward", "no such module was called"),
         ("perfkit.step", "perfkit.step() was not called"),
     ],
