@@ -48,9 +48,10 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
         r"Ep(Dispatch|Combine)", "communication", "ROCm mori, src/ops/dispatch_combine: Ep{Dispatch,Combine}*Kernel"
     ),
     KernelRule(
-        r"moeA2A(Dispatch|Combine)Kernel",
+        r"moeA2A(Dispatch|Combine)Kernel|moeAllToAllKernel",
         "communication",
-        "TensorRT-LLM, FlashInfer, moeAlltoAllKernels.cu; moeA2APrepare* and moeA2ASanitize* are local",
+        "TensorRT-LLM, FlashInfer, moeAlltoAllKernels.cu (moeA2APrepare* and moeA2ASanitize* are local), and "
+        "fusedMoeCommKernels.cu: moeAllToAllKernel",
     ),
     KernelRule(
         r"a2a_(dispatch|combine)_(send|recv)_kernel",
@@ -69,7 +70,9 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
         "AITER, csrc/include/custom_all_reduce.cuh",
     ),
     KernelRule(
-        r"c10d::(symmetric_memory|intra_node_comm)::", "communication", "PyTorch, barriers, signals, all-reduce"
+        r"c10d::(symmetric_memory|intra_node_comm|(nv|roc|i)shmem_extension)::",
+        "communication",
+        "PyTorch, barriers, signals, all-reduce; symm_mem/nvshmem_extension.cu: exchangeSplitAndOffset*, allToAllV*",
     ),
     KernelRule(
         r"_?(one|two)_?shot_all_?reduce",
@@ -86,6 +89,8 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
         "communication",
         "PyTorch, intra_node_comm.cu; TensorRT-LLM, customAllReduceKernels.cu; FlashInfer",
     ),
+    KernelRule(r"multiGpuBarrierKernel", "communication", "TensorRT-LLM, customAllReduceKernels.cu"),
+    KernelRule(r"(meta::)?comms::pipes::", "communication", "torchcomms, comms/pipes/collectives: allToAllvKernel"),
     KernelRule(r"lamport_style_one_shot_all_reduce", "communication", "TensorRT-LLM, customAllReduceKernels.cu"),
     KernelRule(
         r"(moe\w*_)?allreduce_fusion_kernel", "communication", "FlashInfer, TensorRT-LLM, allReduceFusionKernels.cu"

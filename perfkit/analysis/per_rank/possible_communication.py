@@ -75,16 +75,18 @@ def possible_communication(events: Events, names: Names, device: Device, world_s
     total_ns = int((events.end_ns - events.start_ns)[device.row[~device.is_copy]].sum())
     first = suspects[0]
     where = (
-        "share their stream with communication only"
+        "only communication shares the stream"
         if first.beside_communication
-        else "have their own stream and run beside the compute of others"
+        else "the stream carries little else and runs beside the compute of others"
     )
-    more = f" and {len(suspects) - 1} more names" if len(suspects) > 1 else ""
+    others = len(suspects) - 1
+    more = f" and {others} more {'name' if others == 1 else 'names'}" if others else ""
+    subject, verb = ("kernel", "counts") if first.kernels == 1 and not others else ("kernels", "count")
     ns = sum(suspect.total_ns for suspect in suspects)
     message = (
-        f"{first.kernels} kernels {_shortened(events.names[first.name])}{more} ({duration(ns)}, "
-        f"{format_percent(ns / total_ns)} of kernel time) count as compute, but may be communication: perfkit does not "
-        f"know the name, and they {where}; if they communicate, declare them with --kernel-rules"
+        f"{first.kernels:,} {subject} {_shortened(events.names[first.name])}{more} ({duration(ns)}, "
+        f"{format_percent(ns / total_ns)} of kernel time) {verb} as compute, but may be communication: perfkit does "
+        f"not know the name, and {where}; if it is communication, declare it with --kernel-rules"
     )
     return [Finding(code="possible_communication", severity="warning", message=message)]
 

@@ -208,6 +208,8 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) ->
     sentence = verdict.sentence
     if lost:
         sentence += f"; {lost} of {traces} traces have no device activity"
+    if "possible_communication" in codes:
+        sentence += "; kernels of unknown names count as compute, but may be communication"
     if "damaged_trace" in codes:
         sentence += "; traces are damaged, and missing events count as idle time"
     if "timestamp_gap" in codes:

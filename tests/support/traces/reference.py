@@ -207,7 +207,7 @@ COMM_KERNEL_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
     (r"cross_device_reduce_[12]stage", "vLLM, SGLang, AITER: custom_all_reduce.cuh"),
     (r"allreduce_prototype_(one|two)shot", "quickreduce in AITER, vLLM, SGLang"),
     (r"reduce_scatter_cross_device", "AITER: custom_all_reduce.cuh"),
-    (r"c10d::(symmetric_memory|intra_node_comm)::", "PyTorch: barriers, signals, all-reduce"),
+    (r"c10d::(symmetric_memory|intra_node_comm|(nv|roc|i)shmem_extension)::", "PyTorch: barriers, signals, all-reduce"),
     (r"_?(one|two)_?shot_all_?reduce", "PyTorch: CUDASymmetricMemoryOps.cu; Triton examples"),
     (
         r"multimem_(one_shot_)?(all_reduce|reduce|all_gather|reduce_scatter)",
@@ -231,6 +231,8 @@ COMM_KERNEL_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"Ep(Dispatch|Combine)", "mori: Ep{Dispatch,Combine}{IntraNode,InterNode}Kernel"),
     (r"moeA2A(Dispatch|Combine)Kernel", "TensorRT-LLM: moeAlltoAllKernels.cu"),
+    (r"moeAllToAllKernel|multiGpuBarrierKernel", "TensorRT-LLM: fusedMoeCommKernels.cu, customAllReduceKernels.cu"),
+    (r"(meta::)?comms::pipes::", "torchcomms: comms/pipes/collectives"),
     (r"a2a_(dispatch|combine)_(send|recv)_kernel", "pplx-garden"),
     (r"lowPrecision\w*AllReduce", "TensorRT-LLM: customLowPrecisionAllReduceKernels.cu"),
     (r"aiter::allgather_", "AITER"),
