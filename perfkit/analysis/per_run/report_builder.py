@@ -170,7 +170,7 @@ def _findings(
     yield from run_findings(grouped.reports, communicated, world_sizes, world_size, manifest)
     if known.summary:
         profiler_ns = (cost.added_ns if cost else None) or 0
-        begun_ns = {rank.rank: rank.steps[0].start_ns for rank in grouped.reports if rank.rank is not None and rank.steps}
+        begun_ns = {one.rank: one.steps[0].start_ns for one in grouped.reports if one.rank is not None and one.steps}
         yield from cross_rank_findings(
             known.matched,
             known.summary,

@@ -2,17 +2,20 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.pipeline.whatif import predict as predict_of
 from perfkit.schema.per_run.whatif import Prediction
 from perfkit.schema.run import RunReport
 from perfkit.whatif.predict import predict_changes, replay_unchanged
 from tests.support.reports.report_builders import make_run
 from tests.support.traces.simulated_training import Training, simulate
+from tests.support.traces.trace_builder import TraceBuilder
 
 _RUN: RunReport = replace(make_run(), cross_rank=None)
 """A run without fitted latencies."""
@@ -97,6 +100,30 @@ def test_ranks_that_become_healthy_together_are_no_measure_for_each_other() -> N
     check(late, late._replace(forward=(40, 40, 40)), "rank0=healthy", "rank1=healthy")
     # Of all ranks, the one in the middle of all own times.
     check(late, late._replace(forward=(90, 90, 90)), "rank0=healthy", "rank1=healthy", "rank2=healthy")
+
+
+def taking_turns(rank: int) -> TraceBuilder:
+    """One of two ranks of which one idles for 400 us before it computes, in turns."""
+    builder = TraceBuilder(rank, 2, backend="gloo", host_name="one")
+    for step in range(8):
+        begin = 1000 * step
+        joins = begin + (500 if step % 2 == rank else 100)
+        builder.step(step, begin, 1000).op("aten::mm", joins - 100, 100).op("c10d::allreduce_", joins, 4)
+        builder.gloo("all_reduce", joins + 5, begin + 540 - joins - 5).op("aten::add", begin + 541, 459)
+    return builder
+
+
+def test_no_rank_gets_the_delay_of_another_that_is_late_in_turn_with_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        taking_turns(rank).write(tmp_path / f"rank{rank}.json")
+    one = predict_of(tmp_path, ["rank0=healthy", "rank1=healthy"]).prediction
+    assert one is not None
+    assert one.saving_ns == pytest.approx(400_000, rel=0.02)
+
+
+def test_two_healthy_ranks_of_three_are_as_the_third() -> None:
+    run = Training(load=(5, 5, 5), forward=(30, 430, 430), backward=((40,), (40,), (40,)), transfer=(25,))
+    check(run, run._replace(forward=(30, 30, 30)), "rank1=healthy", "rank2=healthy")
 
 
 @runs

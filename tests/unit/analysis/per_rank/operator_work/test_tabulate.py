@@ -71,7 +71,7 @@ def test_an_operator_of_unknown_shapes_leaves_the_count_to_what_it_calls(tmp_pat
 
 
 def test_what_loads_data_communicates_or_is_outside_of_steps_is_no_compute(tmp_path: Path) -> None:
-    builder = TraceBuilder().step(0, 10, 100).data_loading(20, 20)
+    builder = TraceBuilder(backend="gloo").step(0, 10, 100).data_loading(20, 20)
     for start in (0, 25, 50):
         builder.op("aten::mm", start, 5, args=MM)
     builder.op("c10d::allreduce_", 70, 10, args=inputs([[8]], []))
