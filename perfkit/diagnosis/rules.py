@@ -196,13 +196,40 @@ def _issued(call: IssuedCollective, group: str) -> str:
 
 def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorded: Collection[int]) -> list[Fault]:
     faults: list[Fault] = []
+    partners = _partners(waits)
+    in_deadlock: set[str] = set()
     for wait in sorted(waits, key=lambda wait: min(call.ns for call in wait.calls.values())):
-        partner = next((other for other in waits if other is not wait and _each_other(wait, other)), None)
+        partner = partners[_ends(wait)]
         if partner is None:
             faults.append(_wait_fault(wait, places, recorded))
-        elif not any(fault.kind == "deadlock" and fault.group == partner.group.label for fault in faults):
+        elif partner.group.label not in in_deadlock:
             faults.append(_deadlock(wait, partner))
+            in_deadlock.add(faults[-1].group or "")
     return faults
+
+
+_Ends = tuple[frozenset[int], frozenset[int]]
+"""The ranks that others wait for, and those that wait."""
+
+
+def _ends(wait: Wait) -> _Ends:
+    return frozenset(wait.missing), frozenset(wait.blocked)
+
+
+def _partners(waits: Sequence[Wait]) -> dict[_Ends, Wait | None]:
+    """Return, for each two ends of a wait, the first one in which its ranks and those that it waits for change places.
+
+    A job may have thousands of groups, in which the same few ranks wait.
+    """
+    first: dict[_Ends, Wait] = {}
+    for wait in waits:
+        first.setdefault(_ends(wait), wait)
+    return {
+        (missing, blocked): next(
+            (one for (ones, others), one in first.items() if missing & others and ones & blocked), None
+        )
+        for missing, blocked in first
+    }
 
 
 def _causes_first(faults: Sequence[Fault], waiting: Collection[int]) -> list[Fault]:
@@ -221,10 +248,6 @@ def _left_out(one: Wait, other: Wait) -> str:
         f"{name_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which {who} had "
         f"issued at this point each of the {min(times)} times before"
     )
-
-
-def _each_other(one: Wait, other: Wait) -> bool:
-    return bool(set(one.missing) & other.blocked) and bool(set(other.missing) & one.blocked)
 
 
 def _deadlock(one: Wait, other: Wait) -> Fault:

@@ -1,6 +1,7 @@
 """Merge all ranks of a run into one timeline: link the ranks by their summaries, then write rank by rank."""
 
 import gzip
+import os
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
@@ -117,7 +118,7 @@ def merge(
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
     location = find_run(path)
-    if output.resolve() in {file.resolve() for file in location.traces}:
+    if os.path.realpath(output) in map(os.path.realpath, location.traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
     run = _plan_run(location, options, wanted_ranks, wanted_steps, progress)

@@ -14,6 +14,7 @@ MOST_BYTES: Final = 1 << 30
 """Default limit of what is read into memory."""
 _MOST_BY_HAND: Final = 4 << 20
 """The same, of what people write by hand."""
+_PIECE_BYTES: Final = 1 << 20
 _MOST_HOLE_BYTES: Final = 1 << 20
 """Limit of what holes may add to it."""
 
@@ -53,7 +54,10 @@ def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
         size = os.fstat(stream.fileno()).st_size
         if size <= most_bytes and hole_bytes(stream.fileno()) > _MOST_HOLE_BYTES:
             raise OSError(errno.EINVAL, "it is a sparse file, parts of it were never written", str(path))
-        data = b"" if size > most_bytes else stream.read(most_bytes + 1)
+        # Not all that it may have: room for that much would be asked for at once.
+        data = b"" if size > most_bytes else stream.read(size + 1)
+        while size < len(data) <= most_bytes and (more := stream.read(_PIECE_BYTES)):  # it grows
+            data += more
     if max(size, len(data)) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", str(path))
     return data

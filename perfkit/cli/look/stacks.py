@@ -1,5 +1,6 @@
 """`perfkit stacks`: writes attributed time as call stacks, for viewers of flame graphs."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -76,7 +77,7 @@ def stacks(
         kernel_rules=load_kernel_rules(kernel_rules),
         max_bytes=max_bytes,
     )
-    if output.resolve() in {file.resolve() for file in find_run(path).traces}:
+    if os.path.realpath(output) in map(os.path.realpath, find_run(path).traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the file another name")
     found = collect_stacks(path, selection)
     with atomic_write(output) as stream:

@@ -1,9 +1,11 @@
 """The rules of the diagnosis, on jobs whose fault is known."""
 
+import pytest
 from msgspec.structs import replace
 
 from perfkit.capture.hangs.processes import SILENT
 from perfkit.diagnosis.rules import LOST_CONNECTION, diagnose
+from perfkit.diagnosis.waits import Wait
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, frame, state
@@ -248,3 +250,21 @@ def test_names_cannot_break_the_line() -> None:
     evil = state(0, call(1, "all\x1b[31m\nreduce"), world_size=2)
     found = diagnose("job", [evil, state(1, world_size=2)])
     assert found.headline.isprintable()
+
+
+def test_thousands_of_groups_are_not_compared_two_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def blocked(wait: Wait) -> set[int]:
+        asked.append(wait.number)
+        return set(wait.calls).difference(wait.at_work)
+
+    monkeypatch.setattr(Wait, "blocked", property(blocked))
+    groups = {f"g{number}": [0, 1] for number in range(300)}
+    ahead, behind = ([call(seq, group=name) for name in groups] for seq in (2, 1))
+    found = diagnose(
+        "job", [state(0, *ahead, groups=groups, world_size=2), state(1, *behind, groups=groups, world_size=2)]
+    )
+    assert {(fault.kind, *fault.ranks) for fault in found.faults} == {("not_issued", 1)}
+    assert len(found.faults) == 300
+    assert len(asked) <= 4 * 300

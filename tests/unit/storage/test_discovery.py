@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 
 import perfkit
+from perfkit.cli import main
 from perfkit.errors import TraceError
 from perfkit.report.renderers import html
 from perfkit.storage.discovery import find_runs
@@ -102,6 +103,21 @@ def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str], code: i
     called = [sys.executable, "-m", "perfkit", *command]
     done = subprocess.run(called, cwd=tmp_path, timeout=LIMIT_S, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+@pytest.mark.parametrize("command", [["analyze", "x"], ["merge", "x", "-o", "m.json"], ["stacks", "x", "-o", "s.txt"]])
+def test_a_link_to_itself_is_a_lost_trace(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "x").mkdir()
+    trace = TraceBuilder(0, 2)
+    for step in range(3):
+        trace.step(step, step * 100, 100).op("aten::mm", step * 100, 50)
+    trace.write(folder / "rank0.json")
+    (folder / "rank1.json").symlink_to("rank1.json")
+    assert main(command) in (0, 1)
+    assert "unexpected" not in capsys.readouterr().err
 
 
 def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> None:

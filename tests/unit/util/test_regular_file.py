@@ -1,6 +1,8 @@
 """A file is read into memory only if it is not too large, and all of it is stored."""
 
 import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -62,3 +64,22 @@ def test_a_whole_file_is_read(size: int, tmp_path: Path) -> None:
     if size:
         with pytest.raises(OSError, match=f"larger than {size - 1:,} bytes"):
             read_regular(path, most_bytes=size - 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
+def test_room_is_taken_for_what_a_file_has_not_for_what_it_may_have(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"content")
+    read = (
+        "import resource, sys; from perfkit.util.regular_file import read_regular; "
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)); "
+        "print(read_regular(sys.argv[1], most_bytes=8 << 30).decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", read, tmp_path / "small"], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("content\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_file_that_has_more_than_its_size_is_read_whole() -> None:
+    assert read_regular("/proc/self/status").startswith(b"Name:")
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        read_regular("/proc/self/status", most_bytes=10)

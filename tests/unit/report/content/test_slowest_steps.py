@@ -1,16 +1,24 @@
 """The table of the slowest steps: which are in it, and how often a median is taken for it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from perfkit.report.content import aggregates
 from perfkit.report.content.run_tables import slowest_steps
+from perfkit.schema.rank import StepBreakdown
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 
 def test_each_rank_has_one_median(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     median_wall = aggregates.median_wall
-    monkeypatch.setattr(aggregates, "median_wall", lambda steps: (taken.append(len(steps)), median_wall(steps))[1])
+
+    def note(steps: Sequence[StepBreakdown]) -> float | None:
+        taken.append(len(steps))
+        return median_wall(steps)
+
+    monkeypatch.setattr(aggregates, "median_wall", note)
     ranks = [
         make_rank(rank, [make_step(number, compute=(100 + 10 * number + 5 * rank) * MS) for number in range(20)])
         for rank in range(2)
