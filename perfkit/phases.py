@@ -25,6 +25,20 @@ INJECTABLE: Final[tuple[Phase, ...]] = ("data_loading", "forward", "backward", "
 PREFIX: Final = "perfkit."
 
 
+PASS_NAMES: Final = (
+    PREFIX,
+    "FSDP::",
+    "FullyShardedDataParallel.",
+    "DistributedDataParallel.",
+    "PP:",
+    "Forward ",
+    "Backward ",
+    "autograd::engine::",
+    "Optimizer.step#",
+)
+"""What perfkit's annotations, and torch's operators and annotations that belong to one phase, begin with."""
+
+
 def annotation(phase: Phase) -> str:
     """Return the name of the annotation of `phase` in a trace."""
     return PREFIX + phase

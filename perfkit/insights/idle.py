@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
-from perfkit.phases import PHASE_WORDS, PREFIX, annotation
+from perfkit.phases import PASS_NAMES, PHASE_WORDS, PREFIX, annotation
 from perfkit.schema.aggregate import OTHER_DETAILS, merge_idle
 from perfkit.schema.per_rank.idle import (
     CAUSE_WORDS,
@@ -68,9 +68,9 @@ class IdlePart(NamedTuple):
         return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= _NAMED_SHARE * self.total_ns
 
     def is_program(self) -> bool:
-        """Return whether its largest part is known to be no data loading: a function, operator or call of a name."""
+        """Return whether its largest part is known to be no data loading: a function, operator, call or pass."""
         detail = self.largest.detail
-        is_call = detail.startswith("aten::") or call_patterns().any_call.match(detail) is not None
+        is_call = detail.startswith(("aten::", *PASS_NAMES)) or call_patterns().any_call.match(detail) is not None
         return self.is_named() and (self.idle.has_python_frames or is_call) and detail not in _PHRASES
 
 

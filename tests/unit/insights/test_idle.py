@@ -183,6 +183,13 @@ def test_an_annotation_alone_asks_for_python_functions() -> None:
     assert "record Python functions" not in insight(idle_rank(backward)).recommendation
 
 
+@pytest.mark.parametrize("detail", ["Optimizer.step#SGD.step", "perfkit.backward", "FSDP::all_gather", "PP:1F"])
+def test_what_torch_or_perfkit_calls_a_pass_loads_no_data(detail: str) -> None:
+    found = insight(idle_rank(row("host_work", detail, 20), has_python_frames=False))
+    assert "most of that" in found.sentence
+    assert "data if" not in found.sentence
+
+
 def test_an_annotation_is_no_work_that_could_be_done_elsewhere() -> None:
     found = insight(idle_rank(row("host_work", "perfkit.backward", 20), has_python_frames=False))
     assert "20.0 ms of it is host work, most of that in backward (20.0 ms per step)" in found.sentence

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.phases import PREFIX, annotation
+from perfkit.phases import PASS_NAMES, annotation
 from perfkit.schema.per_rank.sharding import PASS_PHASES, PassPhase
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, contained, measure, union
@@ -27,18 +27,6 @@ _MARKERS: Final[dict[PassPhase, str]] = {
     "optimizer": r"Optimizer\.step#",
 }
 """What torch calls its operators and annotations that belong to one phase; a layer's name may follow."""
-_BEGINNINGS: Final = (
-    PREFIX,
-    "FSDP::",
-    "FullyShardedDataParallel.",
-    "DistributedDataParallel.",
-    "PP:",
-    "Forward ",
-    "Backward ",
-    "autograd::engine::",
-    "Optimizer.step#",
-)
-"""What the names of all of these begin with."""
 
 
 class Passes(NamedTuple):
@@ -91,7 +79,7 @@ def merge_columns(unions: list[Union]) -> Union:
 
 def _spans_by_phase(events: Events) -> Iterator[_Spans]:
     # A program may put a counter into the names of a million operators: few of them reach the patterns.
-    candidates = np.flatnonzero(events.shapes.beginning_with(*_BEGINNINGS)).tolist()
+    candidates = np.flatnonzero(events.shapes.beginning_with(*PASS_NAMES)).tolist()
     rows = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR)
     for number, phase in enumerate(PASS_PHASES):
         own = rows[_named(events, candidates, rf"{re.escape(annotation(phase))}$")[events.name[rows]]]
