@@ -45,8 +45,10 @@ def slow(*ranks: int, us: int = 2000) -> Part:
     return part
 
 
-def found(folder: Path, steps: int, parts: list[Part | int]) -> tuple[LastArrivals | None, Insight | None]:
-    report = analyze([train(folder, RANKS, steps, parts)])
+def found(
+    folder: Path, steps: int, parts: list[Part | int], begins: dict[int, int] | None = None
+) -> tuple[LastArrivals | None, Insight | None]:
+    report = analyze([train(folder, RANKS, steps, parts, begins=begins)])
     across = report.runs[0].cross_rank
     assert across is not None
     return across.last_arrivals, next((one for one in report.insights if one.rule == "waiting"), None)
@@ -73,8 +75,8 @@ def test_the_ranks_that_are_last_are_named_with_what_they_do_longer(tmp_path: Pa
 
 
 def test_ranks_that_only_started_recording_later_are_not_blamed(tmp_path: Path) -> None:
-    late_start = [slow(1, us=20_000), 300, *(part for _ in range(4) for part in (slow(), 300)), finish]
-    last, one = found(tmp_path, 1, late_start)
+    prompt = [*(part for _ in range(5) for part in (slow(), 300)), finish]
+    last, one = found(tmp_path, 1, prompt, begins={1: 20_000})
     assert last is None
     assert one is None
 

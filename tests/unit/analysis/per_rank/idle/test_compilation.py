@@ -69,9 +69,9 @@ def test_a_rank_that_alone_compiles_again_does_not_compute_more(tmp_path: Path) 
 
 def test_a_trace_without_steps_beside_others_is_not_named(tmp_path: Path) -> None:
     rank(0, COMPILING).write(tmp_path / "rank0.json")
-    TraceBuilder(1, 2).op("compile_fx_inner", 0, 10 * COMPILE_US).op("aten::mm", 10 * COMPILE_US, 9).write(
-        tmp_path / "rank1.json"
-    )
+    TraceBuilder(1, 2, backend="gloo").op("compile_fx_inner", 0, 10 * COMPILE_US).op(
+        "aten::mm", 10 * COMPILE_US, 9
+    ).write(tmp_path / "rank1.json")
     (run,) = perfkit.analyze(tmp_path).runs
     (message,) = (one.message for one in run.findings if one.code == "compilation_recorded")
     assert "(in step 3 on rank 0)" in message
