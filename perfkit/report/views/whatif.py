@@ -59,8 +59,13 @@ def _mean_saving(one: Prediction, report: WhatIf) -> str:
 
 def _saving(one: Prediction, report: WhatIf) -> str:
     """Return the size of the saving, and its share of the step."""
-    share = abs(one.saving_ns) / report.replayed_step_ns if report.replayed_step_ns else None
-    return f"{duration(abs(one.saving_ns))} ({format_percent(share)})"
+    saving_ns = abs(one.saving_ns)
+    return f"{duration(saving_ns)} ({format_percent(_share(saving_ns, report))})"
+
+
+def _share(saving_ns: float, report: WhatIf) -> float | None:
+    """Return a saving as a share of the step, negative where the step would take longer."""
+    return saving_ns / report.replayed_step_ns if report.replayed_step_ns else None
 
 
 def _facts(report: WhatIf) -> list[KeyValue]:
@@ -117,7 +122,7 @@ def _ranking(report: WhatIf, top: int) -> Table:
             Cell(escape_unprintable(one.changes[0].change)),
             Cell(duration(one.step_ns)),
             Cell(duration(one.saving_ns)),
-            Cell(_saving(one, report).partition("(")[2].rstrip(")")),
+            Cell(format_percent(_share(one.saving_ns, report))),
             *([Cell(duration(one.mean_saving_ns))] if both else []),
         )
         for one in predictions[:top]

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.whatif import predict
@@ -51,6 +52,15 @@ def test_what_only_some_steps_do_is_promised_in_the_mean(tmp_path: Path) -> None
     assert headline == "The largest saving is predicted for input=0: 5.01 ms less in the mean of 12 steps."
     alone = whatif.document(predict(run, ["input=0"]), 10).sections[0].headline
     assert "(0.4 %) less; 5.01 ms less in the mean of 12 steps." in alone
+
+
+def test_a_change_that_makes_the_median_step_longer_takes_a_negative_share_of_it(tmp_path: Path) -> None:
+    ranking = predict(train(tmp_path, 2, 12, [load(5_000), compute, 600, finish]))
+    assert ranking.ranking
+    longer = replace(ranking.ranking[0], saving_ns=-0.25 * ranking.replayed_step_ns)
+    shown = whatif.document(replace(ranking, ranking=[longer]), 10).sections[0].tables[0]
+    place = [column.title for column in shown.columns].index("of the step")
+    assert shown.rows[0][place].text == "-25.0 %"
 
 
 def test_what_all_steps_do_has_no_mean_of_its_own(tmp_path: Path) -> None:
