@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
+from perfkit.analysis.per_run.monitor.course import plain_steps
 from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
 from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
@@ -68,7 +69,7 @@ class RunView:
     history_ns: Floats = field(default_factory=lambda: np.zeros(0))
     """Longest over ranks of the newest steps."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Share of the recent step time by part, and of the rest."""
+    """Share of the recent step time by part, and of the rest: a cold step would outweigh all others."""
     samples_per_s: float | None = None
     loss: float | None = None
     allocated_bytes: float = float("nan")
@@ -115,7 +116,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         total_steps=_total_steps(run.manifest),
         step_ns=step_ns,
         history_ns=longest[~np.isnan(longest)],
-        parts=_parts(recent),
+        parts=_parts(plain_steps(recent)),
         samples_per_s=_rate(run.manifest, run.world_size, step_ns),
         loss=_loss(logs),
         allocated_bytes=_newest(logs, "allocated_bytes"),

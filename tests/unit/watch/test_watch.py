@@ -11,12 +11,21 @@ import pytest
 from rich.console import Console
 
 from perfkit.schema.manifest import MANIFEST_VERSION
+from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.roll_up import roll_up
 from perfkit.watch.frame import SORTS, draw, sparkline
 from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view
-from tests.support.monitor.made_runs import eventful_times, own_times, records, with_checks, write_log, write_run
+from tests.support.monitor.made_runs import (
+    COLLECTIVE_NS,
+    eventful_times,
+    own_times,
+    records,
+    with_checks,
+    write_log,
+    write_run,
+)
 from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.left_runs import mark_rank_0
 
@@ -104,6 +113,20 @@ def test_the_legend_has_all_parts_at_80_columns(tmp_path: Path) -> None:
     text = "\n".join(_drawn(RunFollower(tmp_path)))
     for part in ("█ forward", "▇ backward", "▆ optimizer", "▓ collectives", "▒ data", "░ other"):
         assert part in text
+
+
+def test_a_cold_step_does_not_outweigh_the_parts_of_the_others(tmp_path: Path) -> None:
+    own = own_times(2, 20)
+    wall = own.max(axis=0) + COLLECTIVE_NS
+    wall[0] = 12e9
+    for rank in range(2):
+        made = records(own, rank, wall)
+        made["kind"][0] = KIND_NUMBERS["cold"]
+        made["backward_ns"][1:] = made["step_ns"][1:] - made["data_ns"][1:]
+        write_log(tmp_path, rank, 2, made)
+    shown = RunFollower(tmp_path)
+    shown.read()
+    assert view(shown, []).parts["other"] == pytest.approx(0, abs=1e-3)
 
 
 def test_logs_without_step_times_show_none_and_claim_nothing(tmp_path: Path) -> None:
