@@ -85,8 +85,14 @@ def overview(run: RunReport) -> Table | None:
     if seen is None:
         return None
     rows = [(Cell(label), Cell(value)) for label, value in _facts(seen) if value != MISSING]
-    remark = "" if seen.lateness_known or seen.ranks == 1 else "ranks not compared: time in collectives is unknown"
-    return Table("Whole run, by the monitor", (Column("", "words"), Column("value", "words")), rows, remark)
+    return Table("Whole run, by the monitor", (Column("", "words"), Column("value", "words")), rows, _uncompared(seen))
+
+
+def _uncompared(seen: MonitorSummary) -> str:
+    """Return why the ranks were not compared; empty if they were, or there is but one."""
+    if seen.lateness_known or seen.ranks == 1:
+        return ""
+    return f"ranks not compared: {'time in collectives is unknown' if seen.compared else 'too few steps'}"
 
 
 def _facts(seen: MonitorSummary) -> Iterator[tuple[str, str]]:
