@@ -60,7 +60,9 @@ def _title(drawn: DrawnPath) -> str:
 
 def _note(drawn: DrawnPath) -> str:
     note = f"{duration(drawn.total_ns)}: the work that the end of the step waited for."
-    return note if not drawn.cell_ns else f"{note} Each cell of {duration(drawn.cell_ns)} shows what took most of it."
+    if drawn.cell_ns:
+        return f"{note} Each cell of {duration(drawn.cell_ns)} shows what took most of it."
+    return f"{note} A stretch of the host's work between two launches, waits or collectives shows what took most of it."
 
 
 def _bars(kind: str, spans: Sequence[PathSpan]) -> Spec:

@@ -46,6 +46,12 @@ def test_the_words_tell_which_rank_it_runs_through_when() -> None:
     )
 
 
+def test_a_stretch_that_is_drawn_as_one_part_of_it_is_called_so() -> None:
+    found = path_chart(run_with(DRAWN))
+    assert found is not None
+    assert found.note.endswith("between two launches, waits or collectives shows what took most of it.")
+
+
 def test_many_changes_of_rank_are_counted() -> None:
     spans = [PathSpan(rank=n % 2, kind="compute", name="a", start_ns=n * MS, ns=MS) for n in range(40)]
     found = path_chart(run_with(DrawnPath(step=None, total_ns=40 * MS, cell_ns=MS, spans=spans)))
