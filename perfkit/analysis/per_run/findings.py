@@ -39,7 +39,10 @@ def run_findings(
 
 def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManifest | None) -> list[Finding]:
     if not ranks and manifest and manifest.config.get("profile") is False:
-        message = "this run was timed without the profiler (--no-profile), so it has no breakdown"
+        message = (
+            "this run was timed without the profiler (--no-profile), so it has no breakdown; "
+            "record it without that option to get one"
+        )
         return [Finding(code="no_traces", severity="info", message=message)]
     if not ranks:
         return [Finding(code="no_traces", severity="warning", message="this run has no readable trace")]

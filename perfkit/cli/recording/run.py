@@ -167,7 +167,7 @@ for _name in WORKLOADS.names():
 def run() -> None:
     """Train a workload, or run your own training script or module unchanged, and record one trace per rank.
 
-    Arguments after `--` are passed to the script.
+    Arguments after `--` are passed to the script. `perfkit run train.py --help` lists the options.
 
     mpiexec, torchrun or srun start the ranks; `-n N`, after WORKLOAD, SCRIPT.py or MODULE, starts N on
     this host. Without any of them there is one rank.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, KeyValue
+from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import UNNAMED, Finding, Severity
 from perfkit.schema.manifest import Injection, Throughput
 from perfkit.schema.run import ProfilerCost, RunReport
@@ -132,11 +133,20 @@ def _waiting(run: RunReport) -> KeyValue | None:
 def _steps(run: RunReport) -> KeyValue:
     numbers = {s.step for s in sums.steps_of(run)}
     known = [n for n in numbers if n is not None]
+    if not numbers:
+        return KeyValue("steps", "; ".join(["none recorded", *_timed(run)]))
     if not known:
-        return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
+        return KeyValue("steps", "none marked: the whole trace counts as one step")
     time = duration(sums.step_time(run))
     each = f"{time} (on its slowest rank)" if len(known) == 1 else f"median {time} (slowest rank of each step)"
     return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each}")
+
+
+def _timed(run: RunReport) -> list[str]:
+    """Return the time of steps that were only timed, unless the throughput or the monitor's table tells it."""
+    plain = step_time_ns(steps_ns(run, "plain"))
+    told = plain is None or run.throughput is not None or run.monitor is not None
+    return [] if told else [f"median {duration(plain)} without the profiler"]
 
 
 def _throughput(known: Throughput | None) -> list[KeyValue]:

@@ -1,10 +1,22 @@
 """The facts about a run that stand beside its tables."""
 
 from perfkit.report.content.run_facts import key_values
-from tests.support.reports.report_builders import make_run
+from perfkit.schema.run import StepTimes
+from tests.support.reports.report_builders import MS, make_run
 
 
 def test_a_wait_per_step_is_of_what_is_exposed() -> None:
     # Rank 0 waits for 26 ms in two steps, of which 20 ms are exposed.
     shown = {fact.label: fact.value for fact in key_values(make_run())}
     assert shown["wait per step"] == "exposed, in collectives: min 0 (rank 1), max 10.0 ms (rank 0)"
+
+
+def test_steps_that_were_only_timed_are_told() -> None:
+    run = make_run(ranks=[], throughput=None, step_times=StepTimes(plain_ns=[40 * MS], recorded_ns=[]))
+    shown = {fact.label: fact.value for fact in key_values(run)}
+    assert shown["steps"] == "none recorded; median 40.0 ms without the profiler"
+
+
+def test_without_any_step_none_is_told() -> None:
+    shown = {fact.label: fact.value for fact in key_values(make_run(ranks=[]))}
+    assert shown["steps"].startswith("none recorded")
