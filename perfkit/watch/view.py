@@ -94,7 +94,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
     """Return what is to be shown of a run; `events` is what `find_events` last returned."""
     logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
     if not logs:
-        problem = run.problem or next(iter(run.unread()), "waiting for logs of the monitor (rank<R>.steps)")
+        problem = run.problem or next(iter(run.unread()), _without_logs(run.manifest))
         return RunView(run.name, problem, is_fault=True)
     table = align({rank: rank_steps(records[-HISTORY:], run.logs[rank].device) for rank, records in logs.items()})
     assert table is not None  # noqa: S101  there are records
@@ -127,6 +127,13 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         events=[*run.unread(), *events],
         single_steps=max(int((records["steps"] == 1).sum()) for records in logs.values()),
     )
+
+
+def _without_logs(manifest: RunManifest | None) -> str:
+    """Return what a run without logs is: one that has ended gets none any more."""
+    if manifest is not None and manifest.state in {"completed", "failed"}:
+        return f"{manifest.state} without --monitor"
+    return "waiting for logs of the monitor (--monitor)"
 
 
 def _end_of_common_steps(table: StepTable) -> int:

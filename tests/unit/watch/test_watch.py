@@ -77,6 +77,16 @@ def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, fi
     assert ("samples/s" in lines[1]) == (field == "steps")
 
 
+def test_a_run_that_ended_without_the_monitor_is_not_waited_for(tmp_path: Path) -> None:
+    text = (
+        '{"schema_version": %d, "run": "r", "state": "completed", "workload": "w", "source": "s", "started_at": "t", '
+        '"config": {}, "versions": {}, "backend": null, "device": "cpu", '
+        '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
+    )
+    (tmp_path / "run.json").write_text(text % MANIFEST_VERSION)
+    assert "  completed without --monitor" in _drawn(RunFollower(tmp_path))[0]
+
+
 def test_why_a_run_failed_is_told_to_the_end(tmp_path: Path) -> None:
     message = f"no step has ended for 90.0 s: {'rank 0 waits in all_reduce; ' * 5}rank 1 is in `load` at data.py:32"
     text = (
