@@ -235,6 +235,14 @@ def test_delays_that_are_waited_for_at_one_meeting_of_ten_are_hidden() -> None:
     assert find_stragglers(times).ranks == []
 
 
+@pytest.mark.parametrize("waited", [1, 2])
+def test_a_rank_that_is_waited_for_in_the_first_steps_only_delays_nobody(waited: int) -> None:
+    """Then ranks communicate no more, or communication is hidden: what they wait after the recording is unknown."""
+    times = times_of(late(2, STEPS, r1=12), noise_ns=noise(2))
+    times.exposed_ns[:, waited:, CATEGORIES.index("communication")] = 0
+    assert find_stragglers(times) == Stragglers([], 0)
+
+
 @pytest.mark.parametrize(("steps", "every"), [(6, 3), (9, 3), (10, 2), (20, 5)])
 def test_late_in_every_nth_step(steps: int, every: int) -> None:
     cells = late(2, steps)
