@@ -52,7 +52,8 @@ def uncompiled(function: Function) -> Function:
 def _is_traced() -> bool:
     """Return whether torch.compile traces what runs: the gradients are then none of the program's."""
     context = getattr(getattr(torch, "_guards", None), "TracingContext", None)
-    return torch.compiler.is_compiling() or (context is not None and context.try_get() is not None)
+    try_get = getattr(context, "try_get", None)  # torch calls all of this internal
+    return torch.compiler.is_compiling() or (try_get is not None and try_get() is not None)
 
 
 def _replace(owners: list[Any], name: str, hooked: Function) -> Callable[[], None]:
@@ -65,8 +66,8 @@ def _replace(owners: list[Any], name: str, hooked: Function) -> Callable[[], Non
                 setattr(owner, name, after)
 
     def leave_alone() -> None:
-        exchange(current[0], uncompiled(hooked))
-        current[0] = getattr(owners[0], name)
+        before, current[0] = current[0], uncompiled(hooked)
+        exchange(before, current[0])
 
     def undo() -> None:
         exchange(current[0], original)

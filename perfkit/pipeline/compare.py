@@ -88,13 +88,21 @@ def _comparable(
 ) -> list[list[RunReport]]:
     """Return the runs that have traces; if a side has none, what both have: steps timed without the profiler.
 
+    Args:
+        sides: the runs of each side.
+        paths: of the sides.
+        own_clock: whether steps are those that a run timed itself.
+
     Raises:
         TraceError: A side has neither, or not what the other has.
     """
     traced = [[run for run in side if run.ranks] for side in sides]
     if all(traced):
         return traced
-    timed = [[_times_alone(run) for run in side if own_clock and steps_ns(run, "plain")] for side in sides]
+    if not own_clock:
+        path = next(path for path, side in zip(paths, traced, strict=True) if not side)
+        raise TraceError(f"{path}: none of its runs has a trace, in which --step-marker would mark steps")
+    timed = [[_times_alone(run) for run in side if steps_ns(run, "plain")] for side in sides]
     for path, other, with_trace, with_times in zip(paths, paths[::-1], traced, timed, strict=True):
         if not with_trace and not with_times:
             raise TraceError(f"{path}: none of its runs has a trace to compare, or steps timed without the profiler")

@@ -12,6 +12,8 @@ from perfkit.errors import StoreError
 
 MOST_CONTAINERS: Final = 5_000_000
 """Lists, dictionaries and tuples of a file; a few hundred bytes each."""
+MOST_COUNTED: Final = 1 << 62
+"""Numbers that double with every level of a file would take all memory themselves."""
 
 _Value = Any
 
@@ -32,7 +34,7 @@ def load_plain(data: bytes) -> _Value:
 
 
 def count_copied(value: _Value) -> int:
-    """Return how many values a copy of `value` has in which nothing is shared: far more than its file, at worst.
+    """Return how many values a copy of `value` has in which nothing is shared, at most `MOST_COUNTED`.
 
     Raises:
         PlainPickleError: A container contains itself.
@@ -51,9 +53,10 @@ def count_copied(value: _Value) -> int:
             stack += [part for part in inner if id(part) not in counts]
             continue
         try:
-            counts[id(one)] = 1 + len(_parts(one)) - len(inner) + sum(counts[id(part)] for part in inner)
+            count = 1 + len(_parts(one)) - len(inner) + sum(counts[id(part)] for part in inner)
         except KeyError as error:
             raise PlainPickleError("a list, dictionary or tuple contains itself") from error
+        counts[id(one)] = min(count, MOST_COUNTED)
         stack.pop()
     return counts[id(value)]
 

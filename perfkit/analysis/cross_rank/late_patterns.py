@@ -194,8 +194,20 @@ def _stands_out(one: _Category, place: int, period: int, explained: Bools) -> bo
         return True
     rate = max(besides.sum() / (~explained).sum(), besides[place].sum() / (~late).sum())
     count, least = int(late.sum()), int(long[place, late].sum())
-    chance = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(least, count + 1))
+    chance = _chance_of_at_least(least, count, float(rate))
     return bool(chance * one.ranks * period * (period + 1) / 2 <= FALSE_ALARMS)
+
+
+def _chance_of_at_least(least: int, count: int, rate: float) -> float:
+    """Return the probability of `least` of `count` independent events or more, of which each has this rate above 0.
+
+    By logarithms: of thousands of steps, numbers of combinations exceed any float.
+    """
+    if rate >= 1:
+        return 1.0
+    ways = (math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(least, count + 1))
+    logs = (way + k * math.log(rate) + (count - k) * math.log1p(-rate) for k, way in enumerate(ways, least))
+    return math.fsum(map(math.exp, logs))
 
 
 def _is_waited_for(beyond: Floats, waited: Floats, late: Bools, share: float = _WAITED) -> bool:

@@ -138,8 +138,8 @@ class Rounds(NamedTuple):
 
     number: Ints
     """Round of each step, shape (steps,)."""
-    met: Bools
-    """Whether the ranks communicate in the round, shape (rounds,): all do but the last, whose end is not recorded."""
+    counted: Bools
+    """Whether it is known what ranks wait in the round, shape (rounds,): not in the last if its end may be later."""
 
     def sums(self, values: Ints | Floats) -> Floats:
         """Return the sums over each round of `values`, shape (…, steps)."""
@@ -161,7 +161,11 @@ def rounds_of(times: OwnTimes) -> Rounds:
     if not meet.any():
         return Rounds(np.arange(len(meet)), np.ones(len(meet), np.bool_))
     number = np.cumsum(meet) - meet
-    return Rounds(number, np.arange(int(number.max()) + 1) < meet.sum())
+    sizes = np.bincount(number)
+    counted = np.arange(len(sizes)) < meet.sum()
+    # Ranks that do not meet for longer than ever before may do so no more, or hide it: nobody is seen to wait.
+    counted[-1] |= sizes[-1] > sizes[:-1].max(initial=0)
+    return Rounds(number, counted)
 
 
 def waited_in_rounds_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
@@ -188,7 +192,7 @@ def waited_by_all_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> 
     """
     others = [place for place in range(len(times.ranks)) if place not in places]
     if times.waits_ns is None or not others:
-        return np.zeros(len(rounds.met))
+        return np.zeros(len(rounds.counted))
     return np.asarray(_next_too(rounds.sums(times.waits_ns)[others].min(axis=0)))
 
 

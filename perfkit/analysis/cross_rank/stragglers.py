@@ -124,8 +124,8 @@ def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     lag = float(np.median(excess(times.of(one.category))[one.place]))
     rounds = rounds_of(times)
     most = lag * rounds.sizes
-    waited = np.clip(waited_in_rounds_ns(times, rounds, [one.place]), -most, most)[rounds.met].sum()
-    waited_for = bool(waited >= _MIN_WAITED_SHARE * most[rounds.met].sum())
+    waited = np.clip(waited_in_rounds_ns(times, rounds, [one.place]), -most, most)[rounds.counted].sum()
+    waited_for = bool(waited >= _MIN_WAITED_SHARE * most[rounds.counted].sum())
     return waited_for or not times.of("communication").any()
 
 
@@ -160,7 +160,7 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     too: then ranks meet after one delay and before the other, and each costs the step. Nothing is gained where no rank
     waits. Ranks may wait only in the next step, if the delay follows the last collective, and
     where they meet in some steps only, they wait there for the delays since they met. Whether they wait for those after
-    the last meeting is not recorded: these steps do not count.
+    the last meeting is not recorded: these steps do not count, if they are no more than between two meetings.
 
     Args:
         times: own times.
@@ -175,8 +175,8 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
     shorter = own.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, places), 0)
     in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, places))
-    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.met].sum()
-    return round(float(gained / rounds.sizes[rounds.met].sum()))
+    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
+    return round(float(gained / rounds.sizes[rounds.counted].sum()))
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:

@@ -110,19 +110,24 @@ class _Waits:
         if not others or rank in self._unknown or not pauses:
             return None
         start, end = self._aligned(rank, [one.begin_ns for one in pauses], [one.end_ns for one in pauses])
-        (until,) = self._aligned(rank, [self._caught_up_ns(rank, one.end_ns) for one in pauses])
+        (until,) = self._aligned(rank, self._caught_up_ns(rank, [one.end_ns for one in pauses]))
         during = np.stack([measure(self._waiting[other], start, end) for other in others])
         usual = np.array([[_usual_ns(self._calls[other])] for other in others])
         whole = np.stack([measure(self._waiting[other], start, until) for other in others]) - usual
         return int(np.maximum(during, np.minimum(whole, end - start)).max(axis=0).sum())
 
-    def _caught_up_ns(self, rank: int, ended_ns: int) -> int:
-        """Return the end of the collectives of the step in which a rank, after a pause, first meets the others."""
+    def _caught_up_ns(self, rank: int, ended_ns: Sequence[int]) -> list[int]:
+        """Return the end of the collectives of the step in which a rank, after each pause, first meets the others."""
         ends, steps = self._calls[rank].column("ended_ns"), self._calls[rank].column("step")
-        later = np.flatnonzero(ends > ended_ns)
-        if not len(later):
-            return ended_ns
-        return int(ends[later][steps[later] == steps[later[ends[later].argmin()]]].max())
+        if not len(ends):
+            return list(ended_ns)
+        _, number = np.unique(steps, return_inverse=True)
+        last_ns = np.full(int(number.max()) + 1, ends.min())
+        np.maximum.at(last_ns, number, ends)
+        order = np.argsort(ends, kind="stable")
+        following = np.searchsorted(ends[order], ended_ns, side="right")
+        met_ns = last_ns[number[order[np.minimum(following, len(ends) - 1)]]]
+        return list(np.where(following < len(ends), met_ns, ended_ns).tolist())
 
     def _aligned(self, rank: int, *columns: Sequence[int]) -> tuple[Ints, ...]:
         """Return times of a rank by the reference clock."""

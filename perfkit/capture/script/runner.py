@@ -172,7 +172,7 @@ class _ScriptContext:
         self._pid = os.getpid()
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
-        self._exit_by_sigint = _ExitBySigint()
+        self._ending = _Ending()
         self._trace_dir = Path(config.trace_dir).resolve()  # now: the script may change the working directory
         self._children = make_settings(self._script, arguments, config, self._trace_dir)
 
@@ -198,7 +198,7 @@ class _ScriptContext:
             remove_own_frames(error)
             sys.excepthook(kind, error, error.__traceback__)
         if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
-            atexit.register(self._finish, error)  # the interpreter waits for them first, and they may train
+            atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
         else:
             self._finish(error)
         if error is None or isinstance(error, SystemExit):
@@ -206,8 +206,12 @@ class _ScriptContext:
                 raise SystemExit(1)  # --step-on matched nothing; an exit code of the script takes precedence
             return
         if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
-            self._exit_by_sigint.requested = True
+            self._ending.by_sigint = True
         raise SystemExit(1)
+
+    def _finish_last(self, error: BaseException | None) -> None:
+        self._finish(error)
+        self._ending.by_miss = self._recorder is not None and self._recorder.missed
 
     def _finish(self, error: BaseException | None) -> None:
         ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
@@ -228,15 +232,21 @@ def _other_threads_run() -> bool:
     return any(not thread.daemon and thread is not own for thread in threading.enumerate())
 
 
-class _ExitBySigint:
-    """Ends the process by SIGINT, after all other `atexit` functions, if the script was interrupted."""
+class _Ending:
+    """Ends the process, after all other `atexit` functions, in a way that these cannot."""
 
     def __init__(self) -> None:
-        self.requested = False
-        atexit.register(self._exit)  # registered before any of the script's, so called last
+        self.by_sigint = False
+        """Whether the script was interrupted."""
+        self.by_miss = False
+        """Whether `--step-on` matched nothing, which was known only once the script's threads had ended."""
+        atexit.register(self._end)  # registered before any of the script's, so called last
 
-    def _exit(self) -> None:
-        if self.requested:
+    def _end(self) -> None:
+        if self.by_sigint:
             flush_all()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+        if self.by_miss:
+            flush_all()
+            os._exit(1)

@@ -93,7 +93,7 @@ class Workloads(TyperGroup):
         given = module_in(args[len(ranks) :])
         if ranks and not given:
             raise UsageError("run -n: the workload or script is missing: perfkit run gpt -n 2")
-        _refuse_options_first(args)
+        _refuse_options_first(given)
         return super().parse_args(ctx, [*given[:1], *ranks, *given[1:]])
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -148,9 +148,14 @@ def _refuse_options_first(args: list[str]) -> None:
     Raises:
         UsageError: There are some.
     """
-    later = next((word for word in args[1:] if word in WORKLOADS or (is_script(word) and Path(word).is_file())), None)
-    if later is not None and args[0].startswith("-") and args[0] not in ("-n", "-m"):
-        raise UsageError(f"{args[0]}: options come after the workload or script: perfkit run {later} {args[0]} …")
+    later = next((word for word in args[1:] if word == "-m" or word in WORKLOADS or _is_script_file(word)), None)
+    if later is not None and args[0].startswith("-"):
+        what = "-m MODULE" if later == "-m" else later
+        raise UsageError(f"{args[0]}: options come after the workload or script: perfkit run {what} {args[0]} …")
+
+
+def _is_script_file(word: str) -> bool:
+    return is_script(word) and Path(word).is_file()
 
 
 _scripts = App()

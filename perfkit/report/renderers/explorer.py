@@ -114,7 +114,7 @@ def _timeline(
 
 def _collective(run: RunReport, one: LinkedCollective, origin_ns: int) -> dict[str, Any]:
     """Return a collective for the page: of each rank its number, begin, length and waiting in ns, or null."""
-    partial = one.ranks < one.group_size if one.group_size else len(run.ranks) < run.world_size
+    partial = one.ranks < one.group_size if one.group_size else run.is_partial
     return {
         "name": one.operator,
         "ranks": one.ranks,

@@ -135,6 +135,21 @@ def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_wher
     assert check_whole(tmp_path / "traces" / "later", world_size=1).step_kinds == KINDS[:8]
 
 
+@STUB_OR_REAL
+def test_what_threads_did_not_step_either_is_an_error(stub: bool, tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    script.write_text(
+        "import atexit, sys, threading\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "atexit.register(print, 'over')\n"
+        "threading.Thread(target=lambda: train.train(8, 'cpu')).start()\n"
+    )
+    recorded = execute([*PYTHON, "run", str(script), "--step-on", "Adagrad"], stub_torch=stub, cwd=tmp_path)
+    assert (recorded.returncode, recorded.stdout) == (1, "over\n")
+    assert "--step-on Adagrad: no such optimizer has stepped" in recorded.stderr
+
+
 def test_a_script_that_does_not_parse(tmp_path: Path) -> None:
     script = tmp_path / "unfinished.py"
     script.write_text("print('a'\n")

@@ -127,6 +127,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["run", "--no-report", "gpt"],
             "--no-report: options come after the workload or script: perfkit run gpt --no-",
         ),
+        (["run", "-n", "2", "--monitor", "gpt"], "--monitor: options come after the workload or script: perfkit run g"),
+        (["run", "--monitor", "-m", "train"], "--monitor: options come after the workload or script: perfkit run -m M"),
         (["run", "--ask", "zzz"], "No such option: --ask"),
         (["run", "gptt"], "No such command 'gptt'. Did you mean 'gpt'?"),
         (["analyze"], "Missing argument 'PATH'"),

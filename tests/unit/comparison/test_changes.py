@@ -299,6 +299,8 @@ def test_what_only_one_side_has_is_not_compared(reverse: bool, tmp_path: Path, r
     sides = [save_timed(tmp_path / "timed", 40), real_traces / "small" / "triton.json.gz"]
     with pytest.raises(TraceError, match=r"triton\.json\.gz: none of its runs has steps timed without the profiler"):
         perfkit.compare(*sides[:: -1 if reverse else 1])
+    with pytest.raises(TraceError, match=r"timed: none of its runs has a trace, in which --step-marker"):
+        perfkit.compare(*sides[:: -1 if reverse else 1], step_marker="train_step")
     (tmp_path / "none").mkdir()
     with pytest.raises(TraceError, match=r"none: "):
         perfkit.compare(tmp_path / "none", sides[0])

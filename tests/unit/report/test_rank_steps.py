@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from perfkit.report.charts import rank_steps as module
 from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
-from perfkit.report.renderers.explorer import explorer
+from perfkit.report.renderers.explorer import _collective, explorer
+from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
+from perfkit.schema.per_run.linked_collectives import LinkedCollective
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 
@@ -75,3 +77,14 @@ def test_no_trace_is_named_for_a_rank_with_several() -> None:
 
 def test_nothing_without_steps() -> None:
     assert rank_steps(make_run(ranks=[])) is None
+
+
+@pytest.mark.parametrize(
+    ("group_size", "unknown", "partial"), [(None, False, False), (None, True, True), (2, True, False)]
+)
+def test_the_last_rank_is_the_last_of_those_with_traces(group_size: int | None, unknown: bool, partial: bool) -> None:
+    finding = Finding(code="world_size_unknown", severity="info", message="")
+    ranks = [make_rank(number, [make_step(5)]) for number in range(2)]
+    run = make_run(ranks=ranks, world_size=2, findings=[finding] if unknown else [])
+    one = LinkedCollective(step=5, operator="all_reduce", group_size=group_size, ranks=2, last=1, on_ranks=[])
+    assert _collective(run, one, 0)["partial"] is partial

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.util import plain_pickle
-from perfkit.util.plain_pickle import PlainPickleError, count_copied, load_plain
+from perfkit.util.plain_pickle import MOST_COUNTED, PlainPickleError, count_copied, load_plain
 from tests.support.traces.memory.memory_snapshots import made_training
 
 PLAIN = st.recursive(
@@ -110,6 +110,9 @@ def test_sharing_that_grows_without_end_is_counted_at_once() -> None:
     for _ in range(60):
         value = [value, value]
     assert count_copied(value) == 2**61 - 1
+    for _ in range(3_000):
+        value = [value, value]
+    assert count_copied(value) == MOST_COUNTED
     deep: Any = []
     for _ in range(50_000):
         deep = [deep]

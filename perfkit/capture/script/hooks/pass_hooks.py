@@ -123,8 +123,9 @@ class ForwardPasses(_Passes):
     def _is_pass(self, module: nn.Module) -> bool:
         if self._module is None:
             return any(True for _ in own_parameters(module))
-        # torch.compile calls the module that it wraps in its own way.
-        inner = vars(module).get("_modules", {}).get("_orig_mod", module)
+        # torch.compile calls the module that it wraps in its own way. TorchScript's modules have no `get` for theirs.
+        within = vars(module).get("_modules", {})
+        inner = within["_orig_mod"] if "_orig_mod" in within else module  # noqa: SIM401
         name = type(inner).__name__
         if len(self.seen) < _MOST_SEEN:
             self.seen[name] = None

@@ -1,5 +1,6 @@
 """Ranks that are late in every step, in every n-th, in turns or once; and silence where nobody is."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from perfkit.analysis.cross_rank.late_patterns import _chance_of_at_least
 from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
@@ -173,6 +175,21 @@ def test_thousands_of_steps_with_messages() -> None:
     assert (row.rank, row.every, row.steps_late) == (1, 4, 1_250)
 
 
+def test_thousands_of_delays_beside_a_hiccup() -> None:
+    cells = late(2, 4_000)
+    cells[1, ::2] = 40 * MS
+    cells[1, ::10] = 0  # so many ways to choose the others that no float holds their number
+    cells[0, 101] = 60 * MS
+    (row,) = find_stragglers(times_of(cells, noise_ns=noise(2, 4_000))).ranks
+    assert (row.rank, row.every, row.steps_late) == (1, 2, 2_000)
+
+
+@pytest.mark.parametrize(("least", "count", "rate"), [(2, 3, 0.5), (1, 4, 0.1), (0, 5, 0.3), (5, 5, 0.2), (3, 3, 1.0)])
+def test_the_chance_of_so_many_long_steps_is_binomial(least: int, count: int, rate: float) -> None:
+    exact = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(least, count + 1))
+    assert _chance_of_at_least(least, count, rate) == pytest.approx(exact)
+
+
 def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
     ms = 9
     times = times_of(late(4, 10, r1=14), noise_ns=noise(4, 10, ms=0.3))
@@ -216,6 +233,14 @@ def test_delays_that_are_waited_for_at_one_meeting_of_ten_are_hidden() -> None:
     times.exposed_ns[1, :, CATEGORIES.index("overhead")] += 12 * MS
     times.exposed_ns[0, 9, CATEGORIES.index("communication")] += 500 * MS
     assert find_stragglers(times).ranks == []
+
+
+@pytest.mark.parametrize("waited", [1, 2])
+def test_a_rank_that_is_waited_for_in_the_first_steps_only_delays_nobody(waited: int) -> None:
+    """Then ranks communicate no more, or communication is hidden: what they wait after the recording is unknown."""
+    times = times_of(late(2, STEPS, r1=12), noise_ns=noise(2))
+    times.exposed_ns[:, waited:, CATEGORIES.index("communication")] = 0
+    assert find_stragglers(times) == Stragglers([], 0)
 
 
 @pytest.mark.parametrize(("steps", "every"), [(6, 3), (9, 3), (10, 2), (20, 5)])

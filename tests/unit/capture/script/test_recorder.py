@@ -2,6 +2,7 @@
 
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,19 @@ def test_the_class_of_the_module_can_be_chosen() -> None:
         forward.calls.remove()
     assert ended == [model[0]]
     assert list(forward.seen) == ["Sequential", "Linear", "ReLU"]
+
+
+def test_modules_of_torchscript_have_a_class_too() -> None:
+    forward = ForwardPasses("Linear", Annotations(), lambda _: None, lambda error: pytest.fail(str(error)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer torch warns that it is deprecated
+        model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    forward.calls.install()
+    try:
+        model(torch.ones(1, 2))
+    finally:
+        forward.calls.remove()
+    assert list(forward.seen) == ["RecursiveScriptModule"]
 
 
 @pytest.mark.parametrize("step_on", ["SGD", "backward", "forward", "forward:Linear"])

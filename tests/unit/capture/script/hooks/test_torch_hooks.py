@@ -10,7 +10,8 @@ from perfkit.capture.script.hooks.torch_hooks import after_gradients, device_of,
 
 
 def test_gradients_that_are_returned_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
+    for owner in (torch.autograd, torch.autograd.graph):
+        monkeypatch.setattr(owner, "_engine_run_backward", torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
     noted: list[None] = []
     after_gradients(lambda: noted.append(None))
     x = torch.ones(2, requires_grad=True)
