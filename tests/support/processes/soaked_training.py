@@ -96,7 +96,8 @@ def train(arguments: argparse.Namespace, session: Any) -> None:
         if session is not None:
             session.step(loss)
         if number % arguments.every == 0:
-            print(f"heap {rank} {number} {heap_bytes()} {resident_bytes()}", file=sys.stderr, flush=True)
+            # In one write: the lines of two ranks would run into each other.
+            os.write(sys.stderr.fileno(), f"heap {rank} {number} {heap_bytes()} {resident_bytes()}\n".encode())
 
 
 def _own_preset(workload: type[Workload[Any]]) -> dict[str, Any]:
