@@ -13,7 +13,6 @@ collectives is limited to 200 entries, which the first steps fill: until it is f
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -104,5 +103,4 @@ def _slope(points: list[tuple[int, int]]) -> float:
 
 
 if __name__ == "__main__":
-    os.nice(int(os.environ.get("PERFKIT_SOAK_NICE", "0")))
     main()
