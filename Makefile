@@ -80,7 +80,7 @@ lint: $(READY) ## Check style, types and the direction of imports
 check: export HYPOTHESIS_PROFILE := full
 check: lint docs test slow ## Everything that CI checks
 
-bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, the monitor, and who is late; minutes
+bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, the monitor, the profiler, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
 	$(BIN)/python -m tests.benchmarks.bench_graph
 	$(BIN)/python -m tests.benchmarks.bench_cache
@@ -90,6 +90,7 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	    --sample-size 43K --threads 1 --data-dir traces/.data/bench; done
 	rm -r traces/.data/bench
 	$(BIN)/python -m tests.benchmarks.bench_monitor
+	$(BIN)/python -m tests.benchmarks.bench_profiler_cost
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 	$(BIN)/python -m tests.benchmarks.bench_pipelines
 

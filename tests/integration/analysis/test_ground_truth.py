@@ -192,3 +192,28 @@ def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Pa
     assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=SIZE)
     for category in ("compute", "data_loading", "overhead"):
         assert abs(after[0, category] - before[0, category]) < SIZE * grown
+
+
+# What a profiler costs in these steps: 40 ms, slept where the schedule records.
+DEAR_PROFILER = """
+import sys, time
+import perfkit
+
+with perfkit.profile(sys.argv[1], schedule="wait=12,warmup=1,active=9") as prof:
+    for step in range(24):
+        time.sleep(0.060 if 13 <= step < 22 else 0.020)
+        prof.step()
+"""
+
+
+def test_the_cost_of_the_profiler_is_what_recorded_steps_take_longer(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DEAR_PROFILER)
+    done = execute([*in_real_time(), *PYTHON[:1], str(script), str(tmp_path / "run")])
+    assert done.returncode == 0, done.stderr
+    (run,) = perfkit.analyze(tmp_path / "run").runs
+    cost = run.profiler_cost
+    assert cost is not None
+    assert cost.reason is None
+    assert cost.added_ns == pytest.approx(40 * MS, rel=SIZE)
+    assert cost.plain_step_ns == pytest.approx(20 * MS, rel=SIZE)
