@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
+    early_sentence,
     load_clause,
     name_ranks,
     one_off_causes,
@@ -19,7 +20,7 @@ from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.phases import PREFIX
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, LastArrivals, LateLoading, Straggler
+from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, LastArrivals, LateLoading, Straggler
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.util.formatting import duration, escape_unprintable
 from perfkit.whatif.changes import healthy_ranks
@@ -63,6 +64,8 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
     if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
+    if across and across.early_ranks:
+        return _for_early_ranks(context, across.early_ranks, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
     who = "other ranks, none of which is late beyond chance in all steps"
     if across is None or not across.lateness_known:
@@ -71,6 +74,16 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if less_often and context.share(common_ns) >= MIN_SHARE:
         return InsightDraft(who, {}, less_often, min(common_ns, longest_ns))
     return InsightDraft(who, {}, wait_less(context, most), longest_ns)
+
+
+def _for_early_ranks(context: RunContext, early: list[EarlyRank], longest_ns: float) -> InsightDraft:
+    """Return the draft for ranks that have less to do than most: with the work divided evenly, the others have less."""
+    lead_ns = sum(row.lead_ns for row in early)
+    who = rank_list([row.rank for row in early])
+    have, are = ("has", "is") if len(early) == 1 else ("have", "are")
+    advice = f"divide the work evenly: see whether {who} {have} less of it than the others, or {are} faster"
+    saving_ns = min(lead_ns / len(context.run.ranks), longest_ns)
+    return InsightDraft(f"others: {early_sentence(early)}", {"lead_ns": float(lead_ns)}, advice, saving_ns)
 
 
 def _common_wait_ns(context: RunContext) -> float:

@@ -134,6 +134,16 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
 
 
+class EarlyRank(Struct, frozen=True, kw_only=True):
+    """A rank that takes less time than the others in every step, beyond chance, and waits for them."""
+
+    rank: int
+    category: Category
+    """Category in which it takes less; of several, the one in which the difference is largest."""
+    lead_ns: int
+    """How much less its own time is: median over steps."""
+
+
 class LastArrivals(Struct, frozen=True, kw_only=True):
     """Ranks that join collectives last, in too few steps to say that they do so beyond chance (metrics.md section 5).
 
@@ -211,6 +221,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     """By how much the mean step could be shorter if none of them were late."""
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
+    early_ranks: list[EarlyRank] = []
+    """Largest lead first; empty where stragglers explain the waiting."""
     last_arrivals: LastArrivals | None = None
     """Only with fewer steps than stragglers can be found in; None if most of the waiting is not for the
     same ranks."""

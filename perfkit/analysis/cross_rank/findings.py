@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
-from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence, whom
+from perfkit.analysis.cross_rank.straggler_sentences import early_sentence, one_off_cause, stragglers_sentence, whom
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
@@ -46,6 +46,9 @@ def cross_rank_findings(
         profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
     yield from _stragglers(summary, profiler_ns)
+    if early := summary.early_ranks:
+        rank = early[0].rank if len(early) == 1 else None
+        yield Finding(code="early_ranks", severity="info", message=early_sentence(early), rank=rank)
     for late in summary.one_off_stragglers:
         message = (
             f"one-off delay: rank {late.rank} delays {whom(late)} by {duration(late.lag_ns)} in step {late.step} "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import CrossRankSummary, LateLoading, OneOffStraggler, Straggler
+from perfkit.schema.cross_rank import CrossRankSummary, EarlyRank, LateLoading, OneOffStraggler, Straggler
 from perfkit.schema.per_rank.loading import WaitCause
 from perfkit.util.formatting import duration
 
@@ -161,6 +161,16 @@ def _short_cause(row: Straggler) -> str:
 def phase_clause(row: Straggler) -> str:
     """Return a clause with the phase in which a rank is late; empty if that is not known."""
     return f" in {row.phase}" if row.phase else ""
+
+
+def early_sentence(early: Sequence[EarlyRank]) -> str:
+    """Return which ranks take less time than the others, by how much and in what."""
+    shortest, longest = min(row.lead_ns for row in early), max(row.lead_ns for row in early)
+    lead = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
+    causes = " or ".join(dict.fromkeys(_in_words(row.category) for row in early))
+    take, wait = ("takes", "waits") if len(early) == 1 else ("take", "wait")
+    who = rank_list([row.rank for row in early])
+    return f"{who} {take} {lead} per step less than the others ({causes}) and {wait} for them"
 
 
 def one_off_cause(late: OneOffStraggler) -> str:

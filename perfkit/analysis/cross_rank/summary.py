@@ -7,6 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import GroupKey, bus_factor, fits, group_key
 from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
+from perfkit.analysis.cross_rank.early_ranks import find_early_ranks
 from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
@@ -57,7 +58,8 @@ def summarize_cross_rank(
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
-    late = find_all_stragglers(_comparable(times, groups, stage_of) if times else [])
+    parts = _comparable(times, groups, stage_of) if times else []
+    late = find_all_stragglers(parts)
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
@@ -67,6 +69,7 @@ def summarize_cross_rank(
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
+        early_ranks=[] if late.ranks else find_early_ranks(parts),
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
         bandwidth_fits=fits(rows, _incomplete_groups(matched)),

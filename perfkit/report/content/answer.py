@@ -195,6 +195,8 @@ def _late(run: RunReport) -> str:
         return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
     # The monitor's answer about the whole run stands above, and may name a rank.
     where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
+    if not but and (early := next((one.message for one in run.findings if one.code == "early_ranks"), "")):
+        return f"{where}no rank is late beyond chance, but {escape_unprintable(early)}"
     return f"{where}no rank is late beyond chance{but}{_although(run)}"
 
 

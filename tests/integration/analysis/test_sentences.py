@@ -90,6 +90,30 @@ def test_two_ranks_that_wait_for_each_other_within_each_step_are_not_just_said_t
     )
 
 
+@pytest.mark.parametrize("early", [1, 3])
+def test_where_most_ranks_take_equally_long_the_few_that_take_less_are_named(tmp_path: Path, early: int) -> None:
+    def work(one: Device, _step: int) -> None:
+        one.kernels("gemm", 300 if one.rank < early else 700, 10)
+
+    report = analyze([train(tmp_path, 8, 10, [work, 600, finish])])
+    who, take, wait = ("rank 0", "takes", "waits") if early == 1 else ("ranks 0, 1 and 2", "take", "wait")
+    said = f"{who} {take} 4.00 ms per step less than the others (compute) and {wait} for them"
+    assert run_answer(report.runs[0]).late == f"no rank is late beyond chance, but {said}"
+    if early == 3:
+        one = insights(report)["waiting"]
+        assert one.sentence.endswith(f"of it waiting for others: {said}")
+        assert one.potential_saving_ns == pytest.approx(3 / 8 * 4 * MS, rel=0.02)
+
+
+def test_ranks_that_take_less_and_do_not_wait_are_not_named(tmp_path: Path) -> None:
+    def work(one: Device, _step: int) -> None:
+        one.kernels("gemm", 300 if one.rank == 0 else 700, 10)
+        one.item()
+
+    (run,) = analyze([train(tmp_path, 4, 10, [work])]).runs
+    assert run.cross_rank is None or not run.cross_rank.early_ranks
+
+
 def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path: Path) -> None:
     def evaluate(one: Device, step: int) -> None:
         if (one.rank, step) == (1, 4):
