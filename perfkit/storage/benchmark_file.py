@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from perfkit.errors import StoreError
-from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark, PairTime
 from perfkit.schema.benchmark.input import INPUT_VERSION, InputBenchmark
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
@@ -59,16 +59,26 @@ def _load(
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{file}: {kind}: {plain_message(str(error))}") from error
     if not is_sound(found):
-        raise StoreError(f"{file}: {kind}: a measurement has an unknown series, or no positive time")
+        raise StoreError(f"{file}: {kind}: a measurement has an unknown series or rank, or no positive time")
     return found
 
 
 def _is_sound(record: CollectiveBenchmark) -> bool:
     known = range(len(record.series))
-    return all(
-        row.series in known and row.bytes >= 0 and row.time_ns > 0 and all(ns > 0 for ns in row.samples_ns)
-        for row in record.measurements
+    return (
+        all(
+            row.series in known and row.bytes >= 0 and row.time_ns > 0 and all(ns > 0 for ns in row.samples_ns)
+            for row in record.measurements
+        )
+        and all(one.series in known for one in record.fits)
+        and len(record.hosts) == len(record.cores) == record.world_size
+        and all(_is_sound_pair(pair, record.world_size) for pair in (record.pairs.pairs if record.pairs else ()))
     )
+
+
+def _is_sound_pair(pair: PairTime, world_size: int) -> bool:
+    low, high = sorted(pair.ranks)
+    return 0 <= low < high < world_size and min(pair.latency_ns, pair.time_ns, pair.bandwidth) > 0
 
 
 def _is_sound_input(record: InputBenchmark) -> bool:

@@ -37,7 +37,7 @@ def serve(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     for path in paths:
         if not path.is_dir():
-            raise TraceError(f"{path}: no such folder")
+            raise TraceError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
     from perfkit.server.site import RunServer
     from perfkit.util.malloc import trim_large_allocations
 

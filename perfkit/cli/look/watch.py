@@ -48,7 +48,7 @@ def watch(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     for folder in folders:
         if not folder.is_dir():
-            raise StoreError(f"{folder}: no such folder")
+            raise StoreError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
     if not once and not sys.stdout.isatty():
         raise UsageError("the live view needs a terminal: --once prints one frame")
     from rich.console import Console

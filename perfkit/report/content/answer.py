@@ -142,7 +142,8 @@ def _step(run: RunReport) -> str:
         logged = run.monitor is not None and run.monitor.step_ns is not None
         return ", ".join([*([] if logged else [f"step {duration(plain)}"]), *rates])
     if plain is not None:
-        return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
+        less = ": its cost is below the variation between steps" if profiled is not None and profiled < plain else ""
+        return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler{less})", *rates])
     if profiled is None:
         return ""
     remarks = [_mean(run, profiled), "a single step, which may not be typical" if _has_one_step(run) else ""]

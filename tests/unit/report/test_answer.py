@@ -254,6 +254,18 @@ def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_
     assert run_answer(run).late == "in the recorded steps, no rank is late beyond chance"
 
 
+@pytest.mark.parametrize(
+    ("plain", "told"),
+    [
+        (120, "130 ms under the profiler)"),
+        (140, "130 ms under the profiler: its cost is below the variation between steps)"),
+    ],
+)
+def test_recorded_steps_that_are_shorter_are_not_left_unexplained(plain: int, told: str) -> None:
+    times = StepTimes(plain_ns=[plain * MS] * 3, recorded_ns=[100 * MS] * 3)
+    assert f" ms ({told}" in run_answer(make_run("r", step_times=times)).facts
+
+
 def test_one_step_time_stands_in_the_answer_of_a_run_without_traces(tmp_path: Path) -> None:
     (logged,) = perfkit.analyze(write_run(tmp_path, own_times(2, 80))).runs
     timed = make_run("r", ranks=[], step_times=StepTimes(plain_ns=[40 * MS], recorded_ns=[]))
