@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from perfkit.report.content import aggregates as sums
+from perfkit.report.content.cross_check import cross_check_sentence
 from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
 from perfkit.report.content.report import TONES, advice
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
@@ -228,9 +229,22 @@ def _has_stage_of_one_rank(run: RunReport) -> bool:
 def _more(runs: Sequence[RunReport]) -> list[Hint]:
     """Return where to look next: options of the same command, and the timeline of a step."""
     path, marker = shell_word(runs[0].path), marker_option(runs[0])
-    command = f"perfkit analyze {path}{marker} --full" if len(runs) == 1 else "add --full"
+    # The command as it is here would lose the files and tools that the tables compare with.
+    is_repeatable = len(runs) == 1 and not _is_beside_others(runs[0])
+    command = f"perfkit analyze {path}{marker} --full" if is_repeatable else "add --full"
     timeline = _timeline(runs)
-    return [Hint(f"All tables: {command}", "(a page: -o report.html)"), *([timeline] if timeline else [])]
+    checks = [sentence for run in runs if (sentence := cross_check_sentence(run.cross_check))]
+    return [
+        *(Hint(f"{sentence}: add --section cross-check", "") for sentence in dict.fromkeys(checks)),
+        Hint(f"All tables: {command}", "(a page: -o report.html)"),
+        *([timeline] if timeline else []),
+    ]
+
+
+def _is_beside_others(run: RunReport) -> bool:
+    """Return whether the report also has what was read from other files, or by another tool."""
+    others = (run.cross_check, run.bandwidth_shares, run.memory_snapshot, run.nccl_logs, run.one_ccl_logs)
+    return any(other is not None for other in others)
 
 
 def _timeline(runs: Sequence[RunReport]) -> Hint | None:

@@ -31,17 +31,37 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
     )
 
 
+def cross_check_sentence(check: CrossCheck | None) -> str:
+    """Return how far the other tool's figures are from perfkit's, at most; empty without a cross-check."""
+    if check is None or not check.rows:
+        return ""
+    apart = dict.fromkeys(("window", "computing", "communication, copies"), 0.0)
+    for row in check.rows:
+        for name, ours, theirs in _figures(row):
+            if name in apart and row.window_ns:
+                apart[name] = max(apart[name], abs(ours - theirs) / row.window_ns)
+    window, *work = apart.values()
+    return (
+        f"{escape_unprintable(check.tool)} differs from perfkit by {format_percent(max(work))} of the window in work, "
+        f"by {format_percent(window)} in the window itself"
+    )
+
+
 def _is_hta(check: CrossCheck) -> bool:
     return check.tool.lower().startswith(("holistictraceanalysis", "traceinsight", "hta"))
 
 
-def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
-    figures = (
+def _figures(row: CrossCheckRow) -> tuple[tuple[str, int, int], ...]:
+    """Return the name of each time, and what perfkit and the other tool say (ns)."""
+    return (
         ("window", row.window_ns, row.external_window_ns),
         ("computing", row.compute_ns, row.external_compute_ns),
         ("communication, copies", row.other_ns, row.external_other_ns),
         ("idle", row.idle_ns, row.external_idle_ns),
     )
+
+
+def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
     return [
         (
             Cell(str(row.rank) if name == "window" else ""),
@@ -54,7 +74,7 @@ def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
             ),
             Cell(_reason(name, ours - theirs, row) if is_hta else ""),
         )
-        for name, ours, theirs in figures
+        for name, ours, theirs in _figures(row)
     ]
 
 

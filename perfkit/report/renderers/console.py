@@ -185,20 +185,25 @@ def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Tex
 
 
 def _note_widths(table: Table) -> list[int]:
-    return [max(cell_len(cell.note) for cell in cells) for cells in zip(*table.rows, strict=True)]
+    return [max((cell_len(cell.note) for cell in cells), default=0) for cells in _columns(table)]
+
+
+def _columns(table: Table) -> list[list[Cell]]:
+    """Return the cells by column; a table of another tool may have no rows."""
+    return [[row[place] for row in table.rows] for place in range(len(table.columns))]
 
 
 def _natural(column: Column, cells: Sequence[Cell], notes_beside: bool) -> int:
     """Return the width at which no cell of a column is cut."""
     shown = [shorten(c.text, LONGEST) if column.kind == "name" else c.text for c in cells]
-    text, note = max(map(cell_len, shown)), max(cell_len(cell.note) for cell in cells)
+    text, note = max(map(cell_len, shown), default=0), max((cell_len(cell.note) for cell in cells), default=0)
     both = text + 2 + note if notes_beside and note else max(text, note)
     return max(cell_len(column.title), both)
 
 
 def _naturals(table: Table, notes_beside: bool) -> list[int]:
-    columns = zip(*table.rows, strict=True)
-    return [_natural(column, cells, notes_beside) for column, cells in zip(table.columns, columns, strict=True)]
+    columns = zip(table.columns, _columns(table), strict=True)
+    return [_natural(column, cells, notes_beside) for column, cells in columns]
 
 
 def _fits(table: Table, width: int) -> bool:

@@ -22,10 +22,16 @@ def _section(report: ExternalTable, top: int) -> Section:
         f"{report.analysis}, {ranks}" + (f": {escape_unprintable(', '.join(sorted(common)))}" if common else ""),
         tuple(Column(_title(name), _kind(report, place)) for place, name in enumerate(report.columns)),
         [tuple(Cell(_shown(value)) for value in row) for row in report.rows[:top]],
-        f"{left:,} more rows: use --top N, or -o FILE for all" if left > 0 else "",
+        _remark(report, left),
     )
     headline = f"As reported by {escape_unprintable(report.tool)}; times are rounded to whole microseconds."
     return Section(escape_unprintable(report.run), headline, "info", [table], [], [], [])
+
+
+def _remark(report: ExternalTable, left: int) -> str:
+    if not report.rows:
+        return "no rows: it found nothing of the kind in this trace"
+    return f"{left:,} more rows: use --top N, or -o FILE for all" if left > 0 else ""
 
 
 def _title(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perfkit.report import reporter
+from perfkit.report.content.answer import answer
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
@@ -45,6 +46,13 @@ def test_equal_figures_need_no_reason() -> None:
         make_row(external_window_ns=100 * MS, external_idle_ns=20 * MS, external_compute_ns=60 * MS - 50 * US)
     )
     assert set(reasons_by_time.values()) == {""}
+
+
+def test_the_short_answer_tells_how_far_the_tools_are_apart_and_where_the_figures_are() -> None:
+    checked = make_run(cross_check=CrossCheck(tool="HTA 1", rows=[make_row(), make_row(external_other_ns=19 * MS)]))
+    hints = [hint.command for hint in answer(make_report(checked)).more]
+    said = "HTA 1 differs from perfkit by 1.0 % of the window in work, by 10.0 % in the window itself"
+    assert hints[:2] == [f"{said}: add --section cross-check", "All tables: add --full"]
 
 
 def test_different_events_are_the_reason_before_any_other() -> None:
@@ -120,6 +128,15 @@ def test_names_are_short_on_the_terminal_and_whole_in_files() -> None:
     assert rows[0] == make_table().columns
     assert rows[1] == ["0", "Memcpy", "0.12345", "1222847.0", ""]
     assert "1 more rows" in written(make_table(), "rich", top=1)
+
+
+@pytest.mark.parametrize("name", ["rich", "csv", "json"])
+def test_a_table_without_rows_is_written(name: str) -> None:
+    assert "queue_length" in written(make_table(rows=[]), name)
+
+
+def test_a_table_without_rows_says_so() -> None:
+    assert "no rows: it found nothing of the kind in this trace" in written(make_table(rows=[]), "rich")
 
 
 def test_a_hostile_table_is_text() -> None:
