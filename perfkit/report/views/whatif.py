@@ -7,10 +7,10 @@ from perfkit.report.content.run_facts import finding_lines
 from perfkit.schema.per_run.whatif import AppliedChange, Prediction, WhatIf
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
-NOTES: Final = (
-    "Predicted by replaying the dependencies of the recorded steps. The interval is how the recorded steps vary (95 %, "
-    "bootstrap of the median); check whether the assumptions hold for your program.",
-)
+_NOTE: Final = "Predicted by replaying the dependencies of the recorded steps."
+_INTERVAL: Final = "The interval is how the recorded steps vary (95 %, bootstrap of the median)."
+_ASSUMPTIONS: Final = "Check whether the assumptions hold for your program."
+_ALONE: Final = "Give a change as an argument to see what it assumes."
 
 
 def document(report: WhatIf, top: int) -> Document:
@@ -24,7 +24,9 @@ def document(report: WhatIf, top: int) -> Document:
         tables=_tables(report, top),
         findings=finding_lines(report.findings),
     )
-    return Document("perfkit whatif", [], [section], list(NOTES))
+    one = report.prediction
+    notes = [_NOTE, *([_INTERVAL] if one and one.interval_ns else []), _ASSUMPTIONS if one else _ALONE]
+    return Document("perfkit whatif", [], [section], [" ".join(notes)])
 
 
 def _headline(report: WhatIf) -> str:

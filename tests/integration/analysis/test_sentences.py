@@ -71,6 +71,16 @@ def test_what_all_steps_do_has_no_mean_of_its_own(tmp_path: Path) -> None:
     assert [column.title for column in shown.tables[0].columns][-1] == "of the step"
 
 
+@pytest.mark.parametrize("steps", [3, 12])
+def test_the_interval_is_explained_where_there_is_one(tmp_path: Path, steps: int) -> None:
+    run = train(tmp_path, 2, steps, [load(5_000), compute, 600, finish])
+    (note,) = whatif.document(predict(run, ["input=0"]), 10).footnotes
+    assert ("The interval is how the recorded steps vary" in note) == (steps == 12)
+    (note,) = whatif.document(predict(run), 10).footnotes
+    assert "interval" not in note
+    assert "assumes" in note
+
+
 def test_a_rank_that_is_late_in_one_step_is_an_exception_to_that_none_is(tmp_path: Path) -> None:
     def delay(one: Device, step: int) -> None:
         one.work(30_000 if (one.rank, step) == (2, 5) else 10, "train.py(10): evaluate")
