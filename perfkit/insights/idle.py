@@ -107,7 +107,7 @@ def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle tim
         return f"{whole}, in many places{_largest_context(part)}"
     row, steps = part.largest, part.steps
     if row.detail in _PHRASES:
-        return f"{whole}: {row.detail}"
+        return f"{whole}: {row.detail.removeprefix('queued ')}"  # the cause has the word
     if phase is not None and row.detail == PREFIX + phase:
         return whole
     where = f" in {escape_unprintable(row.context)}" if row.context else ""
