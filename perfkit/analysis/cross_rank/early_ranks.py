@@ -4,7 +4,6 @@ Where more than half of the ranks take equally long, none of these is late: the 
 waiting then has its reason in the few that need less time.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from perfkit.analysis.cross_rank.lateness import (
     surely_late,
 )
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank
+from perfkit.trace.intervals import Ints
 
 _FEWEST_RANKS: Final = 3
 _FALSE_ALARMS: Final = 0.01
@@ -26,38 +26,33 @@ _FALSE_ALARMS: Final = 0.01
 _MIN_LEAD_SHARE: Final = 0.05
 """Smallest lead, as a share of the step."""
 _MIN_WAITED_SHARE: Final = 0.5
-"""Smallest share of the lead that a rank must communicate longer than the others: it waits."""
+"""Smallest share of the lead that a rank must wait longer than the others."""
 
 
-def find_early_ranks(parts: Sequence[OwnTimes]) -> list[EarlyRank]:
+def find_early_ranks(times: OwnTimes) -> list[EarlyRank]:
     """Return the ranks that take less time than the others in every step, beyond chance (metrics.md section 5).
 
     Args:
-        parts: own times of the ranks, those of each stage of a pipeline apart, of a run in which no rank is late.
+        times: own times of all ranks of a run in which none is late and each can wait for every other.
 
     Returns:
         Largest lead first.
     """
-    found = [row for times in parts for row in _early(times)]
-    return sorted(found, key=lambda row: (-row.lead_ns, row.rank))
-
-
-def _early(times: OwnTimes) -> list[EarlyRank]:
     # Of two ranks one is late, or none.
-    if len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < _FEWEST_RANKS:
+    if times.waits_ns is None or len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < _FEWEST_RANKS:
         return []
     lead_ns = -np.median(excess(times.own_ns), axis=1)
     early = surely_late(-times.own_ns, _FALSE_ALARMS / times.compared) & (lead_ns >= _MIN_LEAD_SHARE * times.wall_ns)
-    early &= _waits_ns(times) >= _MIN_WAITED_SHARE * lead_ns
+    early &= _waits_ns(times, times.waits_ns) >= _MIN_WAITED_SHARE * lead_ns
     lacking = -np.median(excess(times.exposed_ns), axis=1)[:, [COLUMN[category] for category in OWN]]
-    return [
+    found = [
         EarlyRank(rank=times.ranks[place], category=OWN[lacking[place].argmax()], lead_ns=round(lead_ns[place]))
         for place in np.flatnonzero(early).tolist()
     ]
+    return sorted(found, key=lambda row: (-row.lead_ns, row.rank))
 
 
-def _waits_ns(times: OwnTimes) -> Floats:
-    """Return how much longer each rank communicates than the others, exposed, per step; shape (ranks,)."""
+def _waits_ns(times: OwnTimes, waits_ns: Ints) -> Floats:
+    """Return how much longer each rank waits than the others in matched collectives, per step; shape (ranks,)."""
     rounds = rounds_of(times)
-    longer = excess(rounds.sums(times.of("communication")))
-    return np.asarray(np.median(longer / rounds.sizes, axis=1))
+    return np.asarray(np.median(excess(rounds.sums(waits_ns)) / rounds.sizes, axis=1))

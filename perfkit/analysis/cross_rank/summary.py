@@ -69,7 +69,7 @@ def summarize_cross_rank(
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
-        early_ranks=[] if late.ranks else find_early_ranks(parts),
+        early_ranks=find_early_ranks(parts[0]) if not late.ranks and _is_whole(parts, world_size) else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
         bandwidth_fits=fits(rows, _incomplete_groups(matched)),
@@ -98,6 +98,11 @@ def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns
     sums = np.zeros((len(times.ranks), len(times.steps)), np.int64)
     np.add.at(sums, (place[known], number[known]), values_ns[rows[known]])
     return sums
+
+
+def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
+    """Return whether ranks wait for each other only: not for other stages of a pipeline, or ranks without a trace."""
+    return len(parts) == 1 and len(parts[0].ranks) == world_size
 
 
 def _comparable(times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int]) -> list[OwnTimes]:

@@ -115,6 +115,17 @@ def test_where_most_ranks_take_equally_long_the_few_that_take_less_are_named(tmp
         assert one.potential_saving_ns == pytest.approx(3 / 8 * 4 * MS, rel=0.02)
 
 
+def test_a_rank_that_may_wait_for_one_without_a_trace_is_not_named(tmp_path: Path) -> None:
+    def work(one: Device, _step: int) -> None:
+        one.kernels("gemm", 300 if one.rank == 0 else 700, 10)
+
+    run = train(tmp_path, 5, 10, [work, 600, finish])
+    next(run.glob("*rank4*")).unlink()
+    across = analyze([run]).runs[0].cross_rank
+    assert across is not None
+    assert across.early_ranks == []
+
+
 def test_ranks_that_take_less_and_do_not_wait_are_not_named(tmp_path: Path) -> None:
     def work(one: Device, _step: int) -> None:
         one.kernels("gemm", 300 if one.rank == 0 else 700, 10)

@@ -216,7 +216,7 @@ def test_allocation() -> None:
     ("cause", "detail", "sentence", "advice", "is_question"),
     [
         ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles", False),
-        ("dependency", QUEUED_FOR_NOTHING, "queued on the device: for a reason not in the trace", "the trace lacks kernels", True),
+        ("dependency", QUEUED_FOR_NOTHING, "device: for a reason not in the trace", "the trace lacks kernels", True),
         ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger", False),
         ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for", False),
         ("profiler", "between two steps", "profiler", "record less", False),
