@@ -222,7 +222,7 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
     early_ranks: list[EarlyRank] = []
-    """Largest lead first; empty where stragglers explain the waiting."""
+    """Largest lead first; compared with ranks that are not late."""
     last_arrivals: LastArrivals | None = None
     """Only with fewer steps than stragglers can be found in; None if most of the waiting is not for the
     same ranks."""

@@ -1,9 +1,10 @@
 """Ranks that have less to do than the others, and wait for them.
 
-Where more than half of the ranks take equally long, none of these is late: the median of the others is the measure. The
-waiting then has its reason in the few that need less time.
+Where more than half of the ranks take equally long, none of these is late: the median of the others is the measure.
+Most waiting then has its reason in the few that need less time.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from perfkit.analysis.cross_rank.lateness import (
     rounds_of,
     surely_late,
 )
-from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank
+from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, Straggler
 from perfkit.trace.intervals import Ints
 
 _FEWEST_RANKS: Final = 3
@@ -29,15 +30,18 @@ _MIN_WAITED_SHARE: Final = 0.5
 """Smallest share of the lead that a rank must wait longer than the others."""
 
 
-def find_early_ranks(times: OwnTimes) -> list[EarlyRank]:
+def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler] = ()) -> list[EarlyRank]:
     """Return the ranks that take less time than the others in every step, beyond chance (metrics.md section 5).
 
     Args:
-        times: own times of all ranks of a run in which none is late and each can wait for every other.
+        all_times: own times of all ranks of a run, in which each can wait for every other.
+        late: the stragglers, which are left out: what they take longer is not what others take less.
 
     Returns:
         Largest lead first.
     """
+    late_ranks = {row.rank for row in late}
+    times = all_times.among([rank for rank in all_times.ranks if rank not in late_ranks])
     # Of two ranks one is late, or none.
     if times.waits_ns is None or len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < _FEWEST_RANKS:
         return []

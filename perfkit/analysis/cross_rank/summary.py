@@ -69,7 +69,7 @@ def summarize_cross_rank(
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
-        early_ranks=find_early_ranks(parts[0]) if not late.ranks and _is_whole(parts, world_size) else [],
+        early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
         bandwidth_fits=fits(rows, _incomplete_groups(matched)),

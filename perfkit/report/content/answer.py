@@ -107,7 +107,7 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
 
 def run_answer(run: RunReport) -> RunAnswer:
     """Return the short answer of one run."""
-    reported = {"straggler", *MONITOR_CODES}
+    reported = {"straggler", "early_ranks", *MONITOR_CODES}
     findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in reported]
     return RunAnswer(
         title=escape_unprintable(run.run),
@@ -184,10 +184,13 @@ def _parts(run: RunReport) -> list[Part]:
 
 def _late(run: RunReport) -> str:
     compared = run.cross_rank
-    if compared is None or run.verdict.bound == "imbalance":
+    if compared is None:
         return ""
-    if compared.stragglers:
-        return next((escape_unprintable(one.message) for one in run.findings if one.code == "straggler"), "")
+    late, early = _message(run, "straggler"), _message(run, "early_ranks")
+    if run.verdict.bound == "imbalance":
+        return early
+    if late:
+        return f"{late}; {early}" if early else late
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
@@ -197,9 +200,13 @@ def _late(run: RunReport) -> str:
         return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
     # The monitor's answer about the whole run stands above, and may name a rank.
     where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
-    if not but and (early := next((one.message for one in run.findings if one.code == "early_ranks"), "")):
-        return f"{where}no rank is late beyond chance, but {escape_unprintable(early)}"
+    if early and not but:
+        return f"{where}no rank is late beyond chance, but {early}"
     return f"{where}no rank is late beyond chance{but}{_although(run)}"
+
+
+def _message(run: RunReport, code: str) -> str:
+    return next((escape_unprintable(one.message) for one in run.findings if one.code == code), "")
 
 
 def _although(run: RunReport) -> str:

@@ -115,6 +115,17 @@ def test_where_most_ranks_take_equally_long_the_few_that_take_less_are_named(tmp
         assert one.potential_saving_ns == pytest.approx(3 / 8 * 4 * MS, rel=0.02)
 
 
+def test_a_late_rank_does_not_keep_the_report_from_naming_an_early_one(tmp_path: Path) -> None:
+    def work(one: Device, _step: int) -> None:
+        one.kernels("gemm", {0: 300, 1: 780}.get(one.rank, 700), 10)
+
+    report = analyze([train(tmp_path, 6, 10, [work, 600, finish])])
+    early = "rank 0 takes 4.00 ms per step less than the others (compute) and waits for them"
+    assert run_answer(report.runs[0]).late.endswith(f"; {early}") or run_answer(report.runs[0]).late == early
+    # One late by 0.8 ms costs 0.8 ms; 4 ms of work divided over six ranks are 0.67 ms.
+    assert "waiting for rank 1" in report.runs[0].verdict.sentence + insights(report)["waiting"].sentence
+
+
 def test_a_rank_that_may_wait_for_one_without_a_trace_is_not_named(tmp_path: Path) -> None:
     def work(one: Device, _step: int) -> None:
         one.kernels("gemm", 300 if one.rank == 0 else 700, 10)

@@ -5,6 +5,7 @@ import pytest
 
 from perfkit.analysis.cross_rank.early_ranks import find_early_ranks
 from perfkit.analysis.cross_rank.lateness import OwnTimes
+from perfkit.analysis.cross_rank.stragglers import find_stragglers
 from perfkit.schema.common import Category
 from tests.unit.analysis.cross_rank.test_stragglers import MS, Cells, late, noise, times_of
 
@@ -26,6 +27,22 @@ def test_an_early_rank_is_named_with_its_category_and_size(category: Category) -
 def test_the_largest_lead_is_first() -> None:
     times = waiting(late(5, 10, r0=20, r1=20, r2=20, r4=8), noise_ns=noise(5, 10))
     assert [row.rank for row in find_early_ranks(times)] == [3, 4]
+
+
+def test_a_late_rank_hides_no_early_one() -> None:
+    times = waiting(late(5, 10, r0=20, r1=20, r2=20, r4=29), noise_ns=noise(5, 10))
+    found = find_stragglers(times).ranks
+    assert [row.rank for row in found] == [4]
+    (row,) = find_early_ranks(times, found)
+    assert row.rank == 3
+    assert row.lead_ns == pytest.approx(20 * MS, rel=0.1)
+
+
+def test_ranks_that_are_in_time_are_not_early_beside_late_ones() -> None:
+    times = waiting(late(6, 10, r0=20, r1=30, r2=40), noise_ns=noise(6, 10))
+    found = find_stragglers(times).ranks
+    assert {row.rank for row in found} == {0, 1, 2}
+    assert find_early_ranks(times, found) == []
 
 
 def test_of_two_ranks_none_is_early() -> None:
