@@ -116,6 +116,11 @@ def format_percents(parts: Sequence[int]) -> list[str]:
     return [f"{t // 10}.{t % 10} %" for t in tenths]
 
 
+def left_out(count: int, what: str) -> str:
+    """Return how many of something are left out: `1 more row`, `1,000 more rows`."""
+    return f"{count:,} more {what}{'' if count == 1 else 's'}"
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Return whole numbers compactly: `0-3, 5`."""
     ordered = sorted(set(numbers))

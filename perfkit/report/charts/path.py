@@ -9,7 +9,7 @@ from perfkit.report.content.critical_path import WORDS, known_path
 from perfkit.report.content.run_tables import step_label
 from perfkit.schema.per_run.critical_path import DrawnPath, PathSpan
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import duration, escape_unprintable, in_ms
+from perfkit.util.formatting import duration, escape_unprintable, in_ms, left_out
 
 _MOST_STRETCHES: Final = 12
 """Stretches on one rank that the text alternative lists."""
@@ -91,7 +91,7 @@ def _in_words(drawn: DrawnPath) -> str:
     stretches = [(rank, list(spans)) for rank, spans in groupby(drawn.spans, key=lambda span: span.rank)]
     described = [_stretch(rank, spans) for rank, spans in stretches[:_MOST_STRETCHES]]
     left = len(stretches) - len(described)
-    more = f"; and {left} more changes of rank" if left else ""
+    more = f"; and {left_out(left, 'change')} of rank" if left else ""
     return f"{_title(drawn)}, {duration(drawn.total_ns)}: {'; '.join(described)}{more}"
 
 

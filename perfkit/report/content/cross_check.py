@@ -4,7 +4,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.run import CrossCheck, CrossCheckRow
-from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent
+from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent, left_out
 
 _ALIKE: Final = 0.001
 """A difference below this share of the window needs no explanation."""
@@ -27,7 +27,7 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
             Column("reason", "words"),
         ),
         [line for row in ordered[:top] for line in _lines(row, _is_hta(check))],
-        f"{left} more ranks with smaller differences" if left > 0 else "",
+        f"{left_out(left, 'rank')} with smaller differences" if left > 0 else "",
     )
 
 

@@ -6,7 +6,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.report.content.parallelism.dimensions import dimension_cell, dimension_column
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, size
 
 _LOW: Final = 0.8
 """A factor below it is highlighted (metrics.md section 6)."""
@@ -63,7 +63,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
     rows = cross_rank.collectives
     left, dimension = len(rows) - top, dimension_column(rows)
     remark = f"matched across ranks: {cross_rank.matched} of {cross_rank.matched + cross_rank.unmatched}" + (
-        f"; {left} more rows" if left > 0 else ""
+        f"; {left_out(left, 'row')}" if left > 0 else ""
     )
     if any(finding.code == "groups_incomplete" for finding in run.findings):
         remark += "; ranks without a trace take part, or may: transfers are upper and bandwidths lower bounds"
@@ -159,7 +159,8 @@ def bandwidth_shares(run: RunReport, top: int) -> Table | None:
             )
             for row in rows[:top]
         ],
-        "share: measured time / transfer, as both move the same bytes" + (f"; {left} more rows" if left > 0 else ""),
+        "share: measured time / transfer, as both move the same bytes"
+        + (f"; {left_out(left, 'row')}" if left > 0 else ""),
     )
 
 

@@ -16,6 +16,7 @@ from perfkit.report.content.kernel_names import shorten
 from perfkit.report.renderers.console import FILLS, MIN_WIDTH, STYLES, draw_table
 from perfkit.report.renderers.wrapping import UNBROKEN, wrap
 from perfkit.schema.report import Report
+from perfkit.util.formatting import left_out
 
 SCREEN: Final = 24
 """Most lines of the answer about one run, at 80 columns."""
@@ -84,7 +85,7 @@ def _shortened(table: Table) -> Table:
     left = len(table.rows) - _MOST_ROWS
     if left <= 0:
         return table
-    return replace(table, rows=table.rows[:_MOST_ROWS], remark=f"{left} more runs: see --full. {table.remark}")
+    return replace(table, rows=table.rows[:_MOST_ROWS], remark=f"{left_out(left, 'run')}: see --full. {table.remark}")
 
 
 def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:

@@ -2,7 +2,7 @@
 
 from perfkit.report.content.document import Cell, Column, Document, Kind, Section, Table
 from perfkit.schema.external_tool import ExternalTable
-from perfkit.util.formatting import MISSING, escape_unprintable
+from perfkit.util.formatting import MISSING, escape_unprintable, left_out
 
 _SHORT = {"(us)": " µs", "_pctg": " %", "_time": "", "non_compute": "other"}
 _WHOLE = 100
@@ -31,7 +31,7 @@ def _section(report: ExternalTable, top: int) -> Section:
 def _remark(report: ExternalTable, left: int) -> str:
     if not report.rows:
         return "no rows: it found nothing of the kind in this trace"
-    return f"{left:,} more rows: use --top N, or -o FILE for all" if left > 0 else ""
+    return f"{left_out(left, 'row')}: use --top N, or -o FILE for all" if left > 0 else ""
 
 
 def _title(name: str) -> str:

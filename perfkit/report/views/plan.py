@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table, Tone
 from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, rate, size
 
 _TITLES = {"none": "", "full": "full", "selective": "selective"}
 
@@ -147,7 +147,7 @@ def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
     refused = {one.refused for one in shown if one.refused is not None and one.fits is not False}
     lines += [f"*: not supported by `perfkit run`: {escape_unprintable(reason)}" for reason in sorted(refused)]
     left = len(plan.layouts) - len(shown)
-    return "; ".join([*lines, *([f"{left:,} more layouts: use --top N"] if left else [])])
+    return "; ".join([*lines, *([f"{left_out(left, 'layout')}: use --top N"] if left else [])])
 
 
 def _label(one: PlannedLayout) -> str:

@@ -127,7 +127,7 @@ def test_names_are_short_on_the_terminal_and_whole_in_files() -> None:
     rows = list(csv.reader(written(make_table(), "csv").splitlines()))
     assert rows[0] == make_table().columns
     assert rows[1] == ["0", "Memcpy", "0.12345", "1222847.0", ""]
-    assert "1 more rows" in written(make_table(), "rich", top=1)
+    assert "1 more row" in written(make_table(), "rich", top=1)
 
 
 @pytest.mark.parametrize("name", ["rich", "csv", "json"])

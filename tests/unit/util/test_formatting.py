@@ -82,6 +82,10 @@ def test_ranges(numbers: list[int], shown: str) -> None:
     assert units.ranges(numbers) == shown
 
 
+def test_one_that_is_left_out_is_singular() -> None:
+    assert [units.left_out(count, "row") for count in (1, 2, 1000)] == ["1 more row", "2 more rows", "1,000 more rows"]
+
+
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_plain_text_is_printable_and_encodable(text: str) -> None:
     shown = units.escape_unprintable(text)

@@ -7,7 +7,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.per_run.heavy_stages import heavy_clause
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out
 
 _MOST_ROWS: Final = 16
 """Of a pipeline with more ranks or stages the first are shown."""
@@ -37,7 +37,7 @@ def _bubbles(pipeline: Pipeline, others: int) -> Table:
         f"not split: {pipeline.reason}" if pipeline.reason else "",
         f"{others} more pipelines have smaller bubbles" if others > 1 else "",
         "one more pipeline has a smaller bubble" if others == 1 else "",
-        f"{left} more ranks" if left > 0 else "",
+        left_out(left, "rank") if left > 0 else "",
     ]
     return Table(
         f"Pipeline: {described(pipeline)} (mean per step and its share, over {_steps(pipeline.steps)})",
@@ -79,7 +79,7 @@ def _stages(pipeline: Pipeline) -> Table:
     left = len(pipeline.stage_times) - _MOST_ROWS
     remarks = [
         f"{heavy_clause(heavy)} than the median of the others" if heavy else "",
-        f"{left} more stages" if left > 0 else "",
+        left_out(left, "stage") if left > 0 else "",
     ]
     return Table(
         "Stages of the pipeline (mean per micro-batch)",

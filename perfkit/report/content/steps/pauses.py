@@ -6,7 +6,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.run_tables import rank_label
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, size
+from perfkit.util.formatting import MISSING, duration, left_out, size
 
 _MOST_RANKS: Final = 16
 """Rows of each phase."""
@@ -39,7 +39,7 @@ def pauses(run: RunReport) -> Table | None:
             Column("others wait"),
         ),
         [_row(row) for row in shown],
-        f"{remark}; {left} more ranks" if left else remark,
+        f"{remark}; {left_out(left, 'rank')}" if left else remark,
     )
 
 
