@@ -49,7 +49,9 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     across, efficiency = context.run.cross_rank, context.run.efficiency
     longest_ns = context.longest_wait_ns(wait_ns)
     early = across.early_ranks if across else []
-    if late and not (across and _evenly_divided_ns(context, early) > across.stragglers_gain_ns):
+    if across and early and _evenly_divided_ns(context, early) > across.stragglers_gain_ns:
+        return _for_early_ranks(context, early, longest_ns)
+    if late:
         return _for_stragglers(context, late, wait_ns)
     if (paused := waited_for(context)) is not None:
         return _for_pause(context, paused, longest_ns)
@@ -65,8 +67,6 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
     if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
-    if early:
-        return _for_early_ranks(context, early, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
     who = "other ranks, none of which is late beyond chance in all steps"
     if across is None or not across.lateness_known:
@@ -78,18 +78,18 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
 
 
 def _for_early_ranks(context: RunContext, early: list[EarlyRank], longest_ns: float) -> InsightDraft:
-    """Return the draft for ranks that have less to do than most: with the work divided evenly, the others have less."""
+    """Return the draft for ranks that have less to do than most: the more they do, the less is left for the others."""
     who = rank_list([row.rank for row in early])
-    have, are = ("has", "is") if len(early) == 1 else ("have", "are")
-    advice = f"divide the work evenly: see whether {who} {have} less of it than the others, or {are} faster"
-    evidence = {"lead_ns": float(early[0].lead_ns)}
+    have, are = ("it has", "is") if len(early) == 1 else ("they have", "are")
+    sentence = early_sentence(early, besides_late=bool(context.run.cross_rank and context.run.cross_rank.stragglers))
+    advice = f"give {who} more of the work: {have} less of it than the others, or {are} faster"
     saving_ns = min(_evenly_divided_ns(context, early), longest_ns)
-    return InsightDraft(f"others: {early_sentence(early)}", evidence, advice, saving_ns)
+    return InsightDraft(f"others: {sentence}", {"lead_ns": float(early[0].lead_ns)}, advice, saving_ns)
 
 
 def _evenly_divided_ns(context: RunContext, early: Sequence[EarlyRank]) -> float:
-    """Return by how much a step is shorter if what some ranks have less to do is divided over all (ns)."""
-    return sum(row.lead_ns for row in early) / max(1, len(context.run.ranks))
+    """Return by how much a step of equally fast ranks is shorter if all of them do as much (ns)."""
+    return sum(row.lead_ns for row in early) / len(context.run.ranks)
 
 
 def _common_wait_ns(context: RunContext) -> float:

@@ -135,13 +135,11 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
 
 
 class EarlyRank(Struct, frozen=True, kw_only=True):
-    """A rank that takes less time than the others in every step, beyond chance, and waits for them."""
+    """A rank that computes for less time than the others that are not late, beyond chance, and waits for them."""
 
     rank: int
-    category: Category
-    """Category in which it takes less; of several, the one in which the difference is largest."""
     lead_ns: int
-    """How much less its own time is: median over steps."""
+    """How much less: median over steps, or mean if that is smaller."""
 
 
 class LastArrivals(Struct, frozen=True, kw_only=True):
@@ -222,7 +220,7 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
     early_ranks: list[EarlyRank] = []
-    """Largest lead first; compared with ranks that are not late."""
+    """Largest lead first; empty unless most of the waiting is theirs."""
     last_arrivals: LastArrivals | None = None
     """Only with fewer steps than stragglers can be found in; None if most of the waiting is not for the
     same ranks."""

@@ -47,7 +47,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks
     "straggler": "Ranks take longer than the others, beyond chance: in every step, in every n-th, or in turns.",
-    "early_ranks": "Ranks take less time than the others in every step, beyond chance, and wait for them.",
+    "early_ranks": "Ranks compute for less time than the others, beyond chance, and wait for them.",
     "one_off_straggler": "One rank delays the others in a single step.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",

@@ -1,4 +1,4 @@
-"""Ranks that have less to do than the others, and wait for them.
+"""Ranks that compute for less time than the others, and wait for them.
 
 Where more than half of the ranks take equally long, none of these is late: the median of the others is the measure.
 Most waiting then has its reason in the few that need less time.
@@ -9,15 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.lateness import (
-    COLUMN,
-    OWN,
-    Floats,
-    OwnTimes,
-    excess,
-    rounds_of,
-    surely_late,
-)
+from perfkit.analysis.cross_rank.lateness import Floats, OwnTimes, excess, rounds_of, surely_late
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, Straggler
 from perfkit.trace.intervals import Ints
 
@@ -26,12 +18,19 @@ _FALSE_ALARMS: Final = 0.01
 """Nominal probability that chance makes any rank of a run early."""
 _MIN_LEAD_SHARE: Final = 0.05
 """Smallest lead, as a share of the step."""
-_MIN_WAITED_SHARE: Final = 0.5
-"""Smallest share of the lead that a rank must wait longer than the others."""
+_NEARLY_ALL: Final = 0.8
+"""Smallest share of the steps in which a rank has at least half of its lead: others may wait for it in the rest."""
+_MIN_WAITED_SHARE: Final = 0.75
+"""Smallest share of the lead that a rank waits longer than the others: so it waits for them, not for a few of them."""
+_MAJORITY: Final = 0.5
+"""Smallest share of all waiting that is that of early ranks: else they are not what it is about."""
 
 
-def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler] = ()) -> list[EarlyRank]:
-    """Return the ranks that take less time than the others in every step, beyond chance (metrics.md section 5).
+def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler]) -> list[EarlyRank]:
+    """Return the ranks that compute for less time than the others, beyond chance (metrics.md section 5).
+
+    Idle time is no measure: a rank whose collective is in flight does the same work as the others, and counts as
+    communicating.
 
     Args:
         all_times: own times of all ranks of a run, in which each can wait for every other.
@@ -45,18 +44,20 @@ def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler] = ()) -> lis
     # Of two ranks one is late, or none.
     if times.waits_ns is None or len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < _FEWEST_RANKS:
         return []
-    lead_ns = -np.median(excess(times.own_ns), axis=1)
-    early = surely_late(-times.own_ns, _FALSE_ALARMS / times.compared) & (lead_ns >= _MIN_LEAD_SHARE * times.wall_ns)
-    early &= _waits_ns(times, times.waits_ns) >= _MIN_WAITED_SHARE * lead_ns
-    lacking = -np.median(excess(times.exposed_ns), axis=1)[:, [COLUMN[category] for category in OWN]]
-    found = [
-        EarlyRank(rank=times.ranks[place], category=OWN[lacking[place].argmax()], lead_ns=round(lead_ns[place]))
-        for place in np.flatnonzero(early).tolist()
-    ]
+    compute = times.of("compute")
+    leads = -excess(compute)
+    lead_ns = np.minimum(np.median(leads, axis=1), leads.mean(axis=1))
+    early = surely_late(-compute, _FALSE_ALARMS / times.compared) & (lead_ns >= _MIN_LEAD_SHARE * times.wall_ns)
+    early &= (leads >= lead_ns[:, np.newaxis] / 2).mean(axis=1) >= _NEARLY_ALL
+    early &= _longer_waits_ns(times, times.waits_ns) >= _MIN_WAITED_SHARE * lead_ns
+    if times.waits_ns[early].sum() < _MAJORITY * (all_times.waits_ns.sum() if all_times.waits_ns is not None else 0):
+        return []
+    found = [EarlyRank(rank=times.ranks[place], lead_ns=round(lead_ns[place])) for place in np.flatnonzero(early)]
     return sorted(found, key=lambda row: (-row.lead_ns, row.rank))
 
 
-def _waits_ns(times: OwnTimes, waits_ns: Ints) -> Floats:
+def _longer_waits_ns(times: OwnTimes, waits_ns: Ints) -> Floats:
     """Return how much longer each rank waits than the others in matched collectives, per step; shape (ranks,)."""
     rounds = rounds_of(times)
-    return np.asarray(np.median(excess(rounds.sums(waits_ns)) / rounds.sizes, axis=1))
+    longer = excess(rounds.sums(waits_ns)) / rounds.sizes
+    return np.asarray(np.median(longer[:, rounds.counted], axis=1))

@@ -48,7 +48,8 @@ def cross_rank_findings(
     yield from _stragglers(summary, profiler_ns)
     if early := summary.early_ranks:
         rank = early[0].rank if len(early) == 1 else None
-        yield Finding(code="early_ranks", severity="info", message=early_sentence(early), rank=rank)
+        message = early_sentence(early, besides_late=bool(summary.stragglers))
+        yield Finding(code="early_ranks", severity="info", message=message, rank=rank)
     for late in summary.one_off_stragglers:
         message = (
             f"one-off delay: rank {late.rank} delays {whom(late)} by {duration(late.lag_ns)} in step {late.step} "

@@ -95,8 +95,7 @@ def _how_often(row: Straggler) -> str:
 
 
 def _turns(stragglers: Sequence[Straggler]) -> str:
-    shortest, longest = min(row.lag_ns for row in stragglers), max(row.lag_ns for row in stragglers)
-    lag = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
+    lag = _range([row.lag_ns for row in stragglers])
     causes = " or ".join(dict.fromkeys(_short_cause(row) for row in stragglers))
     return f"{name_ranks(stragglers)} take turns: one of them is late in each step, by {lag} ({causes})"
 
@@ -163,14 +162,23 @@ def phase_clause(row: Straggler) -> str:
     return f" in {row.phase}" if row.phase else ""
 
 
-def early_sentence(early: Sequence[EarlyRank]) -> str:
-    """Return which ranks take less time than the others, by how much and in what."""
-    shortest, longest = min(row.lead_ns for row in early), max(row.lead_ns for row in early)
-    lead = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
-    causes = " or ".join(dict.fromkeys(_in_words(row.category) for row in early))
-    take, wait = ("takes", "waits") if len(early) == 1 else ("take", "wait")
-    who = rank_list([row.rank for row in early])
-    return f"{who} {take} {lead} per step less than the others ({causes}) and {wait} for them"
+def early_sentence(early: Sequence[EarlyRank], *, besides_late: bool) -> str:
+    """Return which ranks compute for less time than the others, and by how much.
+
+    Args:
+        early: at least one.
+        besides_late: whether some of the others are late, with which they are not compared.
+    """
+    computes, waits = ("computes", "waits") if len(early) == 1 else ("compute", "wait")
+    who, lead = rank_list([row.rank for row in early]), _range([row.lead_ns for row in early])
+    others = "the others that are not late" if besides_late else "the others"
+    return f"{who} {computes} {lead} less per step than {others}, and {waits} for them"
+
+
+def _range(sizes_ns: Sequence[int]) -> str:
+    """Return durations as one where they are nearly the same, else the shortest and the longest."""
+    shortest, longest = min(sizes_ns), max(sizes_ns)
+    return duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
 
 
 def one_off_cause(late: OneOffStraggler) -> str:

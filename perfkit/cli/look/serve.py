@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.look.browser import announce
+from perfkit.cli.look.folders import check_folders
 from perfkit.cli.typer_app import App
-from perfkit.errors import TraceError
 
 app = App()
 
@@ -35,9 +35,7 @@ def serve(
     perfkit serve traces/
     perfkit serve traces/ --no-browser --port 8000   on a remote machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    for path in paths:
-        if not path.is_dir():
-            raise TraceError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    check_folders(paths)
     from perfkit.server.site import RunServer
     from perfkit.util.malloc import trim_large_allocations
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from perfkit.cli.look.folders import check_folders
 from perfkit.cli.typer_app import App
-from perfkit.errors import StoreError, UsageError
+from perfkit.errors import UsageError
 
 app = App()
 
@@ -46,9 +47,7 @@ def watch(
     perfkit watch traces/my-run traces/other-run
     perfkit watch --once traces/my-run      one frame, for scripts
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    for folder in folders:
-        if not folder.is_dir():
-            raise StoreError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    check_folders(folders)
     if not once and not sys.stdout.isatty():
         raise UsageError("the live view needs a terminal: --once prints one frame")
     from rich.console import Console

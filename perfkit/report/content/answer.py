@@ -22,7 +22,7 @@ from perfkit.schema.common import CATEGORIES, Category, Severity
 from perfkit.schema.cross_rank import OneOffStraggler
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.schema.run import ProfilerCost, RunReport
 from perfkit.schema.scaling import MultiRunSummary
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, format_percents, rate, shell_word
 
@@ -143,13 +143,21 @@ def _step(run: RunReport) -> str:
         logged = run.monitor is not None and run.monitor.step_ns is not None
         return ", ".join([*([] if logged else [f"step {duration(plain)}"]), *rates])
     if plain is not None:
-        less = ": its cost is below the variation between steps" if profiled is not None and profiled < plain else ""
+        less = _why_less(run.profiler_cost) if profiled is not None and profiled < plain else ""
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler{less})", *rates])
     if profiled is None:
         return ""
     remarks = [_mean(run, profiled), "a single step, which may not be typical" if _has_one_step(run) else ""]
     remark = "; ".join(filter(None, remarks))
     return ", ".join([f"profiled step {duration(profiled)}{f' ({remark})' if remark else ''}", *rates])
+
+
+def _why_less(cost: ProfilerCost | None) -> str:
+    """Return why recorded steps may be the shorter ones."""
+    low, high = (cost.interval_ns if cost else None) or (1, 1)
+    if high <= 0:
+        return ": something else changed between these steps"
+    return ": its cost is below the variation between steps" if low <= 0 else ""
 
 
 def _mean(run: RunReport, step_ns: float) -> str:
@@ -200,8 +208,8 @@ def _late(run: RunReport) -> str:
         return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
     # The monitor's answer about the whole run stands above, and may name a rank.
     where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
-    if early and not but:
-        return f"{where}no rank is late beyond chance, but {early}"
+    if early:
+        return f"{where}no rank is late beyond chance{f'{but};' if but else ', but'} {early}"
     return f"{where}no rank is late beyond chance{but}{_although(run)}"
 
 
@@ -240,12 +248,16 @@ def _more(runs: Sequence[RunReport]) -> list[Hint]:
     is_repeatable = len(runs) == 1 and not _is_beside_others(runs[0])
     command = f"perfkit analyze {path}{marker} --full" if is_repeatable else "add --full"
     timeline = _timeline(runs)
-    checks = [sentence for run in runs if (sentence := cross_check_sentence(run.cross_check))]
+    checks = [(run, sentence) for run in runs if (sentence := cross_check_sentence(run.cross_check))]
     return [
-        *(Hint(f"{sentence}: add --section cross-check", "") for sentence in dict.fromkeys(checks)),
+        *(Hint(f"{_which(run, runs)}{sentence}: add --section cross-check", "") for run, sentence in checks),
         Hint(f"All tables: {command}", "(a page: -o report.html)"),
         *([timeline] if timeline else []),
     ]
+
+
+def _which(run: RunReport, runs: Sequence[RunReport]) -> str:
+    return f"{escape_unprintable(run.run)}: " if len(runs) > 1 else ""
 
 
 def _is_beside_others(run: RunReport) -> bool:

@@ -32,7 +32,7 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
 
 
 def cross_check_sentence(check: CrossCheck | None) -> str:
-    """Return how far the other tool's figures are from perfkit's, at most; empty without a cross-check."""
+    """Return how far the other tool's figures are from perfkit's on any rank; empty without a cross-check."""
     if check is None or not check.rows:
         return ""
     apart = dict.fromkeys(("window", "computing", "communication, copies"), 0.0)
@@ -40,10 +40,10 @@ def cross_check_sentence(check: CrossCheck | None) -> str:
         for name, ours, theirs in _figures(row):
             if name in apart and row.window_ns:
                 apart[name] = max(apart[name], abs(ours - theirs) / row.window_ns)
-    window, *work = apart.values()
+    window, *work = map(format_percent, apart.values())
     return (
-        f"{escape_unprintable(check.tool)} differs from perfkit by {format_percent(max(work))} of the window in work, "
-        f"by {format_percent(window)} in the window itself"
+        f"{escape_unprintable(check.tool)} agrees in computing to within {work[0]} of the window, in communication and "
+        f"copies {work[1]}, in the window itself {window}"
     )
 
 

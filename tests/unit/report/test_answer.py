@@ -9,15 +9,25 @@ from rich.cells import cell_len
 
 import perfkit
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
+from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.manifest import StepKind
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport, StepTimes
 from tests.support.monitor.made_runs import own_times, write_run
-from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
+from tests.support.reports.report_builders import (
+    MS,
+    make_foreign_run,
+    make_rank,
+    make_record,
+    make_report,
+    make_run,
+    make_step,
+)
 from tests.unit.report.test_golden import REPORTS
 
 LONG = "a sentence that goes on for very long " * 30
@@ -255,15 +265,26 @@ def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_
 
 
 @pytest.mark.parametrize(
-    ("plain", "told"),
+    ("plain", "recorded", "told"),
     [
-        (120, "130 ms under the profiler)"),
-        (140, "130 ms under the profiler: its cost is below the variation between steps)"),
+        ([120, 120, 120, 120], [130, 130, 130], "130 ms under the profiler)"),
+        ([135, 145, 155, 125], [136, 144, 150], "under the profiler: its cost is below the variation between steps)"),
+        ([140, 140, 141, 141], [130, 130, 130], "under the profiler: something else changed between these steps)"),
+        (
+            [140, 140, 141, 141],
+            [150, 150, 150],
+            "under the profiler)",
+        ),  # the trace's windows are shorter than the clock's
     ],
 )
-def test_recorded_steps_that_are_shorter_are_not_left_unexplained(plain: int, told: str) -> None:
-    times = StepTimes(plain_ns=[plain * MS] * 3, recorded_ns=[100 * MS] * 3)
-    assert f" ms ({told}" in run_answer(make_run("r", step_times=times)).facts
+def test_recorded_steps_that_are_shorter_are_not_left_unexplained(
+    plain: list[int], recorded: list[int], told: str
+) -> None:
+    walls = [ms * MS for ms in (*plain, *recorded)]
+    kinds: list[StepKind] = [*["plain"] * len(plain), *["active"] * len(recorded)]  # type: ignore[list-item]
+    times = StepTimes(plain_ns=walls[: len(plain)], recorded_ns=walls[len(plain) :])
+    run = make_run("r", step_times=times, profiler_cost=profiler_cost([make_record(walls)], kinds))
+    assert told in run_answer(run).facts
 
 
 def test_one_step_time_stands_in_the_answer_of_a_run_without_traces(tmp_path: Path) -> None:

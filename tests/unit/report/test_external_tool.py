@@ -50,9 +50,14 @@ def test_equal_figures_need_no_reason() -> None:
 
 def test_the_short_answer_tells_how_far_the_tools_are_apart_and_where_the_figures_are() -> None:
     checked = make_run(cross_check=CrossCheck(tool="HTA 1", rows=[make_row(), make_row(external_other_ns=19 * MS)]))
-    hints = [hint.command for hint in answer(make_report(checked)).more]
-    said = "HTA 1 differs from perfkit by 1.0 % of the window in work, by 10.0 % in the window itself"
-    assert hints[:2] == [f"{said}: add --section cross-check", "All tables: add --full"]
+    said = (
+        "HTA 1 agrees in computing to within 0.0 % of the window, in communication and copies 1.0 %, "
+        "in the window itself 10.0 %: add --section cross-check"
+    )
+    alone = [hint.command for hint in answer(make_report(checked)).more]
+    assert alone[:2] == [said, "All tables: add --full"]
+    several = [hint.command for hint in answer(make_report(checked, make_run("other"))).more]
+    assert several[0] == f"{checked.run}: {said}"
 
 
 def test_different_events_are_the_reason_before_any_other() -> None:

@@ -40,6 +40,8 @@ def test_a_live_view_needs_a_terminal(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "no such folder" in run_command("watch", "--once", tmp_path / "nothing").stderr
+    (tmp_path / "file").touch()
+    assert "not a folder" in run_command("watch", "--once", tmp_path / "file").stderr
     assert "there is no 'age'" in run_command("watch", "--once", "--sort", "age", tmp_path).stderr
 
 
