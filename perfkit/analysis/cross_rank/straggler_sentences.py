@@ -18,7 +18,7 @@ _LOAD_CAUSES: Final[dict[WaitCause, str]] = {
     "reading": "waiting for storage or a free core",
     "transforming": "computing samples",
     "collating": "collating batches",
-    "transfer": "handing finished batches over",
+    "transfer": "handing finished batches over, or waiting for a free core",
     "slow_worker": "a slow worker",
     "slow_sample": "a slow sample",
     "workers_busy": "too few workers",

@@ -9,7 +9,7 @@ WAIT_WORDS: Final[dict[WaitCause, str]] = {
     "reading": "waiting for samples (in storage, or for a free core)",
     "transforming": "computing samples (decoding, transforms)",
     "collating": "collating batches",
-    "transfer": "handing finished batches over",
+    "transfer": "handing finished batches over (unpickling, pinning, or waiting for a free core)",
     "workers_busy": "workers that still fetch the batches before: too few of them",
 }
 
