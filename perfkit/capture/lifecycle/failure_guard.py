@@ -25,10 +25,8 @@ from perfkit.storage.run_folder import claim_failure, fail, read_failure
 from perfkit.util.error_text import text_of
 from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
-_CAUSE_WAIT_S: Final = 0.15
-"""How long a rank that received a signal waits for the failure that caused the signal."""
-_GONE_WAIT_S: Final = 0.5
-"""How long a rank that lost a connection waits until the watchdog has noticed that the other rank is gone."""
+_CAUSE_WAIT_S: Final = 0.5
+"""How long a rank that received a signal, or lost a connection, waits for the failure of another that caused it."""
 
 
 class FailureGuard:
@@ -79,7 +77,7 @@ class FailureGuard:
         first = not isinstance(error, PeerFailedError)
         signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
         if (signalled or is_lost_connection(text_of(error))) and self._world_size > 1:
-            self._wait_for_peer_failure(_CAUSE_WAIT_S if signalled else _GONE_WAIT_S)
+            self._wait_for_peer_failure()
         if self.folder is not None and first:
             first = record_failure(self.folder, self._rank, error, self.manifest_fields)
         elif signalled:
@@ -107,14 +105,14 @@ class FailureGuard:
         if self.folder is not None:
             record_end_of_parent(self.folder, self._rank)
 
-    def _wait_for_peer_failure(self, limit_s: float) -> None:
+    def _wait_for_peer_failure(self) -> None:
         """Let the watchdog record its failure first: a rank that has died comes before what that does to the others.
 
         Further signals are ignored meanwhile: the first one is being handled.
         """
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + _CAUSE_WAIT_S
         while time.monotonic() < deadline:
             if self.folder is not None and read_failure(self.folder) is not None:
                 return
