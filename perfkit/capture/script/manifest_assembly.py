@@ -8,7 +8,6 @@ records. A rank also does so when its schedule is over: it may end where no code
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -37,8 +36,6 @@ UNKNOWN_FIELDS: Final = {
 
 _RECORD_NAME: Final = ".rank{}.left"
 _LOCK_NAME: Final = ".closing"
-_LOCK_TIMEOUT_S: Final = 2.0
-"""How long a rank waits for another one that writes the manifest."""
 
 
 class RankExitRecord(Struct, frozen=True, kw_only=True):
@@ -85,38 +82,47 @@ def read_exit_records(folder: Path) -> list[RankExitRecord]:
 
 
 def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
-    """Write the manifest with the ranks that have left a record by now.
+    """Write the manifest with the ranks that have left a record by now, unless another rank is writing it.
+
+    Nobody waits: the rank that writes looks afterwards for records that have come meanwhile, and writes it again.
 
     It is "completed" once every rank that has stepped has ended: a rank that never steps is not waited for. If such a
     rank steps for the first time afterwards, its record is added later.
 
     Returns:
-        Whether it is completed, so that this rank is the last; then nothing temporary is left.
+        Whether this rank has completed it; then nothing temporary is left.
 
     Raises:
         StoreError: The manifest cannot be read or written.
     """
     lock = folder / _LOCK_NAME
-    if not _acquire(lock):
-        return False
-    try:
-        exit_records = read_exit_records(folder)
-        if not exit_records:  # a rank that ended at the same time was the last
-            return False
-        complete = joined_ranks(folder) <= {ended.record.rank for ended in exit_records} and all(
-            ended.ended or _is_gone(folder, ended) for ended in exit_records
-        )
-        _write(folder, exit_records, world_size, launcher, complete=complete)
-        if complete or world_size == 1:
-            remove_exit_records(folder)
-    finally:
-        lock.unlink(missing_ok=True)
-    return complete
+    while _acquire(lock):
+        try:
+            before = _state_of_folder(folder)
+            if _write(folder, world_size, launcher):
+                return True
+        finally:
+            lock.unlink(missing_ok=True)
+        if _state_of_folder(folder) == before:
+            break
+    return False
 
 
-def _is_gone(folder: Path, record: RankExitRecord) -> bool:
-    """Return whether the process that left `record` when its schedule was over has ended since."""
-    return record.record.rank in ended_ranks(folder, -1)
+def _state_of_folder(folder: Path) -> tuple[dict[str, tuple[int, int]], set[int]]:
+    """Return what changes with every record that a rank leaves, and every rank that joins or leaves without one."""
+    records = {}
+    for path in _record_paths(folder):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            status = path.stat()
+            records[path.name] = (status.st_ino, status.st_mtime_ns)
+    return records, joined_ranks(folder)
+
+
+def _is_complete(folder: Path, exit_records: Sequence[RankExitRecord]) -> bool:
+    """Return whether all ranks that have stepped have ended, some perhaps by a signal after their schedule was over."""
+    left = {each.record.rank for each in exit_records}
+    still = {each.record.rank for each in exit_records if not each.ended}
+    return joined_ranks(folder) <= left and (not still or still.issubset(ended_ranks(folder, -1)))
 
 
 def _record_paths(folder: Path) -> list[Path]:
@@ -124,15 +130,13 @@ def _record_paths(folder: Path) -> list[Path]:
 
 
 def _acquire(lock: Path) -> bool:
-    """Create the file `lock` once no other rank has it; returns whether that was possible in time."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while time.monotonic() < deadline:
+    """Create the file `lock`, unless another rank has it; returns whether this one has it now."""
+    for _ in range(2):
         try:
             with lock.open("xb", buffering=0) as stream, contextlib.suppress(OSError):  # full: it has the lock
                 stream.write(process_mark())
         except FileExistsError:
             _release_if_killed(lock)
-            time.sleep(0.01)
         else:
             return True
     return False
@@ -153,7 +157,19 @@ def _release_if_killed(lock: Path) -> None:
             taken.unlink()
 
 
-def _write(
+def _write(folder: Path, world_size: int, launcher: str) -> bool:
+    """Write the manifest, and remove what it was written from if it is complete; returns whether it is."""
+    exit_records = read_exit_records(folder)
+    if not exit_records:  # a rank that ended at the same time was the last
+        return False
+    complete = _is_complete(folder, exit_records)
+    _update(folder, exit_records, world_size, launcher, complete=complete)
+    if complete or world_size == 1:
+        remove_exit_records(folder)
+    return complete
+
+
+def _update(
     folder: Path, exit_records: Sequence[RankExitRecord], world_size: int, launcher: str, *, complete: bool
 ) -> None:
     before = read_manifest(folder)

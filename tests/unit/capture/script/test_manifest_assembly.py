@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -115,8 +116,28 @@ def test_without_records_nothing_is_written(folder: Path) -> None:
     assert read_manifest(folder).state == "running"
 
 
-def test_a_rank_that_holds_the_lock_for_ever_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_assembly, "_LOCK_TIMEOUT_S", 0.05)
+def test_what_comes_while_another_rank_writes_is_written_by_that_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bool] = []
+
+    def end_meanwhile(*args: Any) -> None:
+        write_manifest(*args)
+        if not answers:
+            write_exit_record(folder, record(1, steps=1), ["cold"])
+            answers.append(assemble_manifest(folder, 2, "none"))
+
+    monkeypatch.setattr(manifest_assembly, "write_manifest", end_meanwhile)
+    mark_joined(folder, 0)
+    mark_joined(folder, 1)
+    write_exit_record(folder, record(0, steps=1), ["cold"])
+    assert (assemble_manifest(folder, 2, "none"), answers) == (True, [False])
+    manifest = read_manifest(folder)
+    assert (manifest.state, [each.rank for each in manifest.ranks]) == ("completed", [0, 1])
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
+def test_a_rank_that_holds_the_lock_is_not_waited_for(folder: Path) -> None:
     (folder / ".closing").touch()
     write_exit_record(folder, record(0), ["cold"])
     assert not assemble_manifest(folder, 1, "none")
@@ -133,8 +154,7 @@ def test_the_lock_of_a_rank_that_was_killed_is_taken(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
 
 
-def test_the_lock_of_a_rank_that_runs_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_assembly, "_LOCK_TIMEOUT_S", 0.05)
+def test_the_lock_of_a_rank_that_runs_is_not(folder: Path) -> None:
     (folder / ".closing").write_bytes(process_mark())
     write_exit_record(folder, record(0), ["cold"])
     assert not assemble_manifest(folder, 1, "none")
