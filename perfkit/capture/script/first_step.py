@@ -67,34 +67,37 @@ class RunBeginning:
                     raise
             return self.begun
 
-    def leave(self, error: BaseException | None, wait_s: float = -1) -> None:
+    def leave(self, error: BaseException | None, wait_s: float = -1) -> Path | None:
         """End the run on this rank, if it has begun: no step of it is recorded. It does not begin any more.
 
         Args:
             error: Why the script ends, or is not recorded; None if it ends well.
             wait_s: How long to wait where the run is being begun, with ranks that may be gone; -1: until it has.
 
+        Returns:
+            The run's folder, if this rank has completed its manifest: those that have stepped had all ended.
+
         Raises:
             StoreError: The manifest cannot be read or written.
         """
         if not self._lock.acquire(timeout=wait_s):  # the watch may be beginning it, and must not do so from now on
-            return
+            return None
         try:
             begun, self.begun = self.begun, None
             self._error = self._error or RunError("the script has ended")
         finally:
             self._lock.release()
         if begun is None:
-            return
+            return None
         ranks, folder, hangs = begun
         hangs.stop(error)
         if error is None:
             remove_mark(folder, ranks.rank)
             if joined_ranks(folder) or read_exit_records(folder):
-                assemble_manifest(folder, ranks.world_size, ranks.info.launcher)
-                return
+                return folder if assemble_manifest(folder, ranks.world_size, ranks.info.launcher) else None
         record_failure(folder, ranks.rank, exit_cause(error) if error else RunError("no step was recorded"), None)
         remove_exit_records(folder)
+        return None
 
 
 class FirstStepWatch:

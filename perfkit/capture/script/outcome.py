@@ -79,12 +79,12 @@ class OutcomeReporter:
         else:
             print_error(line)
 
-    def report_nothing_recorded(self, reason: NoSteps) -> None:
-        """Print why the recording never began."""
+    def report_nothing_recorded(self, reason: NoSteps, *, one_of_several: bool) -> None:
+        """Print why the recording never began; where this is rank 0 of several, others may have been recorded."""
         if reason.missed:
             print_error(reason.text)
         else:
-            print_status(f"{self._script}: {reason.text}")
+            print_status(f"{self._script}: {'rank 0: ' if one_of_several else ''}{reason.text}")
 
     def report_own_profiler(self, *, has_begun: bool) -> None:
         """Print that the script profiles itself; `has_begun` is whether perfkit has recorded steps of it before."""

@@ -65,9 +65,10 @@ from perfkit.capture.script.recording import ScriptRecording
 from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
-from perfkit.capture.script.steps.step_messages import explain_no_steps
+from perfkit.capture.script.steps.step_messages import count_steps, explain_no_steps
 from perfkit.errors import RunError, UsageError
 from perfkit.schema.manifest import StepKind
+from perfkit.storage.run_folder import read_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
@@ -162,7 +163,9 @@ class ScriptRecorder:
             stop_watching_loaders()
             self._report_nothing_recorded(error)
             with self._errors_contained():
-                self._run.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
+                folder = self._run.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
+                if folder is not None:
+                    self._outcome.report_end(folder, count_steps(len(read_manifest(folder).step_kinds)))
             return
         recording.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
@@ -408,8 +411,9 @@ class ScriptRecorder:
             return
         reason = explain_no_steps(self._config, self._counter, list(self._forward.seen))
         self.missed = reason.missed
-        if launcher_rank().rank == 0:
-            self._outcome.report_nothing_recorded(reason)
+        place = launcher_rank()
+        if place.rank == 0:
+            self._outcome.report_nothing_recorded(reason, one_of_several=place.world_size > 1)
 
     @contextmanager
     def _errors_contained(self) -> Iterator[None]:

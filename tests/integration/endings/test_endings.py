@@ -28,6 +28,7 @@ from tests.support.processes.launching import (
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 TRAIN = str(SCRIPTS / "train.py")
+LEARNER = [*PYTHON, "run", str(SCRIPTS / "learner.py"), "-n", "2"]
 ENDLESS = [*PYTHON, "run", *TINY["gpt"], "--no-profile", "--steps", "100000", "-n", "2"]
 
 
@@ -167,9 +168,7 @@ def test_ranks_that_a_script_spawns_are_recorded_each(how: str, tmp_path: Path) 
 @pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_a_rank_that_never_steps_delays_no_other(tmp_path: Path) -> None:
     # Within the 30 s that the script's collectives wait, and with the line that names the folder.
-    done = execute(
-        [*PYTHON, "run", str(SCRIPTS / "learner.py"), "-n", "2", "--name", "l", "--trace-dir", str(tmp_path)]
-    )
+    done = execute([*LEARNER, "--name", "l", "--trace-dir", str(tmp_path), "--", "0", "0"])
     assert done.returncode == 0, done.stderr
     assert f"10 steps, in {tmp_path / 'l'}\n" in done.stderr
     manifest = read_manifest(tmp_path / "l")
@@ -179,3 +178,17 @@ def test_a_rank_that_never_steps_delays_no_other(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "l").iterdir()} == {
         *("run.json", "rank0.json.gz", "rank0.key_averages.txt"),
     }
+
+
+@pytest.mark.slow  # the rank that never steps goes on for seconds
+@pytest.mark.parametrize("learner", [0, 1])
+def test_a_rank_that_never_steps_and_ends_last_names_the_folder(learner: int, tmp_path: Path) -> None:
+    # The watch for hangs lets that rank begin the run as well, so that the run is over when it ends.
+    options = ["--hang-after", "2s", "--no-report", "--name", "l", "--trace-dir", str(tmp_path)]
+    done = execute([*LEARNER, *options, "--", str(learner), "8"])
+    assert done.returncode == 0, done.stderr
+    own = sorted(line.split("learner.py: ")[1] for line in done.stderr.splitlines() if "learner.py: " in line)
+    assert own[0] == f"10 steps; to see where the time went: perfkit analyze {tmp_path / 'l'}"
+    assert len(own) == 1 + learner  # rank 0 says why it has none
+    assert all(line.startswith("rank 0: no step of an optimizer") for line in own[1:])
+    assert read_manifest(tmp_path / "l").state == "completed"

@@ -26,7 +26,7 @@ class NoSteps(NamedTuple):
 
 def describe_steps(counter: StepCounter) -> str:
     """Return the number of steps, and what was taken for one where that is not obvious."""
-    text = _steps(counter.count)
+    text = count_steps(counter.count)
     if counter.skipped:
         text += f" ({counter.skipped} without an update, which a GradScaler skipped)"
     others, counted = counter.others(), counter.counted
@@ -41,7 +41,8 @@ def describe_steps(counter: StepCounter) -> str:
     return f"{text} of {own} ({listed}{f': --step-on {choice} counts those' if choice else ''})"
 
 
-def _steps(count: int) -> str:
+def count_steps(count: int) -> str:
+    """Return a number of steps in words."""
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
@@ -59,7 +60,7 @@ def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[s
         modules: Classes of the modules that were called, if the rule counts those.
     """
     rule, by_class = config.step_rule, counter.seen.by_class()
-    stepped = ", ".join(f"{name} ({_steps(steps)})" for name, steps in by_class.items())
+    stepped = ", ".join(f"{name} ({count_steps(steps)})" for name, steps in by_class.items())
     if rule.kind == "optimizer" and rule.name is not None and by_class and not _has(counter, rule.name):
         text = f"--step-on {rule.name}: no such optimizer has stepped; those that have: {stepped}"
         return NoSteps(text, missed=True)
@@ -83,7 +84,7 @@ def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:
         "marker": "perfkit.step() was not called in this process",
     }[kind]
     children = any(name in sys.modules for name in _START_METHODS) and not counter.backward_passes
-    return f"{what}: nothing was recorded{_CHILDREN if children else ''}"
+    return f"{what}: nothing of it was recorded{_CHILDREN if children else ''}"
 
 
 def _others_to_count(counter: StepCounter) -> str:

@@ -42,7 +42,9 @@ def test_optimizers_without_a_name_of_their_own_are_told_apart_by_class() -> Non
 def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, missed = explain(counter())
     assert (missed, "processes" in alone) == (False, False)
-    assert alone.startswith("no step of an optimizer of torch was seen in this process: nothing was recorded; for inf")
+    assert alone.startswith(
+        "no step of an optimizer of torch was seen in this process: nothing of it was recorded; for "
+    )
     monkeypatch.setitem(sys.modules, _START_METHODS[0], sys)
     assert "those of multiprocessing and those that run it again are recorded" in explain(counter())[0]
 
@@ -67,7 +69,7 @@ def test_what_could_be_counted_instead_is_said() -> None:
 )
 def test_what_did_not_happen_is_said(step_on: str, what: str) -> None:
     text, missed = explain(counter(step_on), step_on)
-    assert text.startswith(f"{what} in this process: nothing was recorded")
+    assert text.startswith(f"{what} in this process: nothing of it was recorded")
     assert not missed
 
 
