@@ -177,7 +177,7 @@ def children_cpu_s() -> float:
 def one_too_large(tmp_path: Path) -> Path:
     """Write a run whose rank 1 takes many times the CPU time of all that reading the other takes."""
     folder = copy_sample(tmp_path / "run", 1)
-    make_large(folder / "rank1.json.gz", 800)
+    make_large(folder / "rank1.json.gz", 2000)
     return folder
 
 

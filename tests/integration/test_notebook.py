@@ -25,7 +25,9 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: p
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
-    client = NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(NOTEBOOK.parent)}})
+    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    limits: dict[str, Any] = {"timeout": LIMIT_S, "startup_timeout": LIMIT_S, "iopub_timeout": LIMIT_S}
+    client = NotebookClient(notebook, resources=resources, **limits)
     client.execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output for output in shown if output["output_type"] == "stream"] == []  # no warnings

@@ -81,7 +81,7 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
     before, after = median(pages[third : 2 * third]), median(pages[-third:])
     print(f"{len(pages)} samples: {median(pages[:third])}, {before}, {after} pages; descriptors {set(descriptors)}")
     assert after < before * (1 + GROWTH)
-    assert median(descriptors[-third:]) <= median(descriptors[:third])
+    assert min(descriptors[-third:]) <= min(descriptors[:third])  # more are open while a trace is written
     folder = tmp_path / "soak"
     manifest = read_manifest(folder)
     assert len([file for file in manifest.files if file.kind == "trace"]) == CYCLES

@@ -42,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(1)
     model = nn.parallel.DistributedDataParallel(nn.Sequential(Light(), Heavy(), Light()))
     optimizer = torch.optim.SGD(model.parameters())
-    for _ in range(5):
+    for _ in range(10):
         optimizer.zero_grad()
         model(torch.randn(8, 32)).square().mean().backward()
         optimizer.step()

@@ -18,6 +18,7 @@ import pytest
 import perfkit
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
+from tests.support.attempts import Attempts
 from tests.support.processes.launching import PYTHON, TORCHRUN, execute, in_real_time, record_forked
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
@@ -70,24 +71,23 @@ CASES: dict[str, tuple[list[str], dict[int, str], tuple[str, str | None]]] = {
 }
 
 
+Runs = tuple[RunReport, dict[str, RunReport]]
+"""A run without a delay, and one of each case."""
+
+
 @pytest.fixture(scope="module")
-def attempts() -> list[tuple[RunReport, dict[str, RunReport]]]:
-    return []
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts[Runs]:
+    def once() -> Runs:
+        delays = [[], *(injected for injected, _, _ in CASES.values())]
+        quiet, *delayed = record(tmp_path_factory.mktemp("delays"), delays)
+        return quiet, dict(zip(CASES, delayed, strict=True))
+
+    return Attempts(once)
 
 
 @pytest.fixture
-def recorded(
-    attempts: list[tuple[RunReport, dict[str, RunReport]]],
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[RunReport, dict[str, RunReport]]:
-    """Return a run without a delay, and one of each case: recorded once, and again for each rerun of a test."""
-    attempt: int = request.node.execution_count
-    if len(attempts) < attempt:
-        delays = [[], *(injected for injected, _, _ in CASES.values())]
-        quiet, *delayed = record(tmp_path_factory.mktemp("delays"), delays)
-        attempts.append((quiet, dict(zip(CASES, delayed, strict=True))))
-    return attempts[attempt - 1]
+def recorded(attempts: Attempts[Runs], request: pytest.FixtureRequest) -> Runs:
+    return attempts.at(request)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,14 +127,15 @@ def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(
 
 def test_without_a_delay_the_verdict_blames_nobody(tmp_path: Path) -> None:
     """Two ranks that fill a machine's cores differ by more than chance in some runs: that is true, but no verdict."""
-    named, blamed = 0, 0
+    named, blamed, far = 0, 0, 0
     for run in record(tmp_path, [[]] * 10):
         assert run.cross_rank is not None
-        assert all(row.lag_ns < DELAY_MS * MS / 2 for row in run.cross_rank.stragglers)
+        far += any(row.lag_ns >= DELAY_MS * MS / 2 for row in run.cross_rank.stragglers)
         named += bool(run.cross_rank.stragglers)
         blamed += run.verdict.bound == "imbalance"
     assert named <= 5
     assert blamed <= 1
+    assert far <= 1
 
 
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def wait_until_it_takes_requests(run: Path) -> None:
 )
 def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -> None:
     stop = tmp_path / "stop"
-    options = ["--trace-dir", str(tmp_path), "--name", "mine", "--no-report", "--", "--until", str(stop)]
+    # Slow steps, because a capture is planned some steps ahead of those that the machine's load has slowed down.
+    told = ["--", "--until", str(stop), "--sleep", "0.05"]
+    options = ["--trace-dir", str(tmp_path), "--name", "mine", "--no-report", *told]
     run = start([*launcher, *options])
     folder = tmp_path / "mine"
     try:
@@ -112,6 +114,7 @@ def test_conditions_of_several_ranks_make_one_capture_each_time(tmp_path: Path) 
     assert kinds.count("warmup") == 1 + 2 * 4  # the schedule's own, and four steps of each capture
 
 
+@pytest.mark.flaky(reruns=2)  # in three steps, one in which another program holds a rank back hides who is late
 @pytest.mark.parametrize(
     "launcher", [pytest.param(None, id="-n"), pytest.param(MPIEXEC, id="mpiexec", marks=needs_mpiexec)]
 )
@@ -257,7 +260,7 @@ def test_pauses_after_the_schedule_are_no_part_of_steps(monitor: list[str], tmp_
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
 ON_A_FULL_DISK = """
 mount -t tmpfs -o size=8m tmpfs "$0" || exit 99
-"$2" -m perfkit run {script} --no-report --trace-dir "$0" --name mine -- --until "$1" & run=$!
+"$2" -m perfkit run {script} --no-report --trace-dir "$0" --name mine -- --until "$1" --sleep 0.05 & run=$!
 until "$2" -m perfkit capture "$0/mine" --steps 1 >/dev/null 2>&1; do sleep 0.5; kill -0 $run || exit 98; done
 dd if=/dev/zero of="$0/fill" bs=4096 2>/dev/null
 "$2" -m perfkit capture "$0/mine" --timeout 20s; echo "capture $?" >&2

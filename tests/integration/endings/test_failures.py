@@ -3,7 +3,6 @@
 `sabotage.py` is perfkit with a rank that fails at the end of a step, after two cycles have been written.
 """
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -127,8 +126,7 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
     seen: set[int] = set()
     deadline = time.monotonic() + limit_s
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process has just ended
-            seen.update(descendants_of(process.pid))
+        seen.update(descendants_of(process.pid))
         time.sleep(0.05)
     ended = process.poll() is not None
     process.kill()
@@ -145,7 +143,9 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
     [
         "raise",
         pytest.param("stop", marks=pytest.mark.slow),  # waits for the 20 s of --timeout
-        pytest.param("kill", marks=pytest.mark.slow),  # test_run has a killed rank in `make test`
+        # `make test` has a killed rank in test_run. Without a core to run on, what watches them learns of it when the
+        # launcher has ended the other rank too.
+        pytest.param("kill", marks=[pytest.mark.slow, pytest.mark.flaky(reruns=2)]),
         pytest.param("leave", marks=pytest.mark.slow),  # an exit is found as a kill is
     ],
 )

@@ -85,9 +85,6 @@ def test_what_is_gathered_again_in_backward(strategy: str, recorded: Path) -> No
     for rank in run.ranks:
         sharded = rank.sharded_parameters
         assert sharded is not None
-        # The wait in a hook of backward counts as far as the thread goes on in time: on a busy machine it may not.
-        again = [row for row in sharded.gathers if row.phase == "backward"]
-        assert sum(row.exposed_ns for row in again) >= 0.25 * sum(row.total_ns for row in again)
         assert all(row.synchronous_ns == row.exposed_ns and row.waited_ns == row.total_ns for row in sharded.gathers)
         gathered = {row.phase: 0 for row in sharded.gathers}
         for row in sharded.gathers:

@@ -127,7 +127,7 @@ def train(folder: Path, ranks: int, *cases: str) -> list[dict[str, Any]]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=LIMIT_S * len(cases),
         check=False,
         cwd=ROOT,
     )

@@ -435,13 +435,14 @@ def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tm
 
 @pytest.mark.slow  # test_run has a killed rank in `make test`
 def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
-    arguments = ["--steps", "1000000", "--width", "64"]
+    arguments = ["--steps", "100000", "--width", "8"]
     parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
     try:
         deadline = time.monotonic() + LIMIT_S
         while not list(tmp_path.glob("killed/rank*.json.gz")) and time.monotonic() < deadline:
             time.sleep(0.1)
         children = children_of(parent.pid)
+        assert len(children) == 2, "the run is over, or no trace was written"
         os.kill(children[1], signal.SIGKILL)
         parent.communicate(timeout=LIMIT_S)
     finally:

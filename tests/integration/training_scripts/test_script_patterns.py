@@ -7,6 +7,7 @@ import pytest
 
 import perfkit
 from perfkit.storage.run_folder import read_manifest
+from tests.support.attempts import Attempts
 from tests.support.processes.script_pairs import ScriptRun, run_forked
 
 PATTERNS = str(Path(__file__).parents[1] / "scripts" / "patterns.py")
@@ -92,22 +93,35 @@ def test_steps_inside_backward_passes_and_compiled_steps(tmp_path: Path) -> None
         check(case, *pair, tmp_path / str(place))
 
 
+Matrix = tuple[Path, list[tuple[ScriptRun, ScriptRun]]]
+"""A folder, and in it the runs of each pattern, alone and under perfkit."""
+
+
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[ScriptRun, ScriptRun]]]:
-    folder = tmp_path_factory.mktemp("patterns")
-    return folder, run_all(SLOW, folder)
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts[Matrix]:
+    def once() -> Matrix:
+        folder = tmp_path_factory.mktemp("patterns")
+        return folder, run_all(SLOW, folder)
+
+    return Attempts(once)
+
+
+@pytest.fixture
+def matrix(attempts: Attempts[Matrix], request: pytest.FixtureRequest) -> Matrix:
+    return attempts.at(request)
 
 
 @pytest.mark.slow  # `make test` has the patterns that once crashed
 @pytest.mark.parametrize("place", range(len(SLOW)), ids=[f"{case.pattern}-{case.step_on}" for case in SLOW])
-def test_a_pattern(place: int, matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]]) -> None:
+def test_a_pattern(place: int, matrix: Matrix) -> None:
     folder, pairs = matrix
     check(SLOW[place], *pairs[place], folder / str(place))
 
 
 @pytest.mark.slow
+@pytest.mark.flaky(reruns=2)  # what else runs on a core slows a program down in processor time, too
 def test_recording_costs_a_short_script_less_than_two_seconds_of_cpu_time(
-    matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
+    matrix: Matrix,
 ) -> None:
     _, pairs = matrix
     costs_s = [recorded.cpu_s - alone.cpu_s for alone, recorded in pairs]
@@ -116,8 +130,9 @@ def test_recording_costs_a_short_script_less_than_two_seconds_of_cpu_time(
 
 @pytest.mark.slow
 @pytest.mark.timing
+@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_recording_a_short_script_waits_for_nothing(
-    matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
+    matrix: Matrix,
 ) -> None:
     _, pairs = matrix
     # A busy machine lets both wait for a core, in the same proportion to the time that they have one.

@@ -147,7 +147,10 @@ def wait_for_library(pid: int, name: str) -> None:
 
 def children_of(pid: int) -> list[int]:
     """Return the children of all threads of a process, in order."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
+    try:
+        tasks = [*Path(f"/proc/{pid}/task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
+        return []
     return sorted(int(child) for task in tasks for child in _read(task / "children").split())
 
 

@@ -309,9 +309,11 @@ def test_only_the_timeline_of_the_page_follows_the_colour_scheme(browser: Any, d
     page.locator(".strip.ranks .cell").nth(5).click()
     for step in (6, 7, 6):
         page.locator(".strip.steps .cell").nth(step).click()
+    two_frames = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    page.evaluate(two_frames)  # after which those that are gone have been told of their size
     page.evaluate("() => { window.drawn = new Set(); Timeline.prototype.draw = function() { drawn.add(this); }; }")
     page.emulate_media(color_scheme="dark")
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(two_frames)
     assert page.evaluate("drawn.size") == 1
     assert visit.trouble == []
 

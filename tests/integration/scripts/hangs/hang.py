@@ -91,5 +91,5 @@ for step, batch in enumerate(DataLoader(Samples(), batch_size=BATCH, num_workers
     optimizer.step()
     sync_metrics(step)
     if HOW == "slow" and step == BAD_STEP:
-        time.sleep(12)
+        time.sleep(30)
 print("trained")

@@ -22,7 +22,7 @@ from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import StoreError
 
 CPU = torch.device("cpu")
-TIMEOUT = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=120)
 
 Make = Callable[[], RankGroup]
 

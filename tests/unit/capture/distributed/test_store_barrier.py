@@ -113,7 +113,7 @@ def test_a_silent_rank_is_named_by_one_of_the_others() -> None:
 
 def test_a_rank_that_arrives_just_after_the_limit_is_not_missing() -> None:
     store = Disturbed("check", Disturbed.let_rank_1_arrive)  # the first request for the missing ranks
-    assert StoreBarrier(cast("Store", store), 0, 2, timedelta(seconds=0.1)).run_on_all(lambda: 7) == 7
+    assert StoreBarrier(cast("Store", store), 0, 2, SILENCE).run_on_all(lambda: 7) == 7
 
 
 def test_a_stall_of_this_process_is_not_silence_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

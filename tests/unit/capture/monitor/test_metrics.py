@@ -119,7 +119,7 @@ def test_many_clients_that_ask_nothing_take_few_threads_and_files_of_the_program
         assert threading.active_count() - before <= 16
         for client in clients:
             client.close()
-        wait_until(lambda: threading.active_count() == before)
+        wait_until(lambda: threading.active_count() <= before)
         assert scrape(port)["perfkit_steps_total"] == {"0": 1.0}
         assert capfd.readouterr().err == ""
 

@@ -85,7 +85,7 @@ def test_all_sources_are_measured_cold_and_warm_and_agree(tmp_path: Path) -> Non
 
 def test_a_slow_source_takes_as_long_as_it_sleeps_and_workers_hide_it(tmp_path: Path) -> None:
     options: dict[str, Any] = {"num_workers": "0,1", "worker_start": "fork", "read": "batched", "step": "160ms"}
-    record = run(tmp_path, {"memory": Sleeping(make_source()[0].config)}, repeats=1, **options)
+    record = run(tmp_path, {"memory": Sleeping(make_source()[0].config)}, repeats=3, **options)
     own, ahead = record.measurements
     assert own.median_ns >= 60e6
     assert own.load_ns >= 60e6
