@@ -6,7 +6,7 @@ has joined. All times are microseconds.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.support.traces.trace_builder import TraceBuilder, collective_args
 
@@ -67,8 +67,10 @@ class Device:
         return self._launches
 
 
-def communicate(devices: Sequence[Device], us: int, what: str = "allreduce", elements: int = 1_000_000) -> None:
-    """Let all ranks communicate behind what they compute, and continue to compute behind that."""
+def communicate(
+    devices: Sequence[Device], us: int, what: str = "allreduce", elements: int = 1_000_000, *, awaited: bool = True
+) -> None:
+    """Let all ranks communicate behind what they compute, and continue to compute behind that, or beside it."""
     joined = []
     for one in devices:
         args = collective_args(what, elements, elements, "Float", "0", "default_pg", range(len(devices)), None)
@@ -79,18 +81,25 @@ def communicate(devices: Sequence[Device], us: int, what: str = "allreduce", ele
     kernel = {"allreduce": "AllReduce_Sum_f32_RING_LL", "broadcast": "Broadcast_RING_LL"}[what]
     for one, (begin, number, args) in zip(devices, joined, strict=True):
         one.trace.kernel(f"ncclDevKernel_{kernel}(x)", begin, end - begin, number, _NETWORK, args=args)
-        one.busy = one.network = end
+        one.network = end
+        one.busy = end if awaited else one.busy
 
 
 Part = Callable[[Device, int], None]
 """What a rank does in a step of this number, counted from 0."""
 
 
+class Beside(NamedTuple):
+    """An all-reduce that takes so long, and for which no rank waits: it computes on."""
+
+    us: int
+
+
 def train(
     folder: Path,
     ranks: int,
     steps: int,
-    parts: Sequence[Part | int],
+    parts: Sequence[Part | int | Beside],
     left_out: Sequence[int] = (),
     first_step: int = 3,
     begins: Mapping[int, int] | None = None,
@@ -114,6 +123,9 @@ def train(
         for part in parts:
             if isinstance(part, int):
                 communicate(devices, part)
+                continue
+            if isinstance(part, Beside):
+                communicate(devices, part.us, awaited=False)
                 continue
             for one in devices:
                 part(one, step)

@@ -1,6 +1,6 @@
 """A rank's collectives in compact columns, as input of the cross-rank analysis.
 
-Besides its kind, each collective has the rank's progress when it joined and when it was blocked: the time since the
+Besides its kind, each collective has the rank's progress when it joined and while it was blocked: the time since the
 first window without exposed communication (metrics.md section 6). Only `ended_ns` is an instant of the rank's own
 clock, and it is used only to align clocks.
 """
@@ -39,7 +39,7 @@ class CollectiveCalls(Struct, frozen=True, kw_only=True):
     columns: bytearray
     """int64, `COLUMNS` concatenated, each of shape (c,). `kind` is an index into `kinds`; `step` the step number, or
     -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start; `blocked_ns` the
-    progress where its exposed part begins, or -1; `ended_ns` its absolute end, by the clock of its host."""
+    progress at its end if the rank waits for that, or -1; `ended_ns` its absolute end, by the clock of its host."""
     progress_ns: int
     """The rank's progress at the end of its last window."""
 

@@ -39,7 +39,7 @@ from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
 from perfkit.schema.trace_header import PerfkitHeader, RecordedCollective
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, Header
-from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest, uncovered_from
+from perfkit.trace.intervals import Ints, covers, measure, merge, split_overlap_to_earliest
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -61,7 +61,7 @@ class Collectives(NamedTuple):
     sequence: Ints
     """Sequence number in its process group; -1 if unknown."""
     blocked: Ints
-    """Start of its exposed part; -1 if it is fully overlapped."""
+    """End of its exposed part, if that lasts to its end; -1 if the rank computes by then: it blocks nobody."""
     issue_row: Ints
     """Row of the host event that issued it, the launch of a kernel; -1 if unknown."""
     lane: Ints
@@ -87,7 +87,7 @@ def find_collectives(
 
 
 def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
-    """Return the exposed time of each span, and its start (-1 if there is none).
+    """Return the exposed time of each span, and its end if that is the span's, else -1: the rank goes on before.
 
     An instant with several active spans counts for the earliest started. The spans must include all communication, even
     outside the steps, because it may overlap a step.
@@ -98,7 +98,7 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
     del own
     covered = merge(activity.compute, steps.pauses.spans) if steps.pauses.found else activity.compute
     exposed = (last - first) - measure(covered, first, last)
-    return exposed, np.where(exposed > 0, uncovered_from(covered, first), -1)
+    return exposed, np.where((exposed > 0) & ~covers(covered, last - 1), last, -1)
 
 
 # ---- on a device ---------------------------------------------------------------------------------------------------
@@ -128,20 +128,19 @@ def _device_collectives(
         find_issuing_sites(events, launch_row[first]),
     )
 
-    def earliest(column: Ints) -> Ints:
-        return _reduce_by_group(np.minimum, column, group, len(first), _NEVER)
+    def latest(column: Ints) -> Ints:
+        return _reduce_by_group(np.maximum, column, group, len(first), -_NEVER)
 
-    first_blocked = earliest(np.where(blocked >= 0, blocked, _NEVER))
     return Collectives(
-        start=earliest(events.start_ns[rows]),
-        end=_reduce_by_group(np.maximum, events.end_ns[rows], group, len(first), -_NEVER),
+        start=_reduce_by_group(np.minimum, events.start_ns[rows], group, len(first), _NEVER),
+        end=latest(events.end_ns[rows]),
         exposed=_reduce_by_group(np.add, exposed, group, len(first)),
         kinds=kinds,
         kind=kind,
         step=step[first],
-        issued=earliest(device.launched_ns[chosen]),
+        issued=_reduce_by_group(np.minimum, device.launched_ns[chosen], group, len(first), _NEVER),
         sequence=kernels.sequence[first],
-        blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
+        blocked=latest(blocked),
         issue_row=launch_row[first],
         lane=events.thread[rows[first]].astype(np.int64),
     )

@@ -13,6 +13,7 @@ from perfkit.analysis.cross_rank.efficiency import Join, replay
 from perfkit.report.content.run_facts import described_ranks
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.run import Efficiency, RunReport
+from tests.support.traces.device_training import Beside, Device, Part, train
 from tests.support.traces.trace_builder import TraceBuilder
 
 MS = 1_000_000
@@ -34,7 +35,7 @@ def join(joined: list[int], blocked: list[int]) -> Join:
         ([join([40, 60], [40, 60]), join([100, 80], [100, 80])], [120, 120], 160),
         # Hidden on both: nobody waits, whoever is late.
         ([join([40, 90], [-1, -1])], [100, 100], 100),
-        # Rank 0 computes 30 on before the collective blocks it: of 50 it waits 20.
+        # Rank 0 computes 30 on until the collective blocks it: of 50 it waits 20.
         ([join([40, 90], [70, 90])], [100, 120], 120),
     ],
 )
@@ -104,6 +105,33 @@ def test_a_device_run_with_hidden_communication(tmp_path: Path) -> None:
     assert row.busbw == row.algbw  # 2 (n - 1) / n of two ranks
     assert found.wait_ns == round(50_000 * 60 / 100)
     assert found.transfer_ns == 50_000 + 40_000 - 30_000
+
+
+@pytest.mark.parametrize("gap", [0, 15])
+def test_gaps_between_kernels_are_no_waiting_for_the_collective_behind_which_a_rank_computes(
+    tmp_path: Path, gap: int
+) -> None:
+    """Ranks compute as much per step, in turns more, behind reductions; only the last one is waited for."""
+
+    def compute(short: int | None) -> Part:
+        def part(one: Device, _step: int) -> None:
+            for _ in range(4 if one.rank == short else 10):
+                one.kernels("gemm", 500)
+                one.now = max(one.now, one.busy + gap)  # then the device is idle for as long
+
+        return part
+
+    def finish(one: Device, _step: int) -> None:
+        one.busy = max(one.busy, one.network)
+        one.kernels("adam", 200)
+        one.item()
+
+    parts = [part for number in range(4) for part in (compute(number % 2), Beside(500))]
+    whole = [*parts, compute(None), Beside(6000), finish]
+    found, _ = known(perfkit.analyze(train(tmp_path, 2, 8, whole)).runs[0])
+    assert found.replayed_ns <= found.t_ns
+    assert found.serialisation == pytest.approx(1, abs=0.01)
+    assert found.transfer == pytest.approx(1 - 8 * 6 * MS / found.t_ns, abs=0.01)
 
 
 def nccl_rank(
