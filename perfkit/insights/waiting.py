@@ -5,6 +5,7 @@ from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
     early_sentence,
+    how_often,
     load_clause,
     name_ranks,
     one_off_causes,
@@ -175,6 +176,7 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     explained = gain_ns * (1 - len(late) / len(context.run.ranks)) >= _MAJORITY * wait_ns or take_turns(late)
     prompt = len(context.run.ranks) - len(late)
     who = _who(late) if explained else f"other ranks, in part for {_who(late)}"
+    who += " (a rank without a trace may be as late)" if context.run.is_partial else ""
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
@@ -189,7 +191,7 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
 def _who(late: list[Straggler]) -> str:
     first = late[0]
     if len(late) == 1:
-        often = "per step" if first.every == 1 else f"in one of {first.every} steps"
+        often = how_often(first) if first.every == 1 else f"in one of {first.every} steps"
         doing = _ACTIVITIES[first.category] + phase_clause(first)
         doing += f" ({load_clause(first.loading)})" if first.loading else ""
         return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {doing}"

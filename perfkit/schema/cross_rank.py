@@ -109,10 +109,10 @@ class Straggler(Struct, frozen=True, kw_only=True):
     in_turns: bool = False
     """Whether the others are late in the steps between."""
     gain_ns: int
-    """By how much the mean step could be shorter if this rank alone were not late; at most the lag, and 0 if another
-    rank is as late or none waits for it."""
+    """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
+    another rank is as late or none waits for it."""
     steps_late: int
-    """Number of steps in which it is late, as `every` has it."""
+    """Number of steps in which it is late: as `every` has it, and with 1 possibly fewer, in no order."""
     steps_last: int
     """In how many of these its own time was the longest of all ranks'."""
     steps: int
@@ -218,7 +218,9 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     stragglers_gain_ns: int = 0
     """By how much the mean step could be shorter if none of them were late."""
     one_off_stragglers: list[OneOffStraggler] = []
-    """Steps with a one-off delay by one rank, largest lag first."""
+    """Steps with a one-off delay by one rank, largest lag first; three at most."""
+    one_off_steps: int = 0
+    """Number of such steps."""
     early_ranks: list[EarlyRank] = []
     """Largest lead first; empty unless most of the waiting is theirs."""
     last_arrivals: LastArrivals | None = None

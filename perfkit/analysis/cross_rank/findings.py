@@ -45,7 +45,7 @@ def cross_rank_findings(
         partial: whether ranks of the run have no trace, or may have none.
         profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
     """
-    yield from _stragglers(summary, profiler_ns)
+    yield from _stragglers(summary, profiler_ns, partial)
     if early := summary.early_ranks:
         rank = early[0].rank if len(early) == 1 else None
         message = early_sentence(early, besides_late=bool(summary.stragglers))
@@ -84,13 +84,17 @@ def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
         yield Finding(code="collectives_unmatched", severity="info", message=message)
 
 
-def _stragglers(summary: CrossRankSummary, profiler_ns: int) -> Iterator[Finding]:
-    """Yield one finding about all late ranks; a warning if their delays cost time."""
+def _stragglers(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> Iterator[Finding]:
+    """Yield one finding about all late ranks; a warning if their delays cost time.
+
+    A rank without a trace may be as late: what others are seen to wait for may be that one.
+    """
     late = summary.stragglers
     if not late:
         return
     severity: Severity = "warning" if summary.stragglers_gain_ns > 0 else "info"
     message = stragglers_sentence(late, summary.stragglers_gain_ns, profiler_ns)
+    message += ". A rank without a trace may be as late" if partial else ""
     yield Finding(code="straggler", severity=severity, message=message, rank=late[0].rank if len(late) == 1 else None)
 
 

@@ -194,11 +194,11 @@ def _stands_out(one: _Category, place: int, period: int, explained: Bools) -> bo
         return True
     rate = max(besides.sum() / (~explained).sum(), besides[place].sum() / (~late).sum())
     count, least = int(late.sum()), int(long[place, late].sum())
-    chance = _chance_of_at_least(least, count, float(rate))
+    chance = chance_of_at_least(least, count, float(rate))
     return bool(chance * one.ranks * period * (period + 1) / 2 <= FALSE_ALARMS)
 
 
-def _chance_of_at_least(least: int, count: int, rate: float) -> float:
+def chance_of_at_least(least: int, count: int, rate: float) -> float:
     """Return the probability of `least` of `count` independent events or more, of which each has this rate above 0.
 
     By logarithms: of thousands of steps, numbers of combinations exceed any float.

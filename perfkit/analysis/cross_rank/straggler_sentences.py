@@ -60,15 +60,16 @@ def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
 
 def _one(row: Straggler) -> str:
     lag, cause = duration(row.lag_ns), _cause(row)
-    if row.every > 1:
-        return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
-    if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
+    if row.every > 1 or row.steps_late < row.steps:
+        return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}"
+    if _NEARLY_ALL * row.lag_ns <= row.gain_ns <= row.lag_ns / _NEARLY_ALL:
         return (
             f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}){_also(row)}; "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
-    longer = f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){_cost(row.gain_ns, row.lag_ns)}"
-    return f"{longer}{_also(row)}"
+    more = ", and more in some steps" if row.gain_ns > row.lag_ns else ""
+    longer = f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){more}"
+    return f"{longer}{_cost(row.gain_ns, row.lag_ns)}{_also(row)}"
 
 
 def _also(row: Straggler) -> str:
@@ -84,14 +85,17 @@ def whom(row: Straggler | OneOffStraggler) -> str:
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
-    named = [f"rank {row.rank} by {duration(row.lag_ns)}{_how_often(row)} ({_short_cause(row)})" for row in stragglers]
+    named = [f"rank {row.rank} by {duration(row.lag_ns)} {how_often(row)} ({_short_cause(row)})" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
     others = "the others of their groups" if any(row.delays for row in stragglers) else "the others"
     return f"{len(stragglers)} ranks take longer than {others}: {', '.join(named[:_NAMED])}{rest}"
 
 
-def _how_often(row: Straggler) -> str:
-    return f" in every {_ordinal(row.every)} step" if row.every > 1 else " per step"
+def how_often(row: Straggler) -> str:
+    """Return in which steps a rank is late, in words."""
+    if row.every > 1:
+        return f"in every {_ordinal(row.every)} step"
+    return f"in {row.steps_late} of {row.steps} steps" if row.steps_late < row.steps else "per step"
 
 
 def _turns(stragglers: Sequence[Straggler]) -> str:

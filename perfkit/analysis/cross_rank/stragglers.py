@@ -4,13 +4,14 @@ The others' waiting shows up as *their* communication, so the share of communica
 rank. A straggler is found by its own time instead, which contains no waiting (see `lateness`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.late_patterns import find_periodic
+from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
 from perfkit.analysis.cross_rank.lateness import (
     COLUMN,
     FALSE_ALARMS,
@@ -34,6 +35,14 @@ _MADE_UP: Final = 0.25
 """A rank is not late if less than this share of its lag is left of it in its whole own time ..."""
 _MADE_UP_TAIL: Final = 0.05
 """... and its other categories are shorter than the others', beyond chance with this probability of an error."""
+_NEARLY_ALL: Final = 0.9
+"""Share of the steps from which a rank counts as late in all."""
+_CLEARLY_LATE: Final = 0.5
+"""Share of the lag from which a rank is late in a step ..."""
+_CLEARLY_PROMPT: Final = 0.25
+"""... and up to which it is not, in the median of the others, if these are to be told apart ..."""
+_ALIKE: Final = 0.1
+"""... for which the median deviation of each of the two must be at most this share."""
 _MIN_WAITED_SHARE: Final = 0.25
 """Smallest share of the lag that the others must be seen to wait in communication."""
 _MIN_ONE_OFF_SHARE: Final = 0.25
@@ -41,6 +50,11 @@ _MIN_ONE_OFF_SHARE: Final = 0.25
 _MIN_ONE_OFF_RATIO: Final = 5.0
 """Smallest ratio of a one-off lag to the median lag, so that usual differences between ranks do not count."""
 MOST_ONE_OFF: Final = 3
+"""Such steps that a report lists."""
+_OFTEN: Final = 0.1
+"""Share of the steps from which a rank that is late without order is a straggler ..."""
+_SAME_RANK: Final = 0.01
+"""... if the probability that chance chooses one rank so often is at most this."""
 _MIN_EXPLAINED_SHARE: Final = 0.25
 """Smallest share of a one-off lag that a category must explain to be named as the cause."""
 
@@ -72,12 +86,13 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
         return Stragglers([], 0)
     periodic = {one.place: one for one in find_periodic(times)}
     always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
-    found = list((always | periodic).values())
+    found = list((always | periodic).values()) or _often_late(times)
     if not found:
         return Stragglers([], 0)
     prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
+    found = [_only_where_late(times, one, prompt) for one in found]
     lags = [_lag_ns(times, one, one.category, prompt) for one in found]
-    removed = np.stack([lag * one.late for lag, one in zip(lags, found, strict=True)])
+    removed = np.stack([_delays_ns(times, one, lag, prompt) for lag, one in zip(lags, found, strict=True)])
     places = [one.place for one in found]
     rows = [
         replace(
@@ -129,12 +144,40 @@ def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     return waited_for or not times.of("communication").any()
 
 
-def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> float:
-    """Return the median delay in the steps in which the rank is late, beyond the ranks that never are."""
-    values = times.of(category)[:, one.late]
+def _beyond_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> Floats:
+    """Return how much longer the rank takes than the ranks that are never late, shape (steps,)."""
+    values = times.of(category)
     if one.in_turns or not prompt:
-        return float(np.median(excess(values)[one.place]))
-    return float(np.median(values[one.place] - np.median(values[prompt], axis=0)))
+        return np.asarray(excess(values)[one.place])
+    return np.asarray(values[one.place] - np.median(values[prompt], axis=0), np.float64)
+
+
+def _only_where_late(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> LateRank:
+    """Return a rank that is late in most steps with those in which it is, if it clearly is not in the others."""
+    if not one.late.all():
+        return one
+    beyond = _beyond_ns(times, one, one.category, prompt)
+    lag = float(np.median(beyond))
+    late = beyond >= _CLEARLY_LATE * lag
+    if late.mean() >= _NEARLY_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
+        return one
+    return one._replace(late=late) if np.median(beyond[~late]) <= _CLEARLY_PROMPT * lag else one
+
+
+def _near(beyond: Floats, lag: float) -> bool:
+    """Return whether most of these values are alike, compared with a lag."""
+    return bool(np.median(np.abs(beyond - np.median(beyond))) <= _ALIKE * lag)
+
+
+def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> float:
+    """Return the median delay in the steps in which the rank is late."""
+    return float(np.median(_beyond_ns(times, one, category, prompt)[one.late]))
+
+
+def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int]) -> Floats:
+    """Return the delay in each step, shape (steps,); what is far above the lag is a hiccup, which is told by itself."""
+    beyond = _beyond_ns(times, one, one.category, prompt)
+    return np.where(one.late, np.clip(beyond, 0, _MIN_ONE_OFF_RATIO * lag_ns), 0)
 
 
 def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> Straggler:
@@ -186,7 +229,30 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     """
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)[:MOST_ONE_OFF]
+    return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)
+
+
+def _often_late(times: OwnTimes) -> list[LateRank]:
+    """Return the rank that is late in many steps, but neither in most nor at a regular distance; empty without one.
+
+    It is late in such steps more often than chance would choose the same one of all ranks, and not nearly as often
+    early: then its work varies.
+    """
+    steps = list(_late_steps(times, Stragglers([], 0)))
+    if not steps:
+        return []
+    (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
+    chance = len(times.ranks) * chance_of_at_least(count, len(steps), 1 / len(times.ranks))
+    if count < _OFTEN * len(times.steps) or chance > _SAME_RANK:
+        return []
+    own, place = [one for one in steps if one.rank == rank], times.ranks.index(rank)
+    (category, _), *_ = Counter(one.category for one in own).most_common(1)
+    late = np.isin(times.steps, [one.step for one in own])
+    beyond = excess(times.own_ns)[place]
+    early = int((beyond <= -_CLEARLY_LATE * np.median(beyond[late])).sum())
+    if category is None or early > _CLEARLY_PROMPT * count:
+        return []
+    return [LateRank(place, category, 1, late, in_turns=False)]
 
 
 def _late_steps(times: OwnTimes, stragglers: Stragglers) -> Iterator[OneOffStraggler]:

@@ -60,6 +60,7 @@ def summarize_cross_rank(
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
     parts = _comparable(times, groups, stage_of) if times else []
     late = find_all_stragglers(parts)
+    once = _one_off(times, groups, stage_of, late) if times else []
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
@@ -68,7 +69,8 @@ def summarize_cross_rank(
         compared_steps=len(times.steps) if times else 0,
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
-        one_off_stragglers=_one_off(times, groups, stage_of, late) if times else [],
+        one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
+        one_off_steps=len(once),
         early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
         clocks=clocks,
@@ -115,7 +117,7 @@ def _one_off(
     found = [
         one for group in groups for one in find_one_off_stragglers(level_stages(times.among(group), stage_of), late)
     ]
-    return name_delayed(sorted(found, key=lambda one: -one.lag_ns)[:MOST_ONE_OFF], groups)
+    return sorted(found, key=lambda one: -one.lag_ns)
 
 
 def _incomplete_groups(matched: MatchedCollectives) -> set[GroupKey]:

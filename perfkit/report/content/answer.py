@@ -19,7 +19,7 @@ from perfkit.report.content.several_runs.strategies import strategies
 from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
-from perfkit.schema.cross_rank import OneOffStraggler
+from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import ProfilerCost, RunReport
@@ -202,7 +202,7 @@ def _late(run: RunReport) -> str:
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
-    but = _but_for(compared.one_off_stragglers)
+    but = _but_for(compared)
     # One that is always late is not told from a heavier stage.
     if _has_stage_of_one_rank(run):
         return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
@@ -229,9 +229,11 @@ def _although(run: RunReport) -> str:
     return f", although each waits at least {duration(least_ns)} per step for others"
 
 
-def _but_for(delays: Sequence[OneOffStraggler]) -> str:
+def _but_for(compared: CrossRankSummary) -> str:
     """Return a clause with the single steps in which a rank was late although it usually is not."""
-    named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in delays]
+    named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
+    if more := compared.one_off_steps - len(named):
+        named.append(f"a rank in {more} more {'step' if more == 1 else 'steps'}")
     return f", but for {' and '.join(named)}" if named else ""
 
 

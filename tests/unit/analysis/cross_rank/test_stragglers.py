@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.late_patterns import _chance_of_at_least
+from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least
 from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
@@ -100,6 +100,50 @@ def test_a_hiccup_does_not_hide_a_straggler() -> None:
         assert row.lag_ns == pytest.approx(6 * MS, rel=0.2)
 
 
+def test_a_delay_that_grows_promises_its_mean_not_its_median() -> None:
+    cells = late(4, STEPS)
+    cells[2] = np.arange(STEPS) ** 2 * MS // 10
+    found = find_stragglers(times_of(cells, noise_ns=noise(ms=0.1)))
+    assert found.ranks[0].lag_ns == pytest.approx(np.median(cells[2]), rel=0.05)
+    assert found.gain_ns == pytest.approx(cells[2].mean(), rel=0.05)
+    assert "per step longer than the others (idle time), and more in some steps; without that" in sentence(found)
+
+
+@pytest.mark.parametrize("steps_late", [(0, 1, 3, 5, 6, 7, 9, 12, 13, 15, 16, 19), (1, 3, 6, 7, 9, 12, 16, 19)])
+def test_a_rank_that_is_late_in_some_steps_without_order(steps_late: tuple[int, ...]) -> None:
+    cells = late(4, STEPS)
+    cells[2, steps_late] = 40 * MS
+    times = times_of(cells, noise_ns=noise())
+    found, count = find_stragglers(times), len(steps_late)
+    (row,) = found.ranks
+    assert (row.rank, row.every, row.steps_late, row.steps) == (2, 1, count, STEPS)
+    assert row.lag_ns == pytest.approx(40 * MS, rel=0.05)
+    assert row.gain_ns == pytest.approx(40 * MS * count / STEPS, rel=0.05)
+    assert f"rank 2 is late in {count} of {STEPS} steps, by " in sentence(found)
+    assert find_one_off_stragglers(times, found) == []
+
+
+def test_ranks_that_are_late_one_after_the_other_have_the_size_of_a_delay() -> None:
+    cells = late(4, STEPS)
+    cells[1, :10] = cells[3, 10:] = 40 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise()))
+    assert [(row.rank, row.steps_late) for row in found.ranks] in ([(1, 10), (3, 10)], [(3, 10), (1, 10)])
+    assert [row.lag_ns for row in found.ranks] == pytest.approx([40 * MS] * 2, rel=0.05)
+    assert [row.gain_ns for row in found.ranks] == pytest.approx([20 * MS] * 2, rel=0.05)
+    assert found.gain_ns == pytest.approx(40 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_delays_of_ranks_that_chance_chooses_and_work_that_varies_name_nobody(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    cells = late(4, 40)
+    cells[random.integers(0, 4, 12), random.choice(40, 12, replace=False)] = 40 * MS
+    assert find_stragglers(times_of(cells, noise_ns=noise(steps=40, seed=seed))).ranks == []
+    varied = noise(steps=40, seed=seed)
+    varied[0] *= 20
+    assert not [row for row in find_stragglers(times_of(late(4, 40), noise_ns=varied)).ranks if row.steps_late < 40]
+
+
 def test_one_lateness_counts_once_however_many_collectives_wait_for_it() -> None:
     # The lag is of the rank's own time, so it cannot exceed the step, whatever the collectives add up to.
     times = times_of(late(2, 10, r1=48), noise_ns=noise(2, 10))
@@ -187,7 +231,7 @@ def test_thousands_of_delays_beside_a_hiccup() -> None:
 @pytest.mark.parametrize(("least", "count", "rate"), [(2, 3, 0.5), (1, 4, 0.1), (0, 5, 0.3), (5, 5, 0.2), (3, 3, 1.0)])
 def test_the_chance_of_so_many_long_steps_is_binomial(least: int, count: int, rate: float) -> None:
     exact = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(least, count + 1))
-    assert _chance_of_at_least(least, count, rate) == pytest.approx(exact)
+    assert chance_of_at_least(least, count, rate) == pytest.approx(exact)
 
 
 def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
