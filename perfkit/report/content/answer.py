@@ -202,6 +202,8 @@ def _late(run: RunReport) -> str:
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
+    if run.lacks_events:
+        return "; ".join(filter(None, [_late_in_damaged_traces(compared.one_off_stragglers), early]))
     but = _but_for(compared.one_off_stragglers)
     # One that is always late is not told from a heavier stage.
     if _has_stage_of_one_rank(run):
@@ -229,10 +231,19 @@ def _although(run: RunReport) -> str:
     return f", although each waits at least {duration(least_ns)} per step for others"
 
 
+def _late_in_damaged_traces(delays: Sequence[OneOffStraggler]) -> str:
+    """Return what is known of late ranks where what would show another one may be missing."""
+    found = f"; late in single steps: {_in_single_steps(delays)}" if delays else ""
+    return f"whether a rank is late is not known, because traces are damaged{found}"
+
+
 def _but_for(delays: Sequence[OneOffStraggler]) -> str:
     """Return a clause with the single steps in which a rank was late although it usually is not."""
-    named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in delays]
-    return f", but for {' and '.join(named)}" if named else ""
+    return f", but for {_in_single_steps(delays)}" if delays else ""
+
+
+def _in_single_steps(delays: Sequence[OneOffStraggler]) -> str:
+    return " and ".join(f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in delays)
 
 
 def _has_stage_of_one_rank(run: RunReport) -> bool:
