@@ -106,7 +106,11 @@ def analyze(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail if any trace cannot be analysed completely."),
+        typer.Option(
+            "--strict",
+            help="Fail if any trace is unreadable or damaged, if events of it are skipped or repaired, and on any "
+            "finding of severity error.",
+        ),
     ] = False,
     by: Annotated[
         list[str] | None,

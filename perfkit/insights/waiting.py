@@ -69,13 +69,21 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
-    who = "other ranks, none of which is late beyond chance in all steps"
-    if across is None or not across.lateness_known:
-        who = "other ranks (too few steps to tell which of them are late)"
+    who = f"other ranks{_why_none_is_named(context)}"
     common_ns, less_often = _common_wait_ns(context), synchronise_less(context, most)
     if less_often and context.share(common_ns) >= MIN_SHARE:
         return InsightDraft(who, {}, less_often, min(common_ns, longest_ns))
     return InsightDraft(who, {}, wait_less(context, most), longest_ns)
+
+
+def _why_none_is_named(context: RunContext) -> str:
+    """Return a clause on late ranks for a run in which none was found."""
+    across = context.run.cross_rank
+    if across is None or not across.lateness_known:
+        return " (too few steps to tell which of them are late)"
+    if context.run.lacks_events:
+        return " (traces are damaged: whether one of them is late is not known)"
+    return ", none of which is late beyond chance in all steps"
 
 
 def _for_early_ranks(context: RunContext, early: list[EarlyRank], longest_ns: float) -> InsightDraft:

@@ -24,7 +24,8 @@ from perfkit.insights.ranking import find_insights
 from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
-from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
+from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
+from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
@@ -95,7 +96,8 @@ def analyze(
             `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
         workers: size of `processes` or of a local `dask` cluster; None for as many as cores and memory allow.
         scheduler: address of a running dask scheduler.
-        strict: raise an error for a trace that cannot be analysed, or is damaged, instead of reporting a finding.
+        strict: raise an error for a trace that cannot be analysed, is damaged, or has invalid events, and for any
+            finding of severity error.
         cache: use results of earlier analyses of the same traces, and store new ones.
         progress: called with the bytes of finished traces, and of all.
         by: options, such as `source` or `compile`, by which to compare runs that differ in nothing else.
@@ -113,8 +115,8 @@ def analyze(
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
-        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged;
-            `memory_snapshot` is none; `comm_log` contains none.
+        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, is damaged
+            or has invalid events, or if a finding is an error; `memory_snapshot` is none; `comm_log` contains none.
         UsageError: `step_marker` is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
             incompatible, no runs fit `by` or `forecast`, or several are there with `memory_snapshot` or `comm_log`.
         StoreError: `collectives` cannot be read.
@@ -130,15 +132,13 @@ def analyze(
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
-    if strict:
-        raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
     by_location = [_runs(location, outcome_iterator, rank, step_marker, devices, page_steps) for location in locations]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
-    return Report(
+    report = Report(
         perfkit_version=__version__,
         runs=relevant,
         findings=[
@@ -150,6 +150,9 @@ def analyze(
         multi_run=multi_run,
         insights=insights.insights,
     )
+    if strict:
+        raise_if_lost(report)
+    return report
 
 
 def _load_other_files(

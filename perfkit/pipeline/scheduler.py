@@ -9,10 +9,8 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
 from perfkit.analysis.per_rank.summary import TraceSummary
-from perfkit.errors import TraceError, WorkerError
+from perfkit.errors import WorkerError
 from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
 from perfkit.schema.common import Finding
@@ -169,21 +167,3 @@ def _lost_finding(task: Task, error: BaseException) -> Finding:
         rank=rank_in_name(task.file.name),
         file=task.file.name,
     )
-
-
-_LOST: Final = ("worker_lost", "unreadable_trace")
-
-
-def raise_if_lost(outcomes: list[TraceResult]) -> None:
-    """Raise a TraceError if any trace is lost, or a part of it."""
-    lost = [done.lost for done in outcomes if done.lost and done.lost.code in _LOST]
-    lost += [
-        replace(finding, message=f"{finding.file}: {finding.message}")
-        for done in outcomes
-        if done.summary
-        for finding in done.summary.findings
-        if finding.code == "damaged_trace"
-    ]
-    if lost:
-        more = f" (and {len(lost) - 1} more traces)" if len(lost) > 1 else ""
-        raise TraceError(f"--strict: {lost[0].message}{more}")

@@ -241,6 +241,11 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """What ran when in a few steps; empty unless a page is written."""
 
     @property
+    def lacks_events(self) -> bool:
+        """Whether events are known to be missing in traces: what they would show is not known to be absent."""
+        return any(finding.code in ("damaged_trace", "skipped_events") for finding in self.findings)
+
+    @property
     def is_partial(self) -> bool:
         """Whether ranks have no trace, or may have none because their number is unknown."""
         unknown = any(finding.code == "world_size_unknown" for finding in self.findings)

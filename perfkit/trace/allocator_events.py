@@ -13,11 +13,14 @@ from perfkit.trace.event_decoding import RawInstant
 from perfkit.trace.events import AllocatorTimeline
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
+from perfkit.trace.repairs import Repair
 from perfkit.trace.timestamps import to_nanoseconds
 
 ALLOCATOR_RECORD: Final = "[memory]"
 _LARGEST_BYTES: Final = 2**53
 _MOST_DEVICES: Final = 16
+INVALID_RECORD: Final = Repair("memory record", "without a usable time, device or total, skipped")
+TOO_MANY_DEVICES: Final = Repair("memory record", f"of more than {_MOST_DEVICES} devices, skipped")
 _UNKNOWN: Final = -1
 
 
@@ -51,7 +54,7 @@ class _Columns(NamedTuple):
 class AllocatorEventCollector:
     """Collects the records of a trace, batch by batch."""
 
-    def __init__(self, repaired: Counter[str]) -> None:
+    def __init__(self, repaired: Counter[Repair]) -> None:
         self._repaired = repaired
         self._columns: dict[tuple[int, int], _Columns] = {}
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
@@ -65,11 +68,11 @@ class AllocatorEventCollector:
         allocated, reserved = _counts([a.allocated for a in args]), _counts([a.reserved for a in args])
         change, address = _changes([a.change for a in args]), _counts([a.address for a in args])
         valid = has_time & (kind >= 0) & (allocated >= 0)
-        self._repaired["memory records without a usable time, device or total, skipped"] += int((~valid).sum())
+        self._repaired[INVALID_RECORD] += int((~valid).sum())
         for key in sorted(set(zip(kind[valid].tolist(), number[valid].tolist(), strict=True))):
             chosen = np.flatnonzero(valid & (kind == key[0]) & (number == key[1]))
             if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
-                self._repaired[f"memory records of more than {_MOST_DEVICES} devices, skipped"] += len(chosen)
+                self._repaired[TOO_MANY_DEVICES] += len(chosen)
                 continue
             columns = self._columns.setdefault(key, _no_records())
             values = (time_ns, allocated, reserved, change, address, thread)

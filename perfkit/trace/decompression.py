@@ -7,7 +7,7 @@ almost no extra time.
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -63,7 +63,7 @@ class TraceText:
         self.text_bytes = 0
         """Bytes of text so far."""
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Generator[bytes, None, None]:
         """Yield the text.
 
         Raises:

@@ -25,6 +25,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
+from perfkit.trace.repairs import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START, TOO_LONG, Repair
 from perfkit.trace.symbols.demangle import MANGLED, readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
@@ -124,8 +125,8 @@ class EventTableBuilder:
         self._legacy_annotations = 0
         self._other_events = 0
         self._has_items = self._has_events = self._has_allocator_records = False
-        self.repaired: Counter[str] = Counter()
-        """Damage that was repaired or skipped: description and number of events."""
+        self.repaired: Counter[Repair] = Counter()
+        """Number of invalid events by what was done with them."""
         self._allocator = AllocatorEventCollector(self.repaired)
         self._frames = PythonFrameCollector()
         self._frame_threads = self._allocator_threads = np.zeros(0, np.int32)
@@ -207,14 +208,14 @@ class EventTableBuilder:
         dur_ns, has_duration = to_nanoseconds([event.dur for event in events])
         negative = has_duration & (dur_ns < 0)
         too_long = has_duration & (dur_ns > _LONGEST_NS)
-        self._count_repair("events without a usable start, skipped", ~has_start)
-        self._count_repair("events without a usable duration, set to 0", has_start & ~has_duration)
-        self._count_repair("events of negative duration, set to 0", has_start & negative)
-        self._count_repair("events longer than 13 days, set to 0", has_start & too_long)
+        self._count_repair(NO_START, ~has_start)
+        self._count_repair(NO_DURATION, has_start & ~has_duration)
+        self._count_repair(NEGATIVE_DURATION, has_start & negative)
+        self._count_repair(TOO_LONG, has_start & too_long)
         return start_ns, start_ns + np.where(negative | too_long, 0, dur_ns), has_start
 
-    def _count_repair(self, description: str, mask: NDArray[np.bool_]) -> None:
-        self.repaired[description] += int(np.count_nonzero(mask))
+    def _count_repair(self, repair: Repair, mask: NDArray[np.bool_]) -> None:
+        self.repaired[repair] += int(np.count_nonzero(mask))
 
     def _with_legacy_annotations(
         self, kind: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
@@ -238,7 +239,7 @@ class EventTableBuilder:
         if column is not None and not (column < -1).any():
             return column
         invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in values)
-        self.repaired["events with a correlation that is not a number, ignored"] += invalid
+        self.repaired[BAD_CORRELATION] += invalid
         return np.array([parse_int(value, -1) for value in values], np.int64)
 
     def _add_args(self, args: list[RawArgs], kind: NDArray[np.uint8], name: NDArray[np.int32]) -> None:

@@ -15,6 +15,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
 from perfkit.trace.module_names import ModuleNames
 from perfkit.trace.name_matching import NameShapes
+from perfkit.trace.repairs import Repair
 
 
 class EventKind(IntEnum):
@@ -341,8 +342,8 @@ class RankTrace:
     """Number of events in the file by kind, kept or not."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Unknown categories, with the number of complete events of each."""
-    repaired: dict[str, int] = field(default_factory=dict)
-    """Damage that was repaired or skipped: description and number of events."""
+    repaired: dict[Repair, int] = field(default_factory=dict)
+    """Number of invalid events by what was done with them."""
     damage: tuple[str, ...] = ()
     """Sentences about missing events: where the file is damaged, or repeats its list of events."""
     header_damage: tuple[str, ...] = ()

@@ -1,10 +1,15 @@
-"""Name the kind of a file that is not a trace, from its first bytes."""
+"""Name the kind of a file that is not a trace, from its first bytes, after decompression."""
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from perfkit.errors import TraceError
+from perfkit.trace.decompression import BrokenStreamError, TraceText
+
 _HEAD_BYTES: Final = 512
+_TAR_MAGIC_AT: Final = 257
 _LEGACY_CHECKPOINT: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """`torch.save` before its zip format: a pickle that begins with torch's magic number."""
 _MAGIC: Final = (
@@ -26,11 +31,7 @@ _SAFETENSORS: Final = re.compile(rb".{5}\x00{3}\{", re.DOTALL)
 
 def describe_file(path: Path) -> str | None:
     """Return what a file is, such as "a PyTorch checkpoint"; None if its first bytes do not show it."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return None
+    head = _head(path)
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
@@ -40,7 +41,23 @@ def describe_file(path: Path) -> str | None:
         return "a Python pickle"
     if _SAFETENSORS.match(head):
         return "a safetensors file"
+    if head[_TAR_MAGIC_AT:].startswith(b"ustar"):
+        return "a tar archive"
     return "a text file" if _is_text(head) else None
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes of what a file contains; fewer where it is damaged or cannot be read."""
+    head = b""
+    try:
+        with closing(TraceText(path).pieces()) as pieces:
+            for piece in pieces:
+                head += piece[:_HEAD_BYTES]
+                if len(head) >= _HEAD_BYTES:
+                    break
+    except (BrokenStreamError, TraceError):
+        pass
+    return head[:_HEAD_BYTES]
 
 
 def _describe_zip(head: bytes) -> str:

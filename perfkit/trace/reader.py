@@ -64,7 +64,7 @@ def read_trace(
                 table.add(batch)
                 source.check_event_count(len(table))
     finally:
-        pieces.close()  # type: ignore[attr-defined]
+        pieces.close()
     _check(scanner, table, path)
     header_damage: list[str] = []
     header = _header(scanner.header, path, header_damage)

@@ -50,8 +50,10 @@ def sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
 def damage_findings(trace: RankTrace) -> list[Finding]:
     """Return what is damaged, was repaired or is unusual in the file."""
     findings = [
-        Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
-        for what, count in trace.repaired.items()
+        Finding(code="skipped_events", severity="warning", message=repair.sentence(count))
+        if repair.skips_events
+        else Finding(code="repaired_events", severity="warning", message=repair.sentence(count))
+        for repair, count in trace.repaired.items()
     ]
     findings.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
     findings.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)

@@ -202,6 +202,8 @@ def _late(run: RunReport) -> str:
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
+    if run.lacks_events:
+        return "; ".join(filter(None, [_late_in_damaged_traces(compared), early]))
     but = _but_for(compared)
     # One that is always late is not told from a heavier stage.
     if _has_stage_of_one_rank(run):
@@ -229,12 +231,24 @@ def _although(run: RunReport) -> str:
     return f", although each waits at least {duration(least_ns)} per step for others"
 
 
+def _late_in_damaged_traces(compared: CrossRankSummary) -> str:
+    """Return what is known of late ranks where what would show another one may be missing."""
+    late = _in_single_steps(compared)
+    found = f"; late in single steps: {late}" if late else ""
+    return f"whether a rank is late is not known, because traces are damaged{found}"
+
+
 def _but_for(compared: CrossRankSummary) -> str:
     """Return a clause with the single steps in which a rank was late although it usually is not."""
+    late = _in_single_steps(compared)
+    return f", but for {late}" if late else ""
+
+
+def _in_single_steps(compared: CrossRankSummary) -> str:
     named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
     if more := compared.one_off_steps - len(named):
         named.append(f"a rank in {more} more {'step' if more == 1 else 'steps'}")
-    return f", but for {' and '.join(named)}" if named else ""
+    return " and ".join(named)
 
 
 def _has_stage_of_one_rank(run: RunReport) -> bool:

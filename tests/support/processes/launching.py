@@ -41,7 +41,7 @@ LIMIT_S = 400
 """After which a process hangs: several times what any needs on a busy machine."""
 NOT_THE_MACHINE = {
     *("collective_sizes_unmatched", "collectives_unmatched", "groups_incomplete", "no_collectives", "uneven_steps"),
-    *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces"),
+    *("damaged_trace", "repaired_events", "skipped_events", "unknown_events", "no_host_operators", "missing_traces"),
     *("multiple_traces_per_rank",),
     *("no_steps", "repeated_steps", "work_before_steps", "compilation_recorded", "not_compiled", "injected_delay"),
     *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "mixed_devices"),

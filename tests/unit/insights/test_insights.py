@@ -145,6 +145,12 @@ def test_waiting_without_a_straggler_names_no_rank() -> None:
     assert one.potential_saving_ns == 26 * MS
 
 
+def test_no_rank_is_said_to_be_in_time_where_a_trace_is_damaged() -> None:
+    damage = Finding(code="damaged_trace", severity="warning", message="the file breaks", file="rank1.json")
+    one = the("waiting", found(waiting_run(128, 32, slow=False, findings=[damage])))
+    assert "waiting for other ranks (traces are damaged: whether one of them is late is not known)" in one.sentence
+
+
 def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:
     late = [make_straggler(rank, gain_ns=0, category="overhead") for rank in (1, 3)]
     across = make_across(stragglers=late, stragglers_gain_ns=20 * MS)

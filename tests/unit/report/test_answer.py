@@ -13,7 +13,7 @@ from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
@@ -252,6 +252,19 @@ def test_ranks_alone_at_their_stage_are_not_said_to_be_as_fast_as_the_others(
     pipelines = [Pipeline(schedule=None, stages=2, micro_batches=2, steps=2, ranks=own, stage_times=[]) for own in rows]
     run = replace(made, cross_rank=across, pipelines=pipelines)
     assert run_answer(run).late == said
+
+
+@pytest.mark.parametrize("code", ["damaged_trace", "skipped_events"])
+def test_no_rank_is_said_to_be_in_time_where_events_are_missing(code: str) -> None:
+    made = make_run("r")
+    assert made.cross_rank is not None
+    delay = OneOffStraggler(rank=1, step=3, category="compute", category_ns=5 * MS, lag_ns=5 * MS)
+    across = replace(made.cross_rank, stragglers=[], compared_steps=4)
+    unknown = "whether a rank is late is not known, because traces are damaged"
+    for delays, said in (([], unknown), ([delay], f"{unknown}; late in single steps: rank 1 in step 3 (by 5.00 ms)")):
+        across = replace(across, one_off_stragglers=delays)
+        run = replace(made, cross_rank=across, findings=[finding("warning", "it breaks", code)])
+        assert run_answer(run).late == said
 
 
 def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_is_known(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
+from perfkit.trace.allocator_events import INVALID_RECORD, TOO_MANY_DEVICES
 from perfkit.trace.events import RankTrace, device_name
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
-
-LEFT_OUT = "memory records without a usable time, device or total, skipped"
 
 
 def read(builder: TraceBuilder, tmp_path: Path, **options: Any) -> RankTrace:
@@ -41,7 +40,7 @@ def test_what_is_no_total_is_left_out_and_counted(tmp_path: Path, what: str, val
     trace = read(TraceBuilder().memory(10, 64, 64).memory(20, **record), tmp_path)
     (found,) = trace.memory.values()
     assert found.allocated_bytes.tolist() == [64]
-    assert trace.repaired == {LEFT_OUT: 1}
+    assert trace.repaired == {INVALID_RECORD: 1}
 
 
 @pytest.mark.parametrize("value", [*HOSTILE[:9], 2**64], ids=repr)
@@ -65,7 +64,7 @@ def test_marks_of_any_kind_cost_no_other_event(tmp_path: Path, name: object, arg
     (found,) = trace.memory.values()
     assert found.allocated_bytes.tolist() == [64, 0]
     assert len(trace.events.name) == 1
-    assert trace.repaired == ({LEFT_OUT: 1} if name == "[memory]" else {})
+    assert trace.repaired == ({INVALID_RECORD: 1} if name == "[memory]" else {})
 
 
 def test_a_record_with_bytes_that_are_no_text_counts(tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
         builder.memory(number, 64, 64, kind=1, device=number)
     trace = read(builder, tmp_path)
     assert len(trace.memory) == 16
-    assert trace.repaired == {"memory records of more than 16 devices, skipped": 24}
+    assert trace.repaired == {TOO_MANY_DEVICES: 24}
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,13 @@ def test_a_kernel_that_ends_before_it_starts_is_a_finding(tmp_path: Path) -> Non
     assert summary.steps[0].total_ns.compute == 4000
 
 
+@pytest.mark.parametrize(("count", "message"), [(1, "1 event without a usable"), (2, "2 events without a usable")])
+def test_events_without_a_start_are_counted_in_words(tmp_path: Path, count: int, message: str) -> None:
+    summary = analyse(tmp_path, [OP, KERNEL, *[KERNEL | {"ts": "x"}] * count])
+    (finding,) = (one for one in summary.findings if one.code == "skipped_events")
+    assert finding.message == f"{message} start, skipped"
+
+
 def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path) -> None:
     events = json.dumps([OP]).encode()
     twice = b'{"distributedInfo": {"rank": 1}, "traceEvents": %s, "distributedInfo": {"rank": 2}, "traceEvents": %s}'

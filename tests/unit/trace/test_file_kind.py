@@ -1,14 +1,17 @@
 """The error for a file that is not a trace says what it is."""
 
+import gzip
 import io
 import json
 import pickle
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import zstandard
 
 from perfkit.errors import TraceError
 from perfkit.trace.file_kind import describe_file
@@ -28,21 +31,30 @@ def archive() -> bytes:
     return stream.getvalue()
 
 
+def tar() -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as file:
+        file.addfile(tarfile.TarInfo("run/rank0.json"))
+    return stream.getvalue()
+
+
 KINDS: dict[str, Callable[[], bytes]] = {
     "a PyTorch checkpoint": lambda: checkpoint(new=True),
     "a PyTorch checkpoint ": lambda: checkpoint(new=False),
     "a Python pickle": lambda: pickle.dumps({"a": 1}),
     "a zip archive": archive,
+    "a tar archive": tar,
     "a text file": lambda: b"epoch 1: loss 0.3\n",
     "an HDF5 file": lambda: b"\x89HDF\r\n\x1a\n" + bytes(90),
     "a safetensors file": lambda: len(b'{"a":1}').to_bytes(8, "little") + b'{"a":1}' + bytes(9),
 }
 
 
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_of_another_kind_is_named(tmp_path: Path, kind: str) -> None:
+def test_a_file_of_another_kind_is_named(tmp_path: Path, kind: str, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "rank0.json"
-    path.write_bytes(KINDS[kind]())
+    path.write_bytes(compress(KINDS[kind]()))
     with pytest.raises(TraceError, match=f"is {kind.strip()}, not a torch.profiler trace"):
         read_trace(path)
 

@@ -11,6 +11,7 @@ import pytest
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
+from perfkit.trace.repairs import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START
 from tests.support.traces import trace_oracle as oracle
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
@@ -77,7 +78,7 @@ def test_nan_anywhere_is_tolerated(tmp_path: Path) -> None:
     body = json.dumps({"traceEvents": [event(args={"occupancy": float("nan")}), event(dur=float("nan"))]}).encode()
     trace = read(tmp_path, body)
     assert spans(trace) == [(10_000, 15_000), (10_000, 10_000)]
-    assert trace.repaired == {"events without a usable duration, set to 0": 1}
+    assert trace.repaired == {NO_DURATION: 1}
 
 
 def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Path) -> None:
@@ -104,12 +105,7 @@ def test_damage_is_counted(tmp_path: Path) -> None:
     no_dur = {key: value for key, value in OP.items() if key != "dur"}
     trace = read(tmp_path, [OP, event(dur=-3), no_dur, no_start, event(args={"correlation": "seven"})])
     assert spans(trace) == [(10_000, 15_000), (10_000, 10_000), (10_000, 10_000), (10_000, 15_000)]
-    assert trace.repaired == {
-        "events without a usable start, skipped": 1,
-        "events without a usable duration, set to 0": 1,
-        "events of negative duration, set to 0": 1,
-        "events with a correlation that is not a number, ignored": 1,
-    }
+    assert trace.repaired == {NO_START: 1, NO_DURATION: 1, NEGATIVE_DURATION: 1, BAD_CORRELATION: 1}
 
 
 def test_kinds(tmp_path: Path) -> None:

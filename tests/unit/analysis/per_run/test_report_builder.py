@@ -1,6 +1,7 @@
 """Whole runs: rank assignment, verdict and findings."""
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -623,6 +624,34 @@ def test_strict_refuses_a_damaged_trace(tmp_path: Path) -> None:
     for _ in range(2):  # from the file, and from the cache
         with pytest.raises(TraceError, match=r"--strict: rank0\.json: the file breaks at byte"):
             pipeline.analyze(tmp_path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({"ts": "x"}, "1 event without a usable start"),
+        ({"dur": -5}, "1 event of negative duration"),
+        ({"ts": "1.5", "dur": "2"}, None),  # texts that are numbers lose nothing
+    ],
+)
+def test_strict_refuses_events_of_which_a_part_is_lost(
+    tmp_path: Path, event: dict[str, object], told: str | None
+) -> None:
+    usable = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": [usable, usable | event]}))
+    if told is None:
+        pipeline.analyze(tmp_path, strict=True)
+        return
+    with pytest.raises(TraceError, match=rf"--strict: rank0\.json: {told}"):
+        pipeline.analyze(tmp_path, strict=True)
+
+
+def test_strict_refuses_findings_that_are_errors(tmp_path: Path) -> None:
+    rank_trace(0, 1).write(tmp_path / "rank0.json")
+    (tmp_path / "run.json").write_text('{"schema')
+    assert "unreadable_manifest" in codes(pipeline.analyze(tmp_path).runs[0])
+    with pytest.raises(TraceError, match=r"--strict: .*run\.json"):
+        pipeline.analyze(tmp_path, strict=True)
 
 
 def test_paths_may_be_a_list(tmp_path: Path) -> None:
