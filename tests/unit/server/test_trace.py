@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import RemoteDisconnected
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -211,6 +212,18 @@ def test_the_trace_is_closed_with_the_server(trace: Path) -> None:
         assert b"".join(pieces(lent, len(CONTENT))) == CONTENT  # a request that is being answered
     with pytest.raises(OSError, match="no longer served"), server.exchange.trace.descriptor():
         pass
+
+
+def test_a_request_that_fails_is_one_line(
+    offline: TraceServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ui" / "v1" / "main.js").unlink()
+    with pytest.raises(RemoteDisconnected):
+        ask(offline, "/v1/main.js")
+    wait_until(lambda: caplog.messages)
+    assert "could not be answered: [Errno 2] No such file" in caplog.text
+    assert capsys.readouterr().err == ""
+    assert ask(offline, "/")[0] == 200
 
 
 def test_the_address_of_a_ui() -> None:
