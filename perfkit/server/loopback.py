@@ -7,7 +7,9 @@ process has connected.
 
 import errno
 import http.server
+import logging
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,10 +17,12 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from perfkit.errors import ViewError
+from perfkit.util.error_text import text_of
 from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
 
 HOST: Final = "127.0.0.1"
 _ROOT: Final = 0
+_LOG: Final = logging.getLogger(__name__)
 
 
 class LoopbackServer(http.server.ThreadingHTTPServer):
@@ -52,6 +56,10 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
         except UnknownOwnerError:
             return True
         return owner in (os.getuid(), os.geteuid(), _ROOT)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  names of the base
+        """Say in one line why a request has no answer, such as a file that is gone: the base prints a traceback."""
+        _LOG.warning("a request could not be answered: %s", text_of(sys.exception()))
 
     @property
     def here(self) -> str:

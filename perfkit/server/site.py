@@ -15,6 +15,8 @@ from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
 from perfkit.server.pages import Page, Pages
 from perfkit.server.trace import PUBLIC_UI, TraceServer, bundled_ui
 
+_PATIENCE_S: Final = 2.0
+"""Time for a trace that is being opened as the server ends; a file system that does not answer may take for ever."""
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -55,9 +57,10 @@ class RunServer(LoopbackServer):
         ui = None if self._ui_files else PUBLIC_UI
         with self._opening:
             self._close_trace()
-            self._traces = TraceServer(trace, ui=ui, ui_files=self._ui_files, window=window)
-            threading.Thread(target=self._traces.serve_forever, name="perfkit-trace", daemon=True).start()
-            return self._traces.link
+            server = TraceServer(trace, ui=ui, ui_files=self._ui_files, window=window)
+            threading.Thread(target=server.serve_forever, name="perfkit-trace", daemon=True).start()
+            self._traces = server  # now that it serves: `shutdown` would wait for ever for one that does not
+            return server.link
 
     def _close_trace(self) -> None:
         if self._traces is not None:
@@ -67,8 +70,11 @@ class RunServer(LoopbackServer):
 
     def server_close(self) -> None:
         """Close the servers."""
-        with self._opening:
-            self._close_trace()
+        if self._opening.acquire(timeout=_PATIENCE_S):
+            try:
+                self._close_trace()
+            finally:
+                self._opening.release()
         super().server_close()
 
 

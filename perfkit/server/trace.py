@@ -8,7 +8,6 @@ internet and no particular port is needed, but the server must run for as long a
 
 import os
 import secrets
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -18,9 +17,11 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.server.kept_file import KeptFile, pieces
 from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
 from perfkit.util.extras import install_extra
 from perfkit.util.formatting import escape_unprintable
+from perfkit.util.regular_file import open_regular
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
@@ -62,7 +63,7 @@ def bundled_ui() -> Path:
 class Exchange:
     """What the server serves, to whom, and whether the trace has been fetched."""
 
-    trace: Path
+    trace: KeptFile
     ui: str
     """Address of the UI; empty if it is served from here."""
     pages: dict[str, Path]
@@ -104,9 +105,8 @@ class TraceServer(LoopbackServer):
         port: int = PUBLIC_UI_PORT,
         window: tuple[int, int] | None = None,
     ) -> None:
-        _check(trace)
         self._window = window
-        self.exchange = Exchange(trace=trace, ui=ui or "", pages=_pages(ui_files) if ui_files else {})
+        self.exchange = Exchange(trace=_open(trace), ui=ui or "", pages=_pages(ui_files) if ui_files else {})
         in_use = (
             f"port {port} of {HOST} is in use, and {ui} can use no other: stop the process that listens there "
             "(another `perfkit view`, a trace_processor), or use --offline"
@@ -126,20 +126,28 @@ class TraceServer(LoopbackServer):
         while not self.exchange.fetched:
             self.handle_request()
 
+    def server_close(self) -> None:
+        """Stop listening, and close the trace."""
+        super().server_close()
+        self.exchange.trace.close()
+
 
 def _pages(folder: Path) -> dict[str, Path]:
     files = {f"/{quote(file.relative_to(folder).as_posix())}": file for file in folder.rglob("*") if file.is_file()}
     return files | {"/": files["/index.html"]}
 
 
-def _check(trace: Path) -> None:
+def _open(trace: Path) -> KeptFile:
     try:
-        with trace.open("rb") as stream:
-            empty = not stream.read(1)
+        file = KeptFile(trace)
+        with file.descriptor() as descriptor:
+            empty = not os.pread(descriptor, 1, 0)
     except OSError as error:
         raise ViewError(f"{trace}: cannot be read: {error.strerror}") from error
     if empty:
+        file.close()
         raise ViewError(f"{trace}: the file is empty; was its writer killed?")
+    return file
 
 
 class _Handler(LoopbackHandler):
@@ -153,7 +161,7 @@ class _Handler(LoopbackHandler):
         """Answer the preflight request of the UI."""
         if self._refused():
             return
-        if self._requested_file() is None:
+        if not self.exchange.is_trace(self._path) and self._path not in self.exchange.pages:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -167,20 +175,31 @@ class _Handler(LoopbackHandler):
         """Answer with the trace, or a file of the UI."""
         if self._refused():
             return
-        file = self._requested_file()
-        if file is None:
+        if self.exchange.is_trace(self._path):
+            with self.exchange.trace.descriptor() as descriptor:
+                self._send(descriptor, "application/octet-stream", with_content=with_content)
+            self.exchange.fetched |= with_content
+        elif (page := self.exchange.pages.get(self._path)) is not None:
+            with open_regular(page) as stream:
+                self._send(stream.fileno(), _media_type(page), with_content=with_content)
+        else:
             self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        is_trace = file == self.exchange.trace
-        with file.open("rb") as stream:
-            self.send_response(HTTPStatus.OK)
-            self._allow()
-            self.send_header("Content-Type", "application/octet-stream" if is_trace else _media_type(file))
-            self.send_header("Content-Length", str(os.fstat(stream.fileno()).st_size))
-            self.end_headers()
-            if with_content:
-                shutil.copyfileobj(stream, self.wfile, 1 << 20)
-                self.exchange.fetched |= is_trace
+
+    def _send(self, descriptor: int, media_type: str, *, with_content: bool) -> None:
+        size = os.fstat(descriptor).st_size
+        self.send_response(HTTPStatus.OK)
+        self._allow()
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+        if with_content:
+            for piece in pieces(descriptor, size):
+                self.wfile.write(piece)
+
+    @property
+    def _path(self) -> str:
+        """What is requested, without a query."""
+        return self.path.partition("?")[0]
 
     def _refused(self) -> bool:
         """Refuse other origins, and other host names (DNS rebinding: a page can point its own name at loopback)."""
@@ -200,13 +219,6 @@ class _Handler(LoopbackHandler):
             self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-
-    def _requested_file(self) -> Path | None:
-        """Return the requested file; None if it is not served."""
-        path = self.path.partition("?")[0]
-        if self.exchange.is_trace(path):
-            return self.exchange.trace
-        return self.exchange.pages.get(path)
 
 
 def _media_type(file: Path) -> str:

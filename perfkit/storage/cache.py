@@ -38,12 +38,14 @@ class FileStat(Struct, frozen=True, array_like=True):
     """A file's stat, and the digest of its content at that time.
 
     Content cannot change without changing `ctime_ns`, which no program can set: if the stat is unchanged, the file need
-    not be read to know its digest.
+    not be read to know its digest. Inodes count per device: another file may have this one's on a disk mounted in its
+    place.
     """
 
     bytes: int
     mtime_ns: int
     ctime_ns: int
+    device: int
     inode: int
     content: str
 
@@ -149,7 +151,7 @@ def _checksum(key: str, result: bytes) -> bytes:
 
 
 def _file_stat(status: os.stat_result, content: str) -> FileStat:
-    return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, content)
+    return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino, content)
 
 
 def _read_stat(name: str) -> FileStat | None:

@@ -13,6 +13,7 @@ import pytest
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.report import Report
 from perfkit.server.site import RunServer
+from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest, write_manifest
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.processes import loopback
@@ -190,6 +191,33 @@ def test_the_perfetto_ui_gets_the_trace_of_the_rank(runs: Path) -> None:
         assert time == [step[0] + 1_000_000, step[0] + 2_500_000]
         again = ask(server, f"/{server.secret}/perfetto/{key}?trace=rank0.json.gz")[1]["Location"]
         assert again.endswith("/rank0.json.gz")
+
+
+@pytest.mark.timeout(200)  # opening a pipe that nobody writes blocks
+def test_a_trace_that_becomes_a_pipe_keeps_nobody_waiting(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def swapped(location: RunLocation, name: str) -> Path:
+        trace = location.path / name
+        trace.unlink()
+        os.mkfifo(trace)
+        return trace
+
+    with loopback.serving(RunServer([runs], offline=True)) as server:
+        address = f"/{server.secret}/perfetto/{listed(server)['one']['key']}?trace="
+        with monkeypatch.context() as patch:
+            patch.setattr("perfkit.server.pages.find_trace", swapped)
+            status, _, text = ask(server, f"{address}rank0.json.gz")
+        assert (status, "rank0.json.gz: cannot be read: it is not a regular file" in text) == (500, True)
+        assert ask(server, f"{address}rank1.json.gz")[0] == 303
+
+
+def test_the_end_does_not_wait_for_a_trace_that_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfkit.server.site._PATIENCE_S", 0.01)
+    server = RunServer([tmp_path])
+    with server._opening:
+        server.server_close()
+    assert server.socket.fileno() == -1
 
 
 def test_traces_without_a_rank_in_their_name_are_told_apart(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import RemoteDisconnected
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.server.kept_file import pieces
 from perfkit.server.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
 from tests.support.processes.loopback import ask, serving
 from tests.support.processes.other_user import NOBODY, needs_root
@@ -160,6 +163,67 @@ def test_nothing_is_opened_for_a_file_that_cannot_be_shown(tmp_path: Path) -> No
     (tmp_path / "empty.json").touch()
     with pytest.raises(ViewError, match="the file is empty"):
         TraceServer(tmp_path / "empty.json")
+
+
+def swap(trace: Path, what: str) -> None:
+    """Let a path lead elsewhere."""
+    other = trace.with_name("other")
+    if what == "pipe":
+        os.mkfifo(other)
+    elif what == "link":
+        trace.with_name("private").write_text("private")
+        other.symlink_to(trace.with_name("private"))
+    elif what == "new file":
+        other.write_text("new")
+    trace.unlink() if what == "nothing" else other.replace(trace)
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "new file", "nothing"])
+def test_what_the_path_leads_to_later_is_not_served(public: TraceServer, trace: Path, what: str) -> None:
+    swap(trace, what)
+    for _ in range(2):
+        assert ask(public, public.exchange.path, Origin=PUBLIC_UI)[::2] == (200, CONTENT)
+
+
+@pytest.mark.timeout(200)  # opening a pipe that nobody writes blocks
+def test_a_pipe_is_refused_without_waiting(trace: Path) -> None:
+    swap(trace, "pipe")
+    with pytest.raises(ViewError, match="it is not a regular file"):
+        TraceServer(trace, port=0)
+
+
+def test_requests_at_the_same_time_each_get_all_of_it(trace: Path) -> None:
+    content = os.urandom(5 << 20)
+    trace.write_bytes(content)
+    with serving(TraceServer(trace, port=0)) as server, ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda _: ask(server, server.exchange.path, Origin=PUBLIC_UI)[2], range(16))
+        assert all(answer == content for answer in answers)
+
+
+def test_a_trace_that_is_cut_off_meanwhile_ends_the_answer(trace: Path) -> None:
+    with trace.open("rb") as stream:
+        trace.write_bytes(CONTENT[:5])
+        assert b"".join(pieces(stream.fileno(), len(CONTENT))) == CONTENT[:5]
+
+
+def test_the_trace_is_closed_with_the_server(trace: Path) -> None:
+    with TraceServer(trace, port=0) as server, server.exchange.trace.descriptor() as lent:
+        server.server_close()
+        assert b"".join(pieces(lent, len(CONTENT))) == CONTENT  # a request that is being answered
+    with pytest.raises(OSError, match="no longer served"), server.exchange.trace.descriptor():
+        pass
+
+
+def test_a_request_that_fails_is_one_line(
+    offline: TraceServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ui" / "v1" / "main.js").unlink()
+    with pytest.raises(RemoteDisconnected):
+        ask(offline, "/v1/main.js")
+    wait_until(lambda: caplog.messages)
+    assert "could not be answered: [Errno 2] No such file" in caplog.text
+    assert capsys.readouterr().err == ""
+    assert ask(offline, "/")[0] == 200
 
 
 def test_the_address_of_a_ui() -> None:

@@ -124,6 +124,33 @@ def test_an_edited_trace_is_read_again_though_size_and_time_are_kept(run: Path, 
     assert "header_ranks_ignored" in {finding.code for finding in report.runs[0].findings}
 
 
+def test_a_file_of_another_disk_is_read_again(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same path, size, times and inode may be another file's, on a disk mounted in place of the first."""
+    monkeypatch.setattr(cache, "_RACY_NS", -(10**9))
+    trace = run / "rank0.json.gz"
+    now = cache.fingerprint(trace)
+    assert now
+    cache.store_stat(now)
+    assert cache.known_fingerprint(trace) == now
+    other = msgspec.structs.replace(now, stat=msgspec.structs.replace(now.stat, device=now.stat.device + 1))
+    cache.store_stat(other)
+    assert cache.known_fingerprint(trace) is None
+    assert not cache.unchanged(other)
+
+
+def test_an_entry_of_a_version_that_wrote_no_device_is_not_used(
+    run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_RACY_NS", -(10**9))
+    now = cache.fingerprint(run / "rank0.json.gz")
+    assert now
+    cache.store_stat(now)
+    (entry,) = folder.glob("*.seen")
+    size, mtime, ctime, _, *rest = msgspec.msgpack.decode(entry.read_bytes())
+    entry.write_bytes(msgspec.msgpack.encode([size, mtime, ctime, *rest]))
+    assert cache.known_fingerprint(run / "rank0.json.gz") is None
+
+
 def test_options_and_code_have_results_of_their_own(
     run: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Child processes import nothing from a foreign working directory."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.util.child_python import child_python
-from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
 MODULES = ["contextlib", "perfkit", "torch", "msgspec", "typing"]
 
@@ -20,6 +21,26 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("perfkit, version ")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_python_with_p_imports_nothing_from_there_either(tmp_path: Path) -> None:
+    """What SECURITY.md says of a foreign working directory: `python -m` alone would."""
+    run = tmp_path / "foreign"
+    shutil.copytree(ROOT / "traces" / "sample-hdf5", run)
+    for name in [*MODULES, "typer"]:
+        (run / f"{name}.py").write_text(f"open('{tmp_path}/owned', 'w')\nraise SystemExit(99)\n")
+    command = [sys.executable, "-P", "-m", "perfkit", "analyze", ".", "--no-cache"]
+    done = subprocess.run(
+        command,
+        cwd=run,
+        env=environment() | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "owned").exists()
 
 
