@@ -9,8 +9,9 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.cli.output import STDOUT, format_on_stdout, standard_output, write_files
-from perfkit.errors import StoreError, UsageError
+from perfkit.errors import UsageError
 from perfkit.report import FORMATS, Reporter, reporter, reporter_for
+from perfkit.report.output_files import refuse_links
 from perfkit.schema.report import Report
 from perfkit.trackers import send, split_address
 from perfkit.util.standard_streams import write_stderr
@@ -81,16 +82,9 @@ def write_page(report: Report, paths: list[str], top: int) -> None:
     """Write the HTML page, named after the input, and print its path."""
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
-    _check_page(page)
+    refuse_links(page.parent, page, instead="to write through it, give the file with -o")
     write_files(report, [(page, reporter(Report, "html"))], top)
     write_stderr(f"perfkit: page: {page}")
-
-
-def _check_page(page: Path) -> None:
-    """Refuse a page, whose path the user has not chosen, if a foreign working directory leads it elsewhere."""
-    for path in (page.parent, page):
-        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
-            raise StoreError(f"{path} is a link or a device: to write through it, give the file with -o")
 
 
 def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:

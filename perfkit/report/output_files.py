@@ -1,4 +1,7 @@
-"""Opens output files: existing ones are replaced atomically, pipes, devices and open descriptors are written to."""
+"""Opens output files: existing ones are replaced atomically, pipes, devices and open descriptors are written to.
+
+Paths that perfkit itself chooses are checked first: see `refuse_links`.
+"""
 
 import io
 import os
@@ -13,6 +16,25 @@ from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(?P<dev>\d+)|(?P<name>stdout|stderr))|/proc/self/fd/(?P<proc>\d+)")
+
+
+def refuse_links(*paths: Path, instead: str) -> None:
+    """Refuse paths that the user has not chosen, if a foreign folder leads them elsewhere.
+
+    Args:
+        paths: Files and folders, which may not exist yet.
+        instead: What the user can do.
+
+    Raises:
+        StoreError: One is a link, a pipe or a device.
+    """
+    for path in paths:
+        try:
+            leads_elsewhere = path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file()))
+        except OSError as error:  # a name that is too long
+            raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        if leads_elsewhere:
+            raise StoreError(f"{path} is a link or a device: {instead}")
 
 
 @contextmanager

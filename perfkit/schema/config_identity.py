@@ -102,14 +102,15 @@ def differing(several: Iterable[Settings], but: Collection[str] = ()) -> list[st
     return names
 
 
-def companions(option: str, several: Iterable[Settings]) -> tuple[str, ...]:
+def companions(option: str, several: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the options, and versions, that have a meaning with some values of `option` only.
 
-    Those of `source` come from the sources that the configurations name. A plug-in that is not installed has none.
+    Those of `source` come from the sources that the configurations name. A plug-in that is not installed has none, nor
+    has a value that is no text: a configuration may be from a foreign `run.json`.
     """
     from workloads.data import DataOptions
 
-    sources = _load_sources({setting["source"] for setting in several if "source" in setting})
+    sources = _load_sources({name for setting in several if isinstance(name := setting.get("source"), str)})
     if option == "source":
         options = [name for source in sources for name in source.Config.__struct_fields__]
         return *options, "data_dir", *(f"version.{source.package}" for source in sources if source.package is not None)

@@ -67,9 +67,12 @@ class Pages:
 
     def answer(self, path: str) -> Page:
         """Return the page at a path, such as `run/KEY` or `compare?before=KEY&after=KEY`."""
-        parts = urlsplit(path)
+        try:
+            parts = urlsplit(path)
+            given = {key: values[0] for key, values in parse_qs(parts.query, errors="surrogateescape").items()}
+        except ValueError:  # no address: the brackets of a host that is none
+            return _not_found()
         name, _, rest = parts.path.partition("/")
-        given = {key: values[0] for key, values in parse_qs(parts.query, errors="surrogateescape").items()}
         answers: dict[str, Callable[[], Page]] = {
             "": self._list,
             "runs.json": self._runs_json,

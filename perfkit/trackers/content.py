@@ -57,13 +57,19 @@ def _tracked(run: RunReport, report: Report) -> TrackedRun:
     }
     recorded = run.step_times.recorded_ns if run.step_times else []
     return TrackedRun(
-        name=_UNSAFE.sub("-", run.run) or "run",
+        name=_file_name(run.run),
         scalars=scalars,
         step_ms=[ns / 1e6 for ns in (plain or recorded)[:_MOST_STEPS]],
         options=_options(run),
         summary=escape_unprintable(run.verdict.sentence),
         page=_page(run, report),
     )
+
+
+def _file_name(name: str) -> str:
+    """Return a run's name for a file: never empty, nor `.` or `..`, which lead elsewhere."""
+    safe = _UNSAFE.sub("-", name)
+    return safe if safe.strip(".") else "run"
 
 
 def _options(run: RunReport) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import StoreError, UsageError
-from perfkit.report.output_files import writing
+from perfkit.report.output_files import refuse_links, writing
 from perfkit.trackers.content import TrackedRun, import_client
 
 
@@ -14,7 +14,7 @@ def send(address: str, runs: list[TrackedRun]) -> list[str]:
 
     Raises:
         LaunchEnvironmentError: tensorboard is not installed.
-        StoreError: The folder cannot be written.
+        StoreError: The folder cannot be written, or what is to be written there is a link.
         UsageError: There is no address.
     """
     if not address:
@@ -26,6 +26,7 @@ def send(address: str, runs: list[TrackedRun]) -> list[str]:
     for run in runs:
         folder = Path(address, run.name)
         page = folder / "report.html"
+        refuse_links(folder, page, instead="remove it, or choose another folder")
         with writing(page) as stream:
             stream.write(run.page)
         try:

@@ -69,6 +69,21 @@ print(events.Tensors("perfkit/verdict")[0].tensor_proto.string_val[0].decode().s
     assert "compute" in verdict
 
 
+@needs("tensorboard")
+@pytest.mark.parametrize("place", ["sample-hdf5", "sample-hdf5/report.html"])
+def test_tensorboard_follows_no_link_in_its_folder(tmp_path: Path, place: str) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    link = tmp_path / "logs" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    done = run([*PYTHON, "analyze", str(SAMPLE), "-o", "tensorboard:logs"], tmp_path, environment())
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"perfkit: error: logs/{place} is a link or a device: ")
+    assert "Traceback" not in done.stderr
+    assert not list(mine.iterdir())
+
+
 @needs("mlflow")
 def test_mlflow(tmp_path: Path) -> None:
     local = {"MLFLOW_ALLOW_FILE_STORE": "true"}

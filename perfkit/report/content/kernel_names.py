@@ -1,7 +1,6 @@
 """Shortens long kernel names without losing the parts that distinguish them."""
 
 import re
-from itertools import accumulate
 
 from rich.cells import cell_len, set_cell_size
 
@@ -13,7 +12,8 @@ LONGEST = 100
 """Maximum width of a name in cells, however wide the terminal: numbers stay near their names."""
 
 _BREAK = re.compile(r"[ /_-]")
-_PARAMETERS_AT_END = re.compile(r"\)( const)?( \[clone [^\]]*\])*$")
+_PARAMETERS_AT_END = re.compile(r"\)( const)?( \[clone [^\[\]]*\])*$")
+"""No bracket is within another: without that, every `)` of a long text would be tried up to its end."""
 _PYTHON = re.compile(r"(?:.*/)?([^/]+\.py\(\d+\): .+)")
 """A Python function as torch.profiler writes it, from the name of its file."""
 _QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(])")
@@ -41,13 +41,25 @@ def shorten(name: str, width: int) -> str:
 
 def fold(text: str, width: int) -> str:
     """Return `text` in lines of at most `width` cells, broken after a space, hyphen, slash or underscore."""
-    lines = []
-    while cell_len(text) > width and len(text) > 1:
-        most = max(1, sum(total <= width for total in accumulate(map(cell_len, text))))
-        end = max((m.end() for m in _BREAK.finditer(text, 0, most)), default=most)
-        lines.append(text[:end].rstrip())
-        text = text[end:].lstrip()
-    return "\n".join([*lines, text])
+    lines, start = [], 0
+    while (most := _line_end(text, start, width)) < len(text):
+        end = max((m.end() for m in _BREAK.finditer(text, start, most)), default=most)
+        lines.append(text[start:end].rstrip())
+        start = next((place for place in range(end, len(text)) if not text[place].isspace()), len(text))
+    return "\n".join([*lines, text[start:]])
+
+
+def _line_end(text: str, start: int, width: int) -> int:
+    """Return where a line from `start` is full, with the marks of no width after it; it has at least one character.
+
+    It looks no further than the line: a text may be very long.
+    """
+    total = 0
+    for place in range(start, len(text)):
+        total += cell_len(text[place])
+        if total > width:
+            return max(place, start + 1)
+    return len(text)
 
 
 def _without_parameters(name: str) -> str:

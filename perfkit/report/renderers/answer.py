@@ -14,6 +14,7 @@ from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.report.renderers.console import FILLS, MIN_WIDTH, STYLES, draw_table
+from perfkit.report.renderers.text_limit import limited
 from perfkit.report.renderers.wrapping import UNBROKEN, wrap
 from perfkit.schema.report import Report
 from perfkit.util.formatting import left_out
@@ -90,7 +91,7 @@ def _shortened(table: Table) -> Table:
 
 def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:
     """Yield at most 18 lines about a run, 12 if it is one of several."""
-    title = shorten(run.title, console.width - 8)
+    title = limited(shorten(run.title, console.width - 8))
     yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
     legend = list(_wrapped(_legend(run.parts), console, 2))
     headline = Text(run.headline, f"bold {STYLES[run.tone]}")

@@ -28,6 +28,7 @@ from perfkit.report.content.document import (
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
 from perfkit.report.content.report import subject_document
+from perfkit.report.renderers.text_limit import limited, limited_text
 from perfkit.report.renderers.wrapping import wrap
 from perfkit.schema.common import Category
 from perfkit.schema.report import Report
@@ -78,11 +79,11 @@ def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
         _draw_section(section, console)
     _draw_advice(doc.advice, console)
     for footnote in doc.footnotes:
-        console.print(Text(footnote, style="dim"))
+        console.print(limited_text(footnote, style="dim"))
 
 
 def _draw_section(section: Section, console: Console) -> None:
-    title = Text(shorten(section.title, console.width - 8), style="bold")
+    title = limited_text(shorten(section.title, console.width - 8), style="bold")
     console.print(Rule(title, align="left", characters="─", style="dim"))
     if section.headline:
         for line in wrap(Text(section.headline, style=f"bold {STYLES[section.tone]}"), console, console.width):
@@ -102,7 +103,7 @@ def _draw_facts(facts: Sequence[KeyValue], console: Console) -> None:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for fact in facts:
-        grid.add_row(Text(fact.label), Text(fact.value, style=STYLES[fact.tone]))
+        grid.add_row(limited_text(fact.label), limited_text(fact.value, style=STYLES[fact.tone]))
     console.print(grid)
     console.print()
 
@@ -116,7 +117,7 @@ def _draw_findings(findings: Sequence[FindingLine], console: Console) -> None:
     grid.add_column(overflow="fold")
     for finding in findings:
         tone = STYLES[finding.severity]
-        grid.add_row(Text(finding.severity, style=tone), Text(finding.text))
+        grid.add_row(Text(finding.severity, style=tone), limited_text(finding.text))
     console.print(grid)
     console.print()
 
@@ -129,8 +130,8 @@ def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(overflow="fold")
     for number, one in enumerate(advice, 1):
-        text = Text(one.text)
-        text.append(f"\n→ {one.recommendation}", style="bold")
+        text = limited_text(one.text)
+        text.append(f"\n→ {limited(one.recommendation)}", style="bold")
         text.append(f"  ({one.potential_saving})" if one.potential_saving else "", style="dim")
         grid.add_row(Text(f"{number}."), text)
     console.print(grid)
@@ -154,7 +155,7 @@ def draw_table(table: Table, console: Console) -> None:
         justify = "right" if column.kind == "number" else "left"
         folds = column.kind == "words"
         drawn.add_column(
-            Text(column.title),
+            limited_text(column.title),
             justify=justify,  # type: ignore[arg-type]
             width=width,
             no_wrap=not folds,
@@ -163,10 +164,10 @@ def draw_table(table: Table, console: Console) -> None:
     for row in table.rows:
         cells = zip(row, table.columns, widths, notes, strict=True)
         drawn.add_row(*(_cell(cell, column, width, note) for cell, column, width, note in cells))
-    console.print(Text(table.title, style="bold"))
+    console.print(limited_text(table.title, style="bold"))
     console.print(drawn)
     if table.remark:
-        console.print(Text(table.remark, style="dim"))
+        console.print(limited_text(table.remark, style="dim"))
     console.print()
 
 
@@ -176,16 +177,17 @@ def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Tex
         return Text(cell.text.replace(BAR, FILLS[cell.bar.category]), style=COLOURS[cell.bar.category])
     fitted = {"name": shorten, "words": fold}.get(column.kind)
     shown = fitted(cell.text, width) if fitted else cell.text
-    text = Text(shown, style=STYLES[cell.tone])
+    text = limited_text(shown, style=STYLES[cell.tone])
+    note = limited(cell.note)
     if note_width:
-        text.append(f"  {cell.note:>{note_width}}", style="dim")
-    elif cell.note:
-        text.append(f"\n{cell.note}", style="dim")
+        text.append(f"  {note:>{note_width}}", style="dim")
+    elif note:
+        text.append(f"\n{note}", style="dim")
     return text
 
 
 def _note_widths(table: Table) -> list[int]:
-    return [max((cell_len(cell.note) for cell in cells), default=0) for cells in _columns(table)]
+    return [max((cell_len(limited(cell.note)) for cell in cells), default=0) for cells in _columns(table)]
 
 
 def _columns(table: Table) -> list[list[Cell]]:
@@ -195,10 +197,10 @@ def _columns(table: Table) -> list[list[Cell]]:
 
 def _natural(column: Column, cells: Sequence[Cell], notes_beside: bool) -> int:
     """Return the width at which no cell of a column is cut."""
-    shown = [shorten(c.text, LONGEST) if column.kind == "name" else c.text for c in cells]
-    text, note = max(map(cell_len, shown), default=0), max((cell_len(cell.note) for cell in cells), default=0)
+    shown = [limited(shorten(c.text, LONGEST) if column.kind == "name" else c.text) for c in cells]
+    text, note = (max(map(cell_len, texts), default=0) for texts in (shown, [limited(cell.note) for cell in cells]))
     both = text + 2 + note if notes_beside and note else max(text, note)
-    return max(cell_len(column.title), both)
+    return max(cell_len(limited(column.title)), both)
 
 
 def _naturals(table: Table, notes_beside: bool) -> list[int]:

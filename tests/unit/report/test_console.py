@@ -2,12 +2,17 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
+from perfkit.report.content import kernel_names
+from perfkit.report.content.document import Cell, Column, Kind, Table
 from perfkit.report.content.kernel_names import fold, shorten
-from perfkit.report.renderers import console
+from perfkit.report.renderers import answer, console
+from perfkit.report.renderers.text_limit import MOST_CHARACTERS, limited
 from perfkit.schema.common import Finding
 from tests.support.reports.report_builders import (
     MS,
@@ -22,6 +27,9 @@ from tests.support.reports.report_builders import (
 from tests.unit.report.test_golden import REPORTS, drawn
 
 HUGE = 123_456_789 * MS
+LENGTH = 200_000
+REPEATED = {"one word": "n", "words": "word ", "wide": "字", "marks": "\u0301", "marked words": "a " + "\u0301" * 999}
+LONG_TEXTS = [pytest.param((part * LENGTH)[:LENGTH], id=name) for name, part in REPEATED.items()]
 
 
 @pytest.mark.parametrize("width", [80, 100, 132, 200])
@@ -141,10 +149,66 @@ def test_a_run_without_steps_is_shown() -> None:
         ("abcdefghij", 4, "abcd\nefgh\nij"),
         ("字字字", 4, "字字\n字"),
         ("字字", 1, "字\n字"),
+        ("ab\u0301cd", 2, "ab\u0301\ncd"),
+        ("ab   ", 2, "ab\n"),
+        ("", 4, ""),
     ],
 )
 def test_fold(text: str, width: int, expected: str) -> None:
     assert fold(text, width) == expected
+
+
+@pytest.mark.parametrize("width", [1, 80])
+@pytest.mark.parametrize("text", LONG_TEXTS)
+def test_fold_measures_each_character_of_a_long_text_a_few_times_at_most(
+    text: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 0
+
+    def counted(part: str) -> int:
+        nonlocal measured
+        measured += len(part)
+        assert measured <= 4 * LENGTH
+        return cell_len(part)
+
+    monkeypatch.setattr(kernel_names, "cell_len", counted)
+    lines = fold(text, width).split("\n")
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert max(map(cell_len, lines)) <= max(width, 2)
+
+
+def test_a_long_name_with_brackets_left_open_is_shortened_at_once() -> None:
+    started = time.thread_time()
+    assert cell_len(shorten(") [clone " * 70_000, 60)) <= 60
+    assert time.thread_time() - started < 10  # trying every parenthesis up to the end takes minutes
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS)
+@pytest.mark.parametrize("kind", ["number", "name", "words"])
+def test_a_cell_shows_the_start_of_a_long_text(kind: Kind, text: str) -> None:
+    stream = io.StringIO()
+    table = Table(text, (Column("short", kind), Column(text, kind)), [(Cell("1"), Cell(text, note=text))], remark=text)
+    console.draw_table(table, Console(file=stream, width=100))
+    shown = stream.getvalue()
+    assert sum(not character.isspace() and character != "─" for character in shown) <= 6 * MOST_CHARACTERS
+    assert len(shown) <= 1_000 * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS)
+def test_a_sentence_shows_the_start_of_a_long_text(text: str) -> None:
+    rank = make_rank(0, operators=[make_operator(text)])
+    finding = Finding(code="odd", severity="warning", message=text)
+    report = make_report(make_run(text, path="traces", ranks=[rank], workload=text, commit=text, findings=[finding]))
+    full, short = drawn(report, 80), io.StringIO()
+    answer.write(report, short, top=10, width=80)
+    plain = drawn(make_report(make_run(ranks=[make_rank(0)])), 80)
+    assert len(full) <= len(plain) + 30 * MOST_CHARACTERS
+    assert len(short.getvalue()) <= len(plain) + 30 * MOST_CHARACTERS
+
+
+def test_the_limit_of_a_text() -> None:
+    assert limited("n" * MOST_CHARACTERS) == "n" * MOST_CHARACTERS
+    assert limited("n" * (MOST_CHARACTERS + 1)) == "n" * (MOST_CHARACTERS - 1) + "…"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,13 @@ def test_nothing_of_a_trace_is_markup() -> None:
     assert HOSTILE not in hostile._repr_html_()
 
 
+def test_formulas_in_names_are_not_typeset() -> None:
+    """Jupyter typesets `$…$` in what a cell shows, except in elements of these classes (MathJax 2, and 3)."""
+    for shown in (make_report(), make_run(r"$\href{https://evil.example}{x}$")):
+        _, attributes = read(shown._repr_html_()).tags[0]
+        assert {"tex2jax_ignore", "mathjax_ignore"} <= set((attributes["class"] or "").split())
+
+
 def test_a_report_of_very_many_runs_shows_the_first() -> None:
     shown = make_report(*(make_run(f"run-{number}") for number in range(25)))._repr_html_()
     assert shown.count("<summary><strong>run-") == 20

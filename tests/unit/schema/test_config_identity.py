@@ -61,6 +61,14 @@ def test_companions() -> None:
     assert companions("precision", [hdf5]) == ()
 
 
+def test_a_source_that_is_no_text_has_no_companions() -> None:
+    several: list[dict[str, Any]] = [{"source": 7}, {"source": ["hdf5"]}, {"source": "hdf5"}, {"source": None}]
+    assert companions("hdf5_compression", several) == ("hdf5_chunk",)
+    runs = [made(HERE | {"source": source}, "hdf5") for source in (7, ["hdf5"])]
+    (differ,) = [found for found in findings(runs[:1], runs[1:]) if found.code == "configurations_differ"]
+    assert differ.message.endswith("source (7 / hdf5)")
+
+
 def test_input_options() -> None:
     given = ("source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression")
     assert all(map(is_input_option, given))

@@ -173,6 +173,13 @@ def test_what_does_not_exist_is_not_found(runs: Path) -> None:
             assert ask(server, f"/{server.secret}/{path}")[0] == 404, path
 
 
+def test_an_address_that_cannot_be_read_is_not_found(runs: Path) -> None:
+    with serving(runs) as server:
+        for path in ("//[", "//[::1", "//]/run/x", "//℀/"):
+            assert server.pages.answer(path).status == 404, path
+        assert ask(server, f"/{server.secret}///[")[0] == 404
+
+
 def test_the_perfetto_ui_gets_the_trace_of_the_rank(runs: Path) -> None:
     with serving(runs) as server:
         key = listed(server)["one"]["key"]

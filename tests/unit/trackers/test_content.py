@@ -59,6 +59,17 @@ def test_names_from_a_trace_are_safe(tmp_path: Path) -> None:
     assert tracked.options["config.a\\nb"] == "\\x1b"
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [(".", "run"), ("..", "run"), ("...", "run"), ("", "run"), ("..a", "..a")]
+)
+def test_a_name_of_dots_leads_nowhere(name: str, expected: str) -> None:
+    from msgspec.structs import replace
+
+    report = perfkit.analyze(SAMPLES / "sample-memory")
+    (tracked,) = tracked_runs(replace(report, runs=[replace(report.runs[0], run=name)]))
+    assert tracked.name == expected
+
+
 def test_a_client_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(
         LaunchEnvironmentError, match=r"-o mlflow: needs no_such_client: pip install 'perfkit\[mlflow\]'"
