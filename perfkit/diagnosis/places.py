@@ -1,7 +1,7 @@
 """Where a rank is: the innermost function of the program in a Python stack, not of a library."""
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from perfkit.schema.hang.rank_state import AwaitedMessage, Frame, RankState
@@ -10,11 +10,11 @@ from perfkit.util.formatting import escape_unprintable
 DEFAULT_GROUP: Final = "default_pg"
 """torch's description of the process group of all ranks."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-_OWN: Final = (
-    *("/perfkit/capture/script/", "/perfkit/capture/recording/", "/perfkit/capture/lifecycle/"),
-    *("/perfkit/capture/monitor/", "/perfkit/integrations/", "/perfkit/cli/", "/perfkit/__main__.py"),
-)
-"""Of perfkit: what is below a script."""
+_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
+_OWN: Final = (_PACKAGE, "/perfkit/capture/", "/perfkit/integrations/", "/perfkit/cli/", "/perfkit/__main__.py")
+"""All of perfkit, and of one elsewhere, as where a record of another machine is read, what is on a program's stack."""
+_TRAINING: Final = "/perfkit/capture/training/"
+"""Except for this: the loop in which perfkit trains its own workloads, which never runs inside a script."""
 _MESSAGES: Final = ("send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv")
 _TORCH_MESSAGES: Final = "/torch/distributed/distributed_c10d.py"
 _LOADER: Final = "/torch/utils/data/dataloader.py"
@@ -27,7 +27,8 @@ def program_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def _is_library(file: str) -> bool:
-    return any(part in file for part in (*_LIBRARIES, *_OWN))
+    own = _TRAINING not in file and any(part in file for part in _OWN)
+    return own or any(part in file for part in _LIBRARIES)
 
 
 def show_frame(frame: Frame, *, function: bool = True) -> str:

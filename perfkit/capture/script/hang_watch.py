@@ -62,10 +62,21 @@ class ScriptHangWatch:
         ended = self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError))
         self._watch.stop(None if ended else error)
 
-    def explain(self, cause: Cause) -> Cause:
-        """Return the cause with what the ranks waited for, if a lost connection is why the script has ended."""
+    def explain(self, cause: Cause, error: BaseException) -> Cause:
+        """Return the cause with what the ranks waited for, if a lost connection is why the script has ended.
+
+        Args:
+            cause: Why it has ended.
+            error: What has ended it on this rank. If that is a signal, nothing is explained: it has most likely ended
+                other ranks too, and such a rank no longer answers what it does.
+        """
         lost = isinstance(cause.error, RunError) or is_lost_connection(text_of(cause.error))
-        if self._world_size == 1 or not lost or not self._is_first():
+        if self._world_size == 1 or not lost or read_failure(self._folder) is not None:
+            return cause
+        if isinstance(error, TerminatedError):
+            self._let_another_explain()
+            return cause
+        if not self._takes_turn():
             return cause
         why = self._diagnose()
         return Cause(cause.rank, RunError(f"{cause.error}; {why}"), why) if why else cause
@@ -89,18 +100,24 @@ class ScriptHangWatch:
         """Remove what tells the other ranks that this one explains the failure, which is recorded by now."""
         (self._folder / _TURN).unlink(missing_ok=True)
 
-    def _is_first(self) -> bool:
+    def _takes_turn(self) -> bool:
         """Return whether this rank is the first to explain the failure; otherwise wait until it is recorded."""
-        if read_failure(self._folder) is not None:
-            return False
         try:
             (self._folder / _TURN).touch(exist_ok=False)
         except OSError:
-            deadline = time.monotonic() + 2 * _PEERS_WAIT_S
-            while read_failure(self._folder) is None and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            self._let_another_explain()
             return False
         return True
+
+    def _let_another_explain(self) -> None:
+        """If another rank explains the failure, wait until it is recorded."""
+        deadline = time.monotonic() + 2 * _PEERS_WAIT_S
+        while self._is_explained() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _is_explained(self) -> bool:
+        """Return whether a rank explains the failure now."""
+        return (self._folder / _TURN).exists() and read_failure(self._folder) is None
 
     def _absent(self) -> dict[int, str]:
         left = {

@@ -116,7 +116,8 @@ class ScriptRecording:
         session, ranks = self.session, self.ranks
         fields = {"ranks": [record], "step_kinds": kinds}
         try:
-            cause = self.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
+            ended_by = exit_cause(error)
+            cause = self.hangs.explain(find_first_cause(session.folder, ranks.rank, ended_by), ended_by)
             if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
                 outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
         finally:  # also where whoever started the ranks ends this one meanwhile

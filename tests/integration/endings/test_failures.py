@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.capture.hangs.report import DIAGNOSIS_NAME
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.launching import (
@@ -212,6 +213,7 @@ def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
         ),
         ("vanish", 1, 8, "rank 1: was killed, or ended without a message", "was killed, or ended without a message"),
         ("kill", 0, 8, "rank 0 was killed by SIGKILL", "was killed, or ended without a message"),
+        ("end", 1, 8, "rank 1 was ended by SIGTERM", "ended by SIGTERM"),
         ("vanish", 1, 0, "rank 1 ended early, with exit code 0; then rank 0: RuntimeError: ", None),
     ],
 )
@@ -222,14 +224,19 @@ def test_a_scripts_rank_that_leaves_is_named_and_not_the_one_that_loses_it(
     job = start([*PYTHON, "run", str(Path(SABOTAGE).with_name("leaves.py")), *options], tmp_path)
     wait_and_see(job)
     assert job.returncode == 1
-    (said,) = own_lines(tmp_path)
+    *others, said = own_lines(tmp_path)
     assert said.startswith(f"perfkit: error: {line}")
+    # A rank that is told to end says what it has recorded.
+    assert ["leaves.py: failed after 8 steps; " in other for other in others] == [True] * (how == "end")
     if message is None:  # no rank had stepped
         assert not (tmp_path / "left").exists()
         return
     failure = read_manifest(tmp_path / "left").failure
     assert failure is not None
     assert (failure.rank, failure.message.startswith(message)) == (leaver, True)
+    if how == "end":  # which is the whole cause: nobody waited for a rank that hung
+        assert failure.message == message
+        assert not (tmp_path / "left" / DIAGNOSIS_NAME).exists()
 
 
 @pytest.mark.slow  # trains until it is ended
@@ -260,6 +267,20 @@ def test_what_ended_the_parent_is_what_ended_the_run(what: str, number: signal.S
         expected = ["ended by SIGHUP"] if what == "workload" else ["ended by SIGTERM", "ended by SIGTERM, stuck"]
         assert failure.message in expected
         assert job.returncode == 129
+
+
+@pytest.mark.slow  # imports torch in two ranks
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_no_hang_is_found_in_a_script_that_a_signal_has_ended(number: signal.Signals, tmp_path: Path) -> None:
+    script = str(Path(SABOTAGE).with_name("leaves.py"))
+    options = ["-n", "2", "--name", "ended", "--trace-dir", str(tmp_path), "--", number.name, "1", "8"]
+    job = start([*PYTHON, "run", script, *options], tmp_path)
+    wait_and_see(job)
+    assert job.returncode == 128 + number
+    failure = read_manifest(tmp_path / "ended").failure
+    assert failure is not None
+    assert failure.message == "ended by SIGTERM"
+    assert not (tmp_path / "ended" / DIAGNOSIS_NAME).exists()
 
 
 @pytest.mark.slow  # waits for ranks that must be killed

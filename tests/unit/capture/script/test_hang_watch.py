@@ -1,0 +1,71 @@
+"""Which failures of a script are explained by what its ranks waited for."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.capture.hangs.rank_state import write_rank_state
+from perfkit.capture.hangs.report import DIAGNOSIS_NAME
+from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.first_cause import Cause
+from perfkit.capture.script.hang_watch import ScriptHangWatch
+from perfkit.capture.script.rank_marks import mark_joined
+from perfkit.diagnosis.rules import LOST_CONNECTION
+from perfkit.errors import RunError
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import claim_failure, read_failure
+from tests.support.hangs.rank_states import call, frame, state
+
+LOST = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26527")
+SIGNAL = TerminatedError("ended by SIGTERM")
+GONE = RunError("was killed, or ended without a message (os._exit), before rank 1 was ended by SIGTERM")
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> ScriptHangWatch:
+    """Return the watch of rank 1 of two; both are this process, which runs."""
+    for rank in range(2):
+        mark_joined(tmp_path, rank)
+    return ScriptHangWatch(tmp_path, 1, 2, ScriptConfig(), lambda: False)
+
+
+def leave_what_ranks_did(folder: Path) -> None:
+    waiting = state(0, call(1), world_size=2, ended=LOST_CONNECTION)
+    write_rank_state(folder, waiting)
+    late = state(1, world_size=2, main=[frame("data.py", 88, "load_batch")])
+    write_rank_state(folder, replace(late, request=0))
+
+
+def test_a_lost_connection_is_explained(watch: ScriptHangWatch, tmp_path: Path) -> None:
+    leave_what_ranks_did(tmp_path)
+    cause = watch.explain(Cause(1, LOST), LOST)
+    assert cause.diagnosis.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
+    assert str(cause.error).endswith(f"; {cause.diagnosis}")
+    assert (tmp_path / DIAGNOSIS_NAME).exists()
+
+
+@pytest.mark.parametrize("error", [SIGNAL, GONE], ids=["the signal", "a rank that is gone"])
+def test_the_end_of_a_rank_by_a_signal_is_not_explained(
+    error: RunError, watch: ScriptHangWatch, tmp_path: Path
+) -> None:
+    leave_what_ranks_did(tmp_path)
+    left = set(tmp_path.iterdir())
+    cause = Cause(1, error)
+    assert watch.explain(cause, SIGNAL) == cause
+    assert set(tmp_path.iterdir()) == left
+
+
+def test_a_rank_that_a_signal_ends_lets_another_explain_the_failure_first(
+    watch: ScriptHangWatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".explains").touch()
+    failure = Failure(rank=0, message="boom; rank 0 waits in all_reduce")
+    recorded = threading.Timer(0.2, claim_failure, (tmp_path, failure))
+    recorded.start()
+    watch.explain(Cause(1, SIGNAL), SIGNAL)
+    found = read_failure(tmp_path)
+    recorded.join()
+    assert found == failure
