@@ -11,6 +11,7 @@ from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.per_run.pauses import RankPauses
+from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.rank import PhaseStat, RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport, Verdict
@@ -87,6 +88,15 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
         "cross_rank": make_across(stragglers=[late] if slow else [], stragglers_gain_ns=20 * MS if slow else 0),
     }
     return run_of(*parts, **(fields | changes))
+
+
+@pytest.mark.parametrize(("predicted_ms", "promised_ms", "said"), [(15, 15, "rank1=healthy"), (9, 20, None)])
+def test_a_replay_that_misses_most_of_a_measured_delay_promises_nothing(
+    predicted_ms: int, promised_ms: int, said: str | None
+) -> None:
+    predicted = [PredictedSaving(change="rank1=healthy", saving_ns=predicted_ms * MS)]
+    one = the("waiting", found(waiting_run(128, 32, predicted_savings=predicted)))
+    assert (one.potential_saving_ns, one.predicted_for) == (promised_ms * MS, said)
 
 
 def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None:
