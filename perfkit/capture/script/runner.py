@@ -141,6 +141,8 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         del sys.modules[name]
     sys.modules["__main__"] = main
+    # The module of the classes that spawned children send; multiprocessing, imported before, has made it our own.
+    sys.modules["__mp_main__"] = main
     sys.argv = [script, *arguments]
     code = prepare_module(script, main) if isinstance(script, ModuleName) else _prepare_script(script, main)
     exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose

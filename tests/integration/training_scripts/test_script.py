@@ -90,7 +90,10 @@ def check_whole(folder: Path, *, world_size: int) -> RunManifest:
 
 @pytest.mark.parametrize(
     "mode",
-    ["where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger", "share", "configure"],
+    [
+        *("where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger"),
+        *("share", "receive", "configure"),
+    ],
 )
 def test_a_script_behaves_as_by_itself(mode: str, tmp_path: Path) -> None:
     alone = fed([sys.executable, BEHAVE, mode])
