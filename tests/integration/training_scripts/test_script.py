@@ -225,6 +225,30 @@ def test_a_rank_that_the_script_starts_by_running_itself_is_recorded(tmp_path: P
     assert failure.rank == 1
 
 
+def test_a_process_that_is_forked_after_training_ends_as_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import atexit, os, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "train.train(8, 'cpu')\n"
+        "atexit.register(print, 'at exit')\n"
+        "for error in (SystemExit(3), SystemExit('text'), SystemExit(), ValueError('bad'), KeyboardInterrupt()):\n"
+        "    sys.stdout.flush()\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        left = open('left', 'w')\n"
+        "        left.write(type(error).__name__)\n"
+        "        raise error\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), open('left').read())\n"
+    )
+    recorded = execute([*PYTHON, "run", str(script), "--no-report"], cwd=tmp_path)
+    ends = ["3 SystemExit", "1 SystemExit", "0 SystemExit", "1 ValueError", f"{-signal.SIGINT} KeyboardInterrupt"]
+    assert recorded.stdout.splitlines() == [line for end in ends for line in ("at exit", end)] + ["at exit"]
+    assert recorded.returncode == 0
+    assert "terminate called" not in recorded.stderr
+
+
 @STUB_OR_REAL
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_path: Path) -> None:
