@@ -260,6 +260,39 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("raise ValueError('bad')", "ValueError: bad"),
+        ("try: 1 / 0\n    except Exception: sys.exit(1)", "ZeroDivisionError: division by zero"),  # as mp.spawn does
+        ("sys.exit(2)", "the process that the script started ended with exit code 2"),
+    ],
+    ids=["raise", "caught", "exit"],
+)
+def test_the_error_of_a_child_process_is_named(method: str, end: str, message: str, tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "def work():\n"
+        "    train.train(8, 'cpu')\n"
+        f"    {end}\n"
+        "if __name__ == '__main__':\n"
+        f"    child = multiprocessing.get_context('{method}').Process(target=work)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        "    print(child.exitcode)\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path, "--name", "child"), stub_torch=True)
+    assert recorded.stdout == ("2\n" if "exit(2)" in end else "1\n")
+    failure = read_manifest(tmp_path / "child").failure
+    assert failure is not None
+    assert failure.message == message
+    assert str(ROOT / "perfkit") not in recorded.stderr
+
+
 def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None:
     command = [*PYTHON, "run", TRAIN, "--trace-dir", str(tmp_path), "--name"]
     recorded, quiet = (
