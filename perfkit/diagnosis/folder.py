@@ -12,6 +12,7 @@ from perfkit.diagnosis.rules import diagnose
 from perfkit.errors import StoreError
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
+from perfkit.storage.run_folder import read_failure
 from perfkit.util.formatting import escape_unprintable
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
@@ -63,7 +64,9 @@ def diagnose_folder(
     left = [state for rank, state in current.items() if rank not in gone]
     left += [RankState(rank=rank, world_size=states[rank].world_size) for rank in old]
     unread += [f"{STATE_NAME.format(rank)}: it is of an earlier report" for rank in old]
-    return diagnose(escape_unprintable(str(folder)), left, absent=known, unread=unread)
+    failure = read_failure(folder)
+    first = None if failure is None else failure.rank
+    return diagnose(escape_unprintable(str(folder)), left, absent=known, unread=unread, first=first)
 
 
 def _current(states: Mapping[int, RankState]) -> dict[int, RankState]:

@@ -30,6 +30,7 @@ def diagnose(
     *,
     absent: Mapping[int, str] | None = None,
     unread: Sequence[str] = (),
+    first: int | None = None,
 ) -> Diagnosis:
     """Compare what the ranks left.
 
@@ -38,6 +39,7 @@ def diagnose(
         states: One per rank, in any order.
         absent: What is known of ranks that left no file, in words after 'rank 3': `was killed`.
         unread: Files that could not be read, and why.
+        first: The rank that failed first, as far as it is known: its end comes before those of others.
     """
     absent = absent or {}
     world_size = _world_size(states, absent)
@@ -58,7 +60,7 @@ def diagnose(
     named = {rank for fault in faults for rank in (*fault.ranks, *fault.waiting)}
     faults += [
         Fault(kind="gone", message=f"rank {rank} {text}", ranks=[rank])
-        for rank, text in sorted({**absent, **_ended(states)}.items())
+        for rank, text in sorted({**absent, **_ended(states)}.items(), key=lambda end: (end[0] != first, end[0]))
         if rank not in named
     ]
     missing = sorted(set(range(world_size or 0)) - set(places))

@@ -49,7 +49,9 @@ _LABELS: Final[dict[Category, str]] = {
 _IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
 _UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 _MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
-"""Causes that a loader without annotations looks like."""
+"""Causes beside which, or as which, a loader without annotations may hide."""
+_LAUNCHING: Final[Cause] = "launch_bound"
+"""What no loader looks like: where it is all of the idle time, none of that is loading."""
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
@@ -254,7 +256,7 @@ def _describe_idle(ranks: list[RankReport], loading: DataLoading | None) -> tupl
     if top is None:
         return f"idle time ({possible})", ""
     cause, share = top
-    if cause not in _MAY_BE_LOADING:
+    if cause not in _MAY_BE_LOADING or (cause == _LAUNCHING and share >= 1 - _MIN_SHOWN_SHARE):
         doubt = []
     part = f"{whole_percent(share)} of it {CAUSE_WORDS[cause]}"
     if cause == "unknown":

@@ -57,6 +57,11 @@ def _stop_in_children() -> None:
         os.register_at_fork(after_in_child=_stop_in_child)
 
 
+def has_profiled() -> bool:
+    """Return whether torch's profiler was made in this process, or in one that it was forked from."""
+    return _stop_in_children.cache_info().currsize > 0
+
+
 def _stop_in_child() -> None:
     if any(recorder.recording for recorder in _recorders):
         with suppress(AttributeError):  # torch calls it internal

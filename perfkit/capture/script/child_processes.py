@@ -6,9 +6,11 @@ its own. A forked child inherits the hook; a spawned one gets it with the data t
 
 import multiprocessing.process
 import multiprocessing.spawn
+import multiprocessing.util
 import os
 import pickle
 import secrets
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +36,8 @@ else:
     adopt(settings)
 """
 """Run in a spawned child before its `sys.path` is set: the child must also start if perfkit is not found."""
+_FIRST: Final = 1_000_000
+"""Priority of what runs when a child begins to end."""
 
 
 class ChildSettings(Struct, frozen=True):
@@ -116,7 +120,19 @@ class _Child:
         self._pid = os.getpid()
         self._begin_ns = time.perf_counter_ns()
         self._recorder: ScriptRecorder | None = None
+        self._error: BaseException | None = None
+        self._follow_end()
+        multiprocessing.util.register_after_fork(self, _Child._follow_end)  # which removes what was registered before
         run_after_import("torch", self._attach)
+
+    def _follow_end(self) -> None:
+        """Note the error that ends the process once it does; a call around its function would be in tracebacks."""
+        multiprocessing.util.Finalize(None, self._note_error, exitpriority=_FIRST)
+
+    def _note_error(self) -> None:
+        error = sys.exception()
+        # `mp.spawn` prints an error itself, and ends the process with an exit code.
+        self._error = error.__context__ if isinstance(error, SystemExit) else error
 
     def _attach(self) -> None:
         from perfkit.capture.script.recorder import ScriptRecorder
@@ -133,4 +149,5 @@ class _Child:
         if recorder is not None and recorder.has_begun and os.getpid() == self._pid:
             with suppress(OSError):  # a full disk is no reason to fail in the script's process
                 Path(self._settings.note).touch()
-            recorder.end(RunError(f"the process that the script started ended with exit code {code}") if code else None)
+            unknown = RunError(f"the process that the script started ended with exit code {code}")
+            recorder.end((self._error or unknown) if code else None)

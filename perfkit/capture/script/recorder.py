@@ -33,6 +33,7 @@ from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.pause_state import PauseState
+from perfkit.capture.recording.cycle_recorder import has_profiled
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, create_run
 from perfkit.capture.recording.pause_log import PauseLog
@@ -128,6 +129,11 @@ class ScriptRecorder:
     def has_begun(self) -> bool:
         """Whether this process has a recording."""
         return self._recording is not None
+
+    @property
+    def is_aborted_at_exit(self) -> bool:
+        """Whether this is a forked child that cannot end as others do: the profiler's library waits for its threads."""
+        return os.getpid() != self._pid and has_profiled()
 
     def attach(self) -> None:
         """Install the hooks in torch."""

@@ -33,8 +33,8 @@ from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
 from perfkit.capture.script.reruns import follow_reruns
 from perfkit.errors import StoreError
+from perfkit.util.buffered_output import write_buffered
 from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
-from perfkit.util.standard_streams import flush_all
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         del sys.modules[name]
     sys.modules["__main__"] = main
+    # The module of the classes that spawned children send; multiprocessing, imported before, has made it our own.
+    sys.modules["__mp_main__"] = main
     sys.argv = [script, *arguments]
     code = prepare_module(script, main) if isinstance(script, ModuleName) else _prepare_script(script, main)
     exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
@@ -201,17 +203,20 @@ class _ScriptContext:
             atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
         else:
             self._finish(error)
+        if self._recorder is not None and self._recorder.is_aborted_at_exit:
+            self._ending.exit_code = _exit_code(error)
         if error is None or isinstance(error, SystemExit):
             if self._recorder is not None and self._recorder.missed:
                 raise SystemExit(1)  # --step-on matched nothing; an exit code of the script takes precedence
             return
-        if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
+        if isinstance(error, KeyboardInterrupt):
             self._ending.by_sigint = True
         raise SystemExit(1)
 
     def _finish_last(self, error: BaseException | None) -> None:
         self._finish(error)
-        self._ending.by_miss = self._recorder is not None and self._recorder.missed
+        if self._recorder is not None and self._recorder.missed:
+            self._ending.exit_code = 1  # which was known only once the script's threads had ended
 
     def _finish(self, error: BaseException | None) -> None:
         ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
@@ -232,21 +237,28 @@ def _other_threads_run() -> bool:
     return any(not thread.daemon and thread is not own for thread in threading.enumerate())
 
 
+def _exit_code(error: BaseException | None) -> int:
+    """Return the exit code of a script that has ended with `error`, as the interpreter would."""
+    if isinstance(error, SystemExit):
+        return error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)
+    return int(error is not None)
+
+
 class _Ending:
     """Ends the process, after all other `atexit` functions, in a way that these cannot."""
 
     def __init__(self) -> None:
         self.by_sigint = False
         """Whether the script was interrupted."""
-        self.by_miss = False
-        """Whether `--step-on` matched nothing, which was known only once the script's threads had ended."""
+        self.exit_code: int | None = None
+        """With which to end the process at once; None leaves that to the interpreter."""
         atexit.register(self._end)  # registered before any of the script's, so called last
 
     def _end(self) -> None:
         if self.by_sigint:
-            flush_all()
+            write_buffered()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        if self.by_miss:
-            flush_all()
-            os._exit(1)
+        if self.exit_code is not None:
+            write_buffered()
+            os._exit(self.exit_code)

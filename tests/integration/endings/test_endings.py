@@ -160,7 +160,7 @@ def test_ranks_that_a_script_spawns_are_recorded_each(how: str, tmp_path: Path) 
     else:
         assert done.returncode == 1
         assert manifest.failure is not None
-        assert manifest.failure.rank == 1
+        assert (manifest.failure.rank, manifest.failure.message) == (1, "ValueError: after training")
     assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(".")] == []
 
 

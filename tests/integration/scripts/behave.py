@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 
 
@@ -92,6 +93,12 @@ def share() -> None:
     for method in ("fork", "spawn"):
         with multiprocessing.get_context(method).Pool(1) as pool:
             print(pool.map(square, [1, 2, 3]))
+
+
+def receive() -> None:
+    for method in ("spawn", "forkserver"):
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            print(isinstance(pool.submit(Thing).result(), Thing))
 
 
 if __name__ == "__main__":

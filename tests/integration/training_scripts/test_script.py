@@ -90,7 +90,10 @@ def check_whole(folder: Path, *, world_size: int) -> RunManifest:
 
 @pytest.mark.parametrize(
     "mode",
-    ["where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger", "share", "configure"],
+    [
+        *("where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger"),
+        *("share", "receive", "configure"),
+    ],
 )
 def test_a_script_behaves_as_by_itself(mode: str, tmp_path: Path) -> None:
     alone = fed([sys.executable, BEHAVE, mode])
@@ -222,6 +225,30 @@ def test_a_rank_that_the_script_starts_by_running_itself_is_recorded(tmp_path: P
     assert failure.rank == 1
 
 
+def test_a_process_that_is_forked_after_training_ends_as_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import atexit, os, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "train.train(8, 'cpu')\n"
+        "atexit.register(print, 'at exit')\n"
+        "for error in (SystemExit(3), SystemExit('text'), SystemExit(), ValueError('bad'), KeyboardInterrupt()):\n"
+        "    sys.stdout.flush()\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        left = open('left', 'w')\n"
+        "        left.write(type(error).__name__)\n"
+        "        raise error\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), open('left').read())\n"
+    )
+    recorded = execute([*PYTHON, "run", str(script), "--no-report"], cwd=tmp_path)
+    ends = ["3 SystemExit", "1 SystemExit", "0 SystemExit", "1 ValueError", f"{-signal.SIGINT} KeyboardInterrupt"]
+    assert recorded.stdout.splitlines() == [line for end in ends for line in ("at exit", end)] + ["at exit"]
+    assert recorded.returncode == 0
+    assert "terminate called" not in recorded.stderr
+
+
 @STUB_OR_REAL
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_path: Path) -> None:
@@ -231,6 +258,39 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     (line,) = recorded.stderr.splitlines()
     assert line.endswith(f"8 steps; to see where the time went: perfkit analyze {tmp_path / 'child'}")
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("raise ValueError('bad')", "ValueError: bad"),
+        ("try: 1 / 0\n    except Exception: sys.exit(1)", "ZeroDivisionError: division by zero"),  # as mp.spawn does
+        ("sys.exit(2)", "the process that the script started ended with exit code 2"),
+    ],
+    ids=["raise", "caught", "exit"],
+)
+def test_the_error_of_a_child_process_is_named(method: str, end: str, message: str, tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "def work():\n"
+        "    train.train(8, 'cpu')\n"
+        f"    {end}\n"
+        "if __name__ == '__main__':\n"
+        f"    child = multiprocessing.get_context('{method}').Process(target=work)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        "    print(child.exitcode)\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path, "--name", "child"), stub_torch=True)
+    assert recorded.stdout == ("2\n" if "exit(2)" in end else "1\n")
+    failure = read_manifest(tmp_path / "child").failure
+    assert failure is not None
+    assert failure.message == message
+    assert str(ROOT / "perfkit") not in recorded.stderr
 
 
 def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
 from perfkit.errors import StoreError
 from perfkit.schema.hang.rank_state import RankState
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import claim_failure
 from tests.support.hangs.rank_states import call, frame, state
 
 KILLED = "was killed, or ended without a message"
@@ -26,6 +28,15 @@ def test_the_end_of_a_rank_counts_more_than_what_it_did_before(tmp_path: Path) -
     assert found.headline.endswith(f"; rank 1 {KILLED}")
     leave(tmp_path, state(1, call(1, done=True), world_size=2, ended="ended with ValueError"))
     assert diagnose_folder(tmp_path, absent={1: KILLED}).headline.endswith("it ended with ValueError")
+
+
+def test_of_ranks_that_have_ended_the_first_failure_comes_first(tmp_path: Path) -> None:
+    leave(tmp_path, *(state(rank, call(1, done=True), world_size=2, ended="ended with RunError") for rank in range(2)))
+    assert diagnose_folder(tmp_path).headline == "rank 0 ended with RunError"
+    assert claim_failure(tmp_path, Failure(rank=1, message="RunError"))
+    found = diagnose_folder(tmp_path)
+    assert found.headline == "rank 1 ended with RunError"
+    assert [fault.ranks for fault in found.faults] == [[1], [0]]
 
 
 def test_an_answer_to_an_earlier_request_is_not_compared(tmp_path: Path) -> None:

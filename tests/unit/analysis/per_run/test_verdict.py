@@ -112,6 +112,13 @@ def test_a_known_cause_of_idle_time_stands_in_place_of_possible_ones(compute: in
     assert classify_bottleneck(ranks, make_loading() if loader else None).sentence == sentence
 
 
+def test_idle_time_that_is_all_launching_is_no_loading() -> None:
+    step = make_step(0, compute=40 * MS, communication=0, data_loading=0, overhead=60 * MS, hidden=0)
+    ranks = [make_rank(0, [replace(step, idle_ns=IdleNs(launch_bound=60 * MS))])]
+    sentence = classify_bottleneck(ranks, None).sentence
+    assert sentence == "40 % compute; the largest loss is idle time, 60 % (100 % of it launching)"
+
+
 @pytest.mark.parametrize(
     ("compute", "loader", "sentence"),
     [
