@@ -245,6 +245,8 @@ def _speed_up(context: RunContext, row: Straggler, who: str, reason: Reason | No
         return find_compiled(f"steps of {who}")
     if row.every > 1 and row.category != "data_loading":
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
+    if row.steps_late < row.steps and row.category != "data_loading":
+        return f"find what runs on {who} {how_often(row)} only"
     return _check(context, row.category, row.loading, who)
 
 

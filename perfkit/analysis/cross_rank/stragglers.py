@@ -81,7 +81,7 @@ def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
-    """Return the ranks that are late beyond chance in every step or every n-th, with what their delays cost."""
+    """Return the ranks that are late beyond chance in most steps, every n-th or many, with what their delays cost."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return Stragglers([], 0)
     periodic = {one.place: one for one in find_periodic(times)}
@@ -91,6 +91,9 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
         return Stragglers([], 0)
     prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
     found = [_only_where_late(times, one, prompt) for one in found]
+    found = [one for one in found if _lag_ns(times, one, one.category, prompt) > 0]
+    if not found:
+        return Stragglers([], 0)
     lags = [_lag_ns(times, one, one.category, prompt) for one in found]
     removed = np.stack([_delays_ns(times, one, lag, prompt) for lag, one in zip(lags, found, strict=True)])
     places = [one.place for one in found]
@@ -159,7 +162,7 @@ def _only_where_late(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> L
     beyond = _beyond_ns(times, one, one.category, prompt)
     lag = float(np.median(beyond))
     late = beyond >= _CLEARLY_LATE * lag
-    if late.mean() >= _NEARLY_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
+    if lag <= 0 or late.mean() >= _NEARLY_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
         return one
     return one._replace(late=late) if np.median(beyond[~late]) <= _CLEARLY_PROMPT * lag else one
 
@@ -242,15 +245,15 @@ def _often_late(times: OwnTimes) -> list[LateRank]:
     if not steps:
         return []
     (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
-    chance = len(times.ranks) * chance_of_at_least(count, len(steps), 1 / len(times.ranks))
+    chance = times.compared * chance_of_at_least(count, len(steps), 1 / len(times.ranks))
     if count < _OFTEN * len(times.steps) or chance > _SAME_RANK:
         return []
     own, place = [one for one in steps if one.rank == rank], times.ranks.index(rank)
-    (category, _), *_ = Counter(one.category for one in own).most_common(1)
+    (category, alike), *_ = Counter(one.category for one in own).most_common(1)
     late = np.isin(times.steps, [one.step for one in own])
     beyond = excess(times.own_ns)[place]
     early = int((beyond <= -_CLEARLY_LATE * np.median(beyond[late])).sum())
-    if category is None or early > _CLEARLY_PROMPT * count:
+    if category is None or alike < _NEARLY_ALL * count or early > _CLEARLY_PROMPT * count:
         return []
     return [LateRank(place, category, 1, late, in_turns=False)]
 

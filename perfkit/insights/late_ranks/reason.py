@@ -35,7 +35,9 @@ def find_reason(context: RunContext, late: Sequence[Straggler]) -> Reason | None
         late: the late ranks, largest lag first.
     """
     category = late[0].category
-    if any(row.category != category or row.every > 1 for row in late) or category not in ("overhead", "compute"):
+    if category not in ("overhead", "compute"):
+        return None
+    if any(row.category != category or row.every > 1 or row.steps_late < row.steps for row in late):
         return None
     found = _reason_of(context, late, late)
     each = [_reason_of(context, [row], late) for row in late] if len(late) > 1 else []

@@ -123,6 +123,30 @@ def test_a_rank_that_is_late_in_some_steps_without_order(steps_late: tuple[int, 
     assert find_one_off_stragglers(times, found) == []
 
 
+def test_delays_of_several_kinds_are_those_of_no_one_category() -> None:
+    cells = late(4, 60)
+    times = times_of(cells, noise_ns=noise(steps=60))
+    steps = (3, 7, 8, 12, 19, 22, 23, 31, 37, 41, 46, 58)
+    for step, category in zip(steps, ("compute", "overhead", "data_loading") * 4, strict=True):
+        times.exposed_ns[2, step, CATEGORIES.index(category)] += 40 * MS
+    own = times.own_ns
+    times.exposed_ns[:, :, CATEGORIES.index("communication")] = own.max(axis=0) - own + MS
+    found = find_stragglers(times)
+    assert found.ranks == []
+    assert len(find_one_off_stragglers(times, found)) == 12
+
+
+def test_a_rank_that_takes_less_than_those_that_are_in_time_is_not_late() -> None:
+    cells = noise(3, ms=0.01)
+    exposed = np.zeros((3, STEPS, len(CATEGORIES)), np.int64)
+    for category, times_ms in {"compute": (10, 14, 4), "overhead": (6, 2, 8)}.items():
+        exposed[:, :, CATEGORIES.index(category)] = np.array(times_ms)[:, None] * MS + cells
+    own = exposed.sum(axis=2)
+    exposed[:, :, CATEGORIES.index("communication")] = own.max(axis=0) - own + MS
+    found = find_stragglers(OwnTimes([0, 1, 2], list(range(2, 2 + STEPS)), exposed))
+    assert [row.rank for row in found.ranks if row.lag_ns <= 0] == []
+
+
 def test_ranks_that_are_late_one_after_the_other_have_the_size_of_a_delay() -> None:
     cells = late(4, STEPS)
     cells[1, :10] = cells[3, 10:] = 40 * MS
