@@ -22,6 +22,7 @@ from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import assemble_manifest, read_exit_records, remove_exit_records
 from perfkit.capture.script.rank_marks import joined_ranks, remove_mark
 from perfkit.errors import RunError
+from perfkit.storage.run_folder import read_manifest
 
 _POLL_S: Final = 1.0
 _RANKS_PER_S: Final = 1000
@@ -95,6 +96,8 @@ class RunBeginning:
             remove_mark(folder, ranks.rank)
             if joined_ranks(folder) or read_exit_records(folder):
                 return folder if assemble_manifest(folder, ranks.world_size, ranks.info.launcher) else None
+            if read_manifest(folder).state == "completed":  # the ranks that have stepped had ended before
+                return None
         record_failure(folder, ranks.rank, exit_cause(error) if error else RunError("no step was recorded"), None)
         remove_exit_records(folder)
         return None
