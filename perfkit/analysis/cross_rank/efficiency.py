@@ -14,7 +14,7 @@ from perfkit.trace.intervals import Ints
 
 
 class Join(NamedTuple):
-    """Ranks that join one collective: the progress at which each joins and is blocked (-1: never, fully overlapped)."""
+    """Ranks that join one collective: the progress at which each joins and is blocked (-1: never: it goes on)."""
 
     rank: Ints
     """Indices into the list of ranks."""

@@ -262,7 +262,7 @@ def test_no_rank_is_said_to_be_in_time_where_events_are_missing(code: str) -> No
     across = replace(made.cross_rank, stragglers=[], compared_steps=4)
     unknown = "whether a rank is late is not known, because traces are damaged"
     for delays, said in (([], unknown), ([delay], f"{unknown}; late in single steps: rank 1 in step 3 (by 5.00 ms)")):
-        across = replace(across, one_off_stragglers=delays)
+        across = replace(across, one_off_stragglers=delays, one_off_steps=len(delays))
         run = replace(made, cross_rank=across, findings=[finding("warning", "it breaks", code)])
         assert run_answer(run).late == said
 

@@ -347,7 +347,7 @@ def test_damaged_nonsense_is_the_same_error_however_it_is_cut(tmp_path: Path) ->
     packed = flipped(gzip.compress(b"no trace, but " * 100))
     messages = set()
     for size in (1, 17, 1 << 19):
-        with pytest.raises(TraceError, match="damaged gzip data") as caught:
+        with pytest.raises(TraceError, match="is a text file, not a torch") as caught:
             read(tmp_path, packed, slice_bytes=size)
         messages.add(str(caught.value))
     assert len(messages) == 1
