@@ -35,7 +35,6 @@ from perfkit.capture.script.reruns import follow_reruns
 from perfkit.errors import StoreError
 from perfkit.util.buffered_output import write_buffered
 from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
-from perfkit.util.standard_streams import flush_all
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ class _Ending:
 
     def _end(self) -> None:
         if self.by_sigint:
-            flush_all()
+            write_buffered()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         if self.exit_code is not None:
