@@ -82,7 +82,7 @@ class CategoryLag(Struct, frozen=True, kw_only=True):
 
     category: Category
     lag_ns: int
-    """Median over steps."""
+    """Median over the steps in which it is late."""
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
@@ -100,19 +100,19 @@ class Straggler(Struct, frozen=True, kw_only=True):
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
     also: list[CategoryLag] = []
-    """Other categories in which it takes longer in all steps, beyond chance, by 3 % of the step or more; largest first.
-    Neither the lag nor the gain contains them."""
+    """Other categories in which it takes longer in most steps, beyond chance, with a median of 3 % of the step or more;
+    largest first. Neither the lag nor the gain contains them."""
     share: float
     """Lag as a share of the median step."""
     every: int = 1
-    """It is late in every n-th step; 1: in all."""
+    """It is late in every n-th step; 1: in all or at no regular distance, see `steps_late`."""
     in_turns: bool = False
     """Whether the others are late in the steps between."""
     gain_ns: int
     """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
     another rank is as late or none waits for it."""
     steps_late: int
-    """Number of steps in which it is late: as `every` has it, and with 1 possibly fewer, in no order."""
+    """Number of steps in which it is late; all where the others are few, or hardly differ (metrics.md section 5)."""
     steps_last: int
     """In how many of these its own time was the longest of all ranks'."""
     steps: int

@@ -96,13 +96,13 @@ class LateRank(NamedTuple):
     """Index of the rank."""
     category: Category
     every: int
-    """It is late in every n-th step; 1: in all."""
+    """It is late in every n-th step; 1: in all or at no regular distance."""
     late: Bools
     """Whether it is late, shape (steps,)."""
     in_turns: bool
     """Whether other ranks are late in the steps between."""
     also: tuple[Category, ...] = ()
-    """Other categories in which it is late in every step."""
+    """Other categories in which it is late in most steps."""
 
 
 def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:

@@ -1,4 +1,4 @@
-"""Find the ranks that are late: in every step, in every n-th, in turns, or once.
+"""Find the ranks that are late: in every step, in every n-th, in turns, in many, or once.
 
 The others' waiting shows up as *their* communication, so the share of communication alone blames the network for a slow
 rank. A straggler is found by its own time instead, which contains no waiting (see `lateness`).
@@ -35,7 +35,7 @@ _MADE_UP: Final = 0.25
 """A rank is not late if less than this share of its lag is left of it in its whole own time ..."""
 _MADE_UP_TAIL: Final = 0.05
 """... and its other categories are shorter than the others', beyond chance with this probability of an error."""
-_NEARLY_ALL: Final = 0.9
+_COUNTS_AS_ALL: Final = 0.9
 """Share of the steps from which a rank counts as late in all."""
 _CLEARLY_LATE: Final = 0.5
 """Share of the lag from which a rank is late in a step ..."""
@@ -54,7 +54,9 @@ MOST_ONE_OFF: Final = 3
 _OFTEN: Final = 0.1
 """Share of the steps from which a rank that is late without order is a straggler ..."""
 _SAME_RANK: Final = 0.01
-"""... if the probability that chance chooses one rank so often is at most this."""
+"""... if the probability that chance chooses one rank so often is at most this ..."""
+_SAME_CATEGORY: Final = 0.9
+"""... and at least this share of its delays is in one category."""
 _MIN_EXPLAINED_SHARE: Final = 0.25
 """Smallest share of a one-off lag that a category must explain to be named as the cause."""
 
@@ -100,7 +102,7 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     rows = [
         replace(
             _straggler(times, one, lag, _gain_ns(times, [one.place], removed[[index]])),
-            also=[CategoryLag(category=name, lag_ns=round(_lag_ns(times, one, name, prompt))) for name in one.also],
+            also=_also(times, one, prompt),
         )
         for index, (one, lag) in enumerate(zip(found, lags, strict=True))
     ]
@@ -109,7 +111,7 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
 
 
 def _persistent(times: OwnTimes) -> dict[int, LateRank]:
-    """Return the ranks that are late in every step, by index, each in the category in which it is latest."""
+    """Return the ranks that are late in most steps, by index, each in the category in which it is latest."""
     tail = FALSE_ALARMS / (times.compared * len(OWN))
     whole = np.median(excess(times.own_ns), axis=1)
     longer = surely_late(times.own_ns, tail)
@@ -162,7 +164,7 @@ def _only_where_late(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> L
     beyond = _beyond_ns(times, one, one.category, prompt)
     lag = float(np.median(beyond))
     late = beyond >= _CLEARLY_LATE * lag
-    if lag <= 0 or late.mean() >= _NEARLY_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
+    if lag <= 0 or late.mean() >= _COUNTS_AS_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
         return one
     return one._replace(late=late) if np.median(beyond[~late]) <= _CLEARLY_PROMPT * lag else one
 
@@ -175,6 +177,14 @@ def _near(beyond: Floats, lag: float) -> bool:
 def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> float:
     """Return the median delay in the steps in which the rank is late."""
     return float(np.median(_beyond_ns(times, one, category, prompt)[one.late]))
+
+
+def _also(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> list[CategoryLag]:
+    """Return the other categories in which the rank is late in these steps, too, largest lag first."""
+    lags = {category: _lag_ns(times, one, category, prompt) for category in one.also}
+    least_ns = _MIN_LAG_SHARE * times.wall_ns
+    rows = [CategoryLag(category=name, lag_ns=round(lag)) for name, lag in lags.items() if lag >= least_ns]
+    return sorted(rows, key=lambda row: -row.lag_ns)
 
 
 def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int]) -> Floats:
@@ -253,7 +263,7 @@ def _often_late(times: OwnTimes) -> list[LateRank]:
     late = np.isin(times.steps, [one.step for one in own])
     beyond = excess(times.own_ns)[place]
     early = int((beyond <= -_CLEARLY_LATE * np.median(beyond[late])).sum())
-    if category is None or alike < _NEARLY_ALL * count or early > _CLEARLY_PROMPT * count:
+    if category is None or alike < _SAME_CATEGORY * count or early > _CLEARLY_PROMPT * count:
         return []
     return [LateRank(place, category, 1, late, in_turns=False)]
 
