@@ -17,7 +17,7 @@ from perfkit.util.formatting import duration, escape_unprintable, whole_percent
 from perfkit.whatif.changes import NO_INPUT
 
 _MAJORITY: Final = 0.5
-_NEARLY_ALL: Final = 0.75
+_NAMED_SHARE: Final = 0.75
 """Share of the waiting for data from which the ranks that have it are named."""
 
 
@@ -95,7 +95,7 @@ def _where(context: RunContext) -> _Where:
     if (
         len(waits_ns) < len(ranks)
         or 2 * len(most) > len(ranks)
-        or sum(waits_ns[number] for number in most) < _NEARLY_ALL * sum(waits_ns.values())
+        or sum(waits_ns[number] for number in most) < _NAMED_SHARE * sum(waits_ns.values())
     ):
         return _Where(ranks, "")
     return _Where([rank for rank in ranks if rank.rank in most], f", most of it on {rank_list(most)}", " there")

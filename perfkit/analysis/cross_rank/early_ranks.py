@@ -18,7 +18,7 @@ _FALSE_ALARMS: Final = 0.01
 """Nominal probability that chance makes any rank of a run early."""
 _MIN_LEAD_SHARE: Final = 0.05
 """Smallest lead, as a share of the step."""
-_NEARLY_ALL: Final = 0.8
+_EARLY_STEPS: Final = 0.8
 """Smallest share of the steps in which a rank has at least half of its lead: others may wait for it in the rest."""
 _MIN_WAITED_SHARE: Final = 0.75
 """Smallest share of the lead that a rank waits longer than the others: so it waits for them, not for a few of them."""
@@ -48,7 +48,7 @@ def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler]) -> list[Ear
     leads = -excess(compute)
     lead_ns = np.minimum(np.median(leads, axis=1), leads.mean(axis=1))
     early = surely_late(-compute, _FALSE_ALARMS / times.compared) & (lead_ns >= _MIN_LEAD_SHARE * times.wall_ns)
-    early &= (leads >= lead_ns[:, np.newaxis] / 2).mean(axis=1) >= _NEARLY_ALL
+    early &= (leads >= lead_ns[:, np.newaxis] / 2).mean(axis=1) >= _EARLY_STEPS
     early &= _longer_waits_ns(times, times.waits_ns) >= _MIN_WAITED_SHARE * lead_ns
     if times.waits_ns[early].sum() < _MAJORITY * (all_times.waits_ns.sum() if all_times.waits_ns is not None else 0):
         return []

@@ -14,12 +14,14 @@ from perfkit.trace.intervals import Ints
 
 
 class Join(NamedTuple):
-    """Ranks that join one collective: the progress at which each joins and is blocked (-1: never: it goes on)."""
+    """Ranks that join one collective."""
 
     rank: Ints
     """Indices into the list of ranks."""
     joined_ns: Ints
+    """The progress at which each joins."""
     blocked_ns: Ints
+    """The progress at which each waits for the end; -1 if it does not."""
 
 
 def replay(joins: Iterable[Join], progress_ns: Ints, begun_ns: Ints | None = None) -> int:

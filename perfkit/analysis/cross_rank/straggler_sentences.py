@@ -10,7 +10,8 @@ from perfkit.util.formatting import duration
 
 _NAMED: Final = 4
 """Most ranks that a sentence names one by one."""
-_NEARLY_ALL: Final = 0.9
+_ALIKE: Final = 0.9
+"""Ratio of two durations, the shorter to the longer, from which they are told as one."""
 _MOST: Final = 0.5
 _HARDLY_ANY: Final = 0.1
 _ORDINALS: Final = {2: "second", 3: "third"}
@@ -43,9 +44,7 @@ def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int) -> str:
     if len(stragglers) == 1:
         return _one(stragglers[0])
     single = max(row.gain_ns for row in stragglers)
-    alone = (
-        f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _NEARLY_ALL * gain_ns else ""
-    )
+    alone = f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _ALIKE * gain_ns else ""
     return _several(stragglers) + _cost(gain_ns) + alone
 
 
@@ -62,7 +61,7 @@ def _one(row: Straggler) -> str:
     lag, cause = duration(row.lag_ns), _cause(row)
     if row.every > 1 or row.steps_late < row.steps:
         return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}"
-    if _NEARLY_ALL * row.lag_ns <= row.gain_ns <= row.lag_ns / _NEARLY_ALL:
+    if _ALIKE * row.lag_ns <= row.gain_ns <= row.lag_ns / _ALIKE:
         return (
             f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}){_also(row)}; "
             f"it is last in {row.steps_last} of {row.steps} steps"
@@ -182,7 +181,7 @@ def early_sentence(early: Sequence[EarlyRank], *, besides_late: bool) -> str:
 def _range(sizes_ns: Sequence[int]) -> str:
     """Return durations as one where they are nearly the same, else the shortest and the longest."""
     shortest, longest = min(sizes_ns), max(sizes_ns)
-    return duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
+    return duration(longest) if shortest >= _ALIKE * longest else f"{duration(shortest)} to {duration(longest)}"
 
 
 def one_off_cause(late: OneOffStraggler) -> str:

@@ -10,7 +10,8 @@ from perfkit.schema.rank import OTHER_NAMES, RankReport
 from perfkit.util.formatting import escape_unprintable, figures
 
 _MAJORITY: Final = 0.5
-_NEARLY_ALL: Final = 0.75
+_EXPLAINED: Final = 0.75
+"""Share of the longer time from which more runs are the reason for it."""
 _NEGLIGIBLE: Final = 0.1
 """Share of the lag up to which it does not count that some operators run more or less often."""
 
@@ -46,7 +47,7 @@ def extra_work(sides: Sides, who: str) -> ExtraWork | None:
         return None
     runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
     kind = "kernel" if sides.own[0].device == "gpu" else "operator"
-    if sum(runs_ns.values()) >= _NEARLY_ALL * longer_ns:
+    if sum(runs_ns.values()) >= _EXPLAINED * longer_ns:
         return _more_runs(here, there, runs_ns, kind, f"on {sides.whom}", who)
     if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * longer_ns or not other.ns:
         return None
