@@ -18,6 +18,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.report import BESIDES_STEPS, Insight
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
+from perfkit.whatif.changes import are_healthy_ranks
 
 MAX_INSIGHTS: Final = 5
 _CLOSE: Final = 1.05
@@ -119,7 +120,7 @@ def _with_prediction(insight: Insight, context: RunContext, draft: InsightDraft)
     limit_ns = (bound_ns or 0.0) * (context.spread(draft.category) if draft.category else 1.0)
     if draft.change is None or saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
         return insight
-    if draft.change.endswith("=healthy") and saving_ns < _MISSED * bound_ns:
+    if are_healthy_ranks(draft.change) and saving_ns < _MISSED * bound_ns:
         return insight
     return replace(insight, potential_saving_ns=min(max(0.0, saving_ns), limit_ns), predicted_for=draft.change)
 

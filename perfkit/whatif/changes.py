@@ -292,6 +292,11 @@ def healthy_ranks(ranks: Iterable[int]) -> str:
     return " ".join(f"rank{rank}=healthy" for rank in sorted(ranks))
 
 
+def are_healthy_ranks(changes: str) -> bool:
+    """Return whether these changes are such: nothing but ranks that work as fast as the others."""
+    return all(change.endswith("=healthy") for change in changes.split())
+
+
 def free_transfers(dimension: str | None) -> str:
     """Return the change that makes the transfers of a dimension take no time."""
     return f"collective[{dimension or UNKNOWN_DIMENSION}]=0"

@@ -22,6 +22,8 @@ from perfkit.whatif.changes import (
     ScaleInput,
     ScaleModule,
     ScaleRank,
+    are_healthy_ranks,
+    healthy_ranks,
     parse_change,
     parse_changes,
     usages,
@@ -120,3 +122,11 @@ def test_changes_that_contradict_each_other_are_refused_by_name() -> None:
     with pytest.raises(UsageError, match="accumulate=2 and accumulate=4 contradict"):
         parse_changes(["accumulate=2", "input=0", "accumulate=4"])
     assert parse_changes(["compute:a=2x", "compute:*=0.5x"]) == [ScaleCompute("a", 2.0), ScaleCompute("*", 0.5)]
+
+
+def test_changes_that_make_ranks_healthy_are_known_as_such() -> None:
+    changes = healthy_ranks([3, 1])
+    assert changes == "rank1=healthy rank3=healthy"
+    assert are_healthy_ranks(changes)
+    assert not are_healthy_ranks(f"{changes} input=0")
+    assert not are_healthy_ranks("rank1=2x")
