@@ -262,11 +262,13 @@ def exchange(member: Member, size: Message, dtype: torch.dtype, *, to: int | Non
     received = None if source is None else buffers.empty(size.elements)
 
     def issue() -> Sequence[Any]:
+        # Receives first: gloo tells a peer that one is open in the same stream as a message. Behind a message, the peer
+        # would hear of it, and begin to send, only once that has arrived: one way after the other.
         operations = []
-        if own is not None and to is not None:
-            operations.append(dist.P2POp(dist.isend, own, member.ranks[to], member.group))
         if received is not None and source is not None:
             operations.append(dist.P2POp(dist.irecv, received, member.ranks[source], member.group))
+        if own is not None and to is not None:
+            operations.append(dist.P2POp(dist.isend, own, member.ranks[to], member.group))
         return dist.batch_isend_irecv(operations)
 
     return _call_on(
