@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.straggler_sentences import rank_list
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.insights.loader_advice import load_faster
 from perfkit.insights.rule import InsightDraft, Rule
@@ -13,7 +12,7 @@ from perfkit.insights.waiting import MIN_SHARE
 from perfkit.schema.common import UNNAMED
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import DataLoading
-from perfkit.util.formatting import duration, escape_unprintable, whole_percent
+from perfkit.util.formatting import duration, escape_unprintable, rank_list, whole_percent
 from perfkit.whatif.changes import NO_INPUT
 
 _MAJORITY: Final = 0.5

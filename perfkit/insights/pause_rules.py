@@ -2,11 +2,10 @@
 
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.straggler_sentences import rank_list
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.per_run.pauses import PausePhase, RankPauses
-from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.util.formatting import duration, escape_unprintable, rank_list
 
 _MIN_SHARE: Final = 0.05
 """Smallest share of the recorded time that is reported."""

@@ -1,5 +1,6 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +12,6 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     one_off_causes,
     one_off_clause,
     phase_clause,
-    rank_list,
     take_turns,
 )
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
@@ -21,9 +21,16 @@ from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.phases import PREFIX
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, LastArrivals, LateLoading, Straggler
+from perfkit.schema.cross_rank import (
+    FEWEST_COMPARED_STEPS,
+    EarlyRank,
+    LastArrivals,
+    LateLoading,
+    OneOffStraggler,
+    Straggler,
+)
 from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.util.formatting import duration, escape_unprintable, rank_list
 from perfkit.whatif.changes import healthy_ranks
 
 MIN_SHARE: Final = 0.05
@@ -31,6 +38,7 @@ MIN_SHARE: Final = 0.05
 PAUSE_WAIT: Final = "pause_wait_ns"
 """Evidence of advice about waiting for a pause."""
 _MAJORITY: Final = 0.5
+_NEARLY_ALL: Final = 0.9
 _ACTIVITIES: Final[dict[Category, str]] = {
     "compute": "computing",
     "memcpy": "copying",
@@ -58,12 +66,11 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return _for_pause(context, paused, longest_ns)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
-        steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
-        what = (
-            find_compiled(steps)
-            if all(_mostly_compiles(context, one.rank, [one.step]) for one in once)
-            else f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
+        steps = " and ".join(f"step {one.step} on {rank_list([one.rank, *one.with_ranks])}" for one in once)
+        compiles = all(
+            _mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks)
         )
+        what = find_compiled(steps) if compiles else _find_single(once, steps)
         saving_ns = min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns)
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
     if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
@@ -180,10 +187,9 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     """Return the draft for waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
-    # The late ranks hardly wait, so the mean over ranks is less than what the others wait for them.
-    explained = gain_ns * (1 - len(late) / len(context.run.ranks)) >= _MAJORITY * wait_ns or take_turns(late)
-    prompt = len(context.run.ranks) - len(late)
-    who = _who(late) if explained else f"other ranks, in part for {_who(late)}"
+    explained_ns, prompt = _waiting_for(context, late, gain_ns), len(context.run.ranks) - len(late)
+    part = "most of it" if explained_ns >= _MAJORITY * wait_ns else "in part"
+    who = _who(late) if explained_ns >= _NEARLY_ALL * wait_ns else f"other ranks, {part} for {_who(late)}"
     who += " (a rank without a trace may be as late)" if context.run.is_partial else ""
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
@@ -196,10 +202,28 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     return InsightDraft(f"{who}{reason.clause}" if reason else who, evidence, advice, saving_ns, change)
 
 
+def _waiting_for(context: RunContext, late: Sequence[Straggler], gain_ns: float) -> float:
+    """Return how long ranks wait for late ones, the mean over all ranks and steps (ns).
+
+    Without the delays, each rank that they keep waiting does so for less by what a step gets shorter; but a late one
+    only by what that is more than its own delay: it waits for other late ranks, not for itself.
+    """
+    groups: dict[frozenset[int], list[Straggler]] = defaultdict(list)
+    for row in late:
+        groups[frozenset((row.rank, *row.delays)) if row.delays else frozenset()].append(row)
+    total_ns = 0.0
+    for group, rows in groups.items():
+        shorter_ns = gain_ns if len(groups) == 1 else float(max(row.gain_ns for row in rows))
+        own_ns = sum(max(row.lag_ns * row.steps_late / row.steps, row.gain_ns) for row in rows)
+        also_ns = sum(one.lag_ns for one in rows[0].also) if len(late) == 1 else 0
+        total_ns += max(0.0, (len(group) or len(context.run.ranks)) * (shorter_ns + also_ns) - own_ns - also_ns)
+    return total_ns / len(context.run.ranks)
+
+
 def _who(late: list[Straggler]) -> str:
     first = late[0]
     if len(late) == 1:
-        often = how_often(first) if first.every == 1 else f"in one of {first.every} steps"
+        often = _in_which(first)
         doing = _ACTIVITIES[first.category] + phase_clause(first)
         doing += f" ({load_clause(first.loading)})" if first.loading else ""
         return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {doing}"
@@ -213,15 +237,17 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: Rea
     if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
         return load_faster(context, first.loading.cause)
     if take_turns(late):
-        return f"find what each of the ranks does in one of {first.every} steps only"
+        steps = f"in one of {first.every} steps only" if first.every > 1 else "only in the steps in which it is late"
+        return f"find what each of the ranks does {steps}"
     if len(late) == 1:
         return _speed_up(context, first, f"rank {first.rank}", reason)
-    same = len({(row.category, row.every, row.loading and row.loading.cause) for row in late}) == 1
-    how = (
-        _speed_up(context, first, name_ranks(late), reason)
-        if same
-        else f"find what {name_ranks(late)} do that the others do not"
-    )
+    same = len({(row.category, how_often(row), row.loading and row.loading.cause) for row in late}) == 1
+    if same:
+        how = _speed_up(context, first, name_ranks(late), reason)
+    elif prompt:
+        how = f"find what {name_ranks(late)} do that the others do not"
+    else:
+        how = "find what each of the ranks does in the steps in which it is late"
     alone = "" if any(row.gain_ns > 0 for row in late) else ": one alone saves nothing"
     return f"fix all {len(late)}{alone}; {how}" if prompt else how
 
@@ -243,11 +269,34 @@ def _speed_up(context: RunContext, row: Straggler, who: str, reason: Reason | No
         return reason.advice
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
         return find_compiled(f"steps of {who}")
-    if row.every > 1 and row.category != "data_loading":
-        return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
-    if row.steps_late < row.steps and row.category != "data_loading":
-        return f"find what runs on {who} {how_often(row)} only"
+    if (row.every > 1 or row.steps_late < row.steps) and row.category != "data_loading":
+        return _find_partly(row.category, f"on {who} {_in_which(row)}")
     return _check(context, row.category, row.loading, who)
+
+
+def _in_which(row: Straggler) -> str:
+    return how_often(row) if row.every == 1 else f"in one of {row.every} steps"
+
+
+def _find_single(once: Sequence[OneOffStraggler], steps: str) -> str:
+    """Return what to do about delays in single steps."""
+    categories = {one.category for one in once}
+    advice = _find_partly(categories.pop() if len(categories) == 1 else None, f"in {steps}")
+    first = "; the first step of a recording may also contain what starting the profiler costs"
+    return advice + (first if any(one.is_first for one in once) else "")
+
+
+def _find_partly(category: Category | None, where: str) -> str:
+    """Return what to look for where a rank takes longer in some steps only: what can take time of that category."""
+    if category == "compute":
+        return f"check for more work (larger inputs, an evaluation), a slower device or a shared one {where}"
+    what = {
+        "overhead": f"runs {where} only: a log, a checkpoint, garbage collection",
+        "memcpy": f"is copied {where} only: a checkpoint, values to log",
+        "data_loading": f"is loaded {where} only: large samples, or files that are not cached yet",
+        None: f"runs {where} only: an evaluation, a checkpoint, a log",
+    }
+    return f"find what {what[category]}"
 
 
 def _check(context: RunContext, category: Category, loading: LateLoading | None, who: str) -> str:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.loading import WaitCause
+from perfkit.util.formatting import rank_list
 
 FEWEST_COMPARED_STEPS: Final = 3
 """Fewer steps are no evidence that a rank is late, or that none is."""
@@ -107,7 +108,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     every: int = 1
     """It is late in every n-th step; 1: in all or at no regular distance, see `steps_late`."""
     in_turns: bool = False
-    """Whether the others are late in the steps between."""
+    """Whether other ranks are late in the steps between, after each step or for several in a row."""
     gain_ns: int
     """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
     another rank is as late or none waits for it."""
@@ -122,16 +123,28 @@ class Straggler(Struct, frozen=True, kw_only=True):
 
 
 class OneOffStraggler(Struct, frozen=True, kw_only=True):
-    """A step in which a rank delayed the others although it usually does not."""
+    """A step in which a rank, or several, delayed the others although they usually do not."""
 
     rank: int
+    """Of several the one with the longest own time."""
+    with_ranks: list[int] = []
+    """Other ranks that are late in the same step: fixing one of them alone saves next to nothing."""
     step: int
+    is_first: bool = False
+    """Whether the step before it was not recorded: the profiler may have started in it."""
     lag_ns: int
-    """How much longer its own time was than any other rank's in that step, as far as another waited for it."""
+    """How much longer their own times were than any other rank's in that step, as far as others waited for them."""
     category: Category | None
+    """Category in which each takes longer; None if they do in several, or none explains the lag."""
     category_ns: int
     delays: list[int] = []
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
+
+
+def one_off_place(late: OneOffStraggler) -> str:
+    """Return the ranks that are late in a single step, and which step that is."""
+    first = ", the first of a recording" if late.is_first else ""
+    return f"{rank_list([late.rank, *late.with_ranks])} in step {late.step}{first}"
 
 
 class EarlyRank(Struct, frozen=True, kw_only=True):
@@ -218,7 +231,7 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     stragglers_gain_ns: int = 0
     """By how much the mean step could be shorter if none of them were late."""
     one_off_stragglers: list[OneOffStraggler] = []
-    """Steps with a one-off delay by one rank, largest lag first; three at most."""
+    """Steps with a one-off delay, largest lag first; three at most."""
     one_off_steps: int = 0
     """Number of such steps."""
     early_ranks: list[EarlyRank] = []

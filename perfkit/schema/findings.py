@@ -49,7 +49,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     # Across ranks
     "straggler": "Ranks take longer than the others, beyond chance: in every step, in every n-th, or in turns.",
     "early_ranks": "Ranks compute for less time than the others, beyond chance, and wait for them.",
-    "one_off_straggler": "One rank delays the others in a single step.",
+    "one_off_straggler": "Ranks delay the others in a single step, and usually do not.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",
     "groups_incomplete": "Process groups include ranks without a trace, or may; transfer times are upper bounds.",

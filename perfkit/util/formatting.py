@@ -9,6 +9,8 @@ from typing import Any
 MISSING = "–"
 """Placeholder for an unknown value."""
 
+_NAMED_RANKS = 4
+"""Most ranks that are named one by one."""
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
 _QUOTED_FOR_SHELL = {"'": "\\'", "\\": "\\\\"}
@@ -168,3 +170,13 @@ def _quote_character(character: str) -> str:
     except UnicodeEncodeError:  # a lone surrogate of a file: no name on the disk has it
         data = character.encode("utf-8", "surrogatepass")
     return "".join(f"\\{byte:03o}" for byte in data)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Return the numbers of at least one rank in words: `rank 1`, `ranks 1, 3 and 4`."""
+    numbers = [str(rank) for rank in sorted(ranks)]
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    if len(numbers) > _NAMED_RANKS:
+        return f"ranks {', '.join(numbers[:_NAMED_RANKS])} and {len(numbers) - _NAMED_RANKS} more"
+    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"

@@ -7,12 +7,17 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
-from perfkit.analysis.cross_rank.straggler_sentences import early_sentence, one_off_cause, stragglers_sentence, whom
+from perfkit.analysis.cross_rank.straggler_sentences import (
+    early_sentence,
+    one_off_cause,
+    stragglers_sentence,
+    whom,
+)
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, rank_list
 
 _MAX_REPLAY_RATIO: Final = 1.01
 """Ratio of replayed to measured time from which the ranks' timelines are inconsistent (metrics.md section 6)."""
@@ -52,10 +57,12 @@ def cross_rank_findings(
         yield Finding(code="early_ranks", severity="info", message=message, rank=rank)
     for late in summary.one_off_stragglers:
         message = (
-            f"one-off delay: rank {late.rank} delays {whom(late)} by {duration(late.lag_ns)} in step {late.step} "
-            f"({one_off_cause(late)}), far more than in a typical step"
+            f"one-off delay: {rank_list([late.rank, *late.with_ranks])} {'delay' if late.with_ranks else 'delays'} "
+            f"{whom(late)} by {duration(late.lag_ns)} in step {late.step} ({one_off_cause(late)}), far more than in a "
+            f"typical step{'; it is the first of a recording, so the profiler may cost some of it' * late.is_first}"
         )
-        yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
+        rank = None if late.with_ranks else late.rank
+        yield Finding(code="one_off_straggler", severity="info", message=message, rank=rank)
     yield from _incomplete_groups(matched, partial)
     yield from _suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)

@@ -19,6 +19,7 @@ from perfkit.analysis.cross_rank.lateness import (
     median_variance,
     pooled_noise_ns,
     waited_ns,
+    without_delays,
 )
 from perfkit.schema.common import Category
 from perfkit.stats.student_t import upper_quantile
@@ -61,24 +62,34 @@ class _Category(NamedTuple):
 
 
 def find_periodic(times: OwnTimes) -> list[LateRank]:
-    """Return the ranks that are late in every n-th step, by the shortest period that fits."""
-    first = times.until(_MOST_STEPS)
-    least_ns = MIN_SHARE * first.wall_ns
-    every = (_Category(name, first.of(name), excess(first.of(name)), first.compared) for name in OWN)
-    categories = [one for one in every if (one.beyond >= least_ns).any()]
-    steps, waited = np.array(first.steps), waited_ns(first) if categories else None
+    """Return the ranks that are late in every n-th step, each by the shortest period that fits.
+
+    The delays of those that are found are taken away before longer periods are tried: where several ranks are late in
+    one step, the rest would be hidden.
+    """
+    rest = times.until(_MOST_STEPS)
+    least_ns = MIN_SHARE * rest.wall_ns
+    categories = _long_in(rest, least_ns)
+    steps, waited = np.array(rest.steps), waited_ns(rest) if categories else None
     if waited is None:
         return []
+    found: dict[int, LateRank] = {}
     for period in range(2, min(_LONGEST, len(steps) - _FEWEST) + 1):
-        found = [row for one in categories for row in _with_period(one, steps % period, waited, least_ns)]
-        if found:
-            # Of several categories, the one with the largest delay.
-            found.sort(
-                key=lambda row: max(one.beyond[row.place].max() for one in categories if one.name == row.category)
-            )
-            best = {row.place: row for row in found}
-            return [row._replace(late=_in_all_steps(times, row)) for row in best.values()]
-    return []
+        rows = [row for one in categories for row in _with_period(one, steps % period, waited, least_ns)]
+        # Of several categories, the one with the largest delay.
+        rows.sort(key=lambda row: max(one.beyond[row.place].max() for one in categories if one.name == row.category))
+        new = {row.place: row for row in rows if row.place not in found}
+        if new:
+            found |= new
+            rest = without_delays(rest, new.values())
+            categories = _long_in(rest, least_ns)
+    return [row._replace(late=_in_all_steps(times, row)) for row in found.values()]
+
+
+def _long_in(times: OwnTimes, least_ns: float) -> list[_Category]:
+    """Return the categories in which some rank has long steps."""
+    every = (_Category(name, times.of(name), excess(times.of(name)), times.compared) for name in OWN)
+    return [one for one in every if (one.beyond >= least_ns).any()]
 
 
 def _in_all_steps(times: OwnTimes, one: LateRank) -> Bools:

@@ -5,7 +5,7 @@ of a rank's own time in a category over the median of the other ranks, step by s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -131,6 +131,15 @@ def excess(values: Ints | Floats) -> Floats:
     low, high = (others - 1) // 2, others // 2
     middle = sum(np.take_along_axis(ordered, k + (place <= k), axis=0) for k in (low, high)) / 2
     return np.asarray(values - middle, np.float64)
+
+
+def without_delays(times: OwnTimes, late: Iterable[LateRank]) -> OwnTimes:
+    """Return the times with what these ranks exceed the others by, where they are late, taken away."""
+    exposed_ns = times.exposed_ns.copy()
+    for one in late:
+        delays = np.maximum(excess(times.of(one.category))[one.place], 0)
+        exposed_ns[one.place, :, COLUMN[one.category]] -= np.where(one.late, delays, 0).astype(np.int64)
+    return times._replace(exposed_ns=exposed_ns)
 
 
 class Rounds(NamedTuple):

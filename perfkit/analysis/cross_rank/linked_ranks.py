@@ -59,7 +59,11 @@ def name_delayed(late: Iterable[Late], groups: Sequence[list[int]]) -> list[Late
     if len(groups) < 2:
         return list(late)
     of_rank = {rank: group for group in groups for rank in group}
-    return [replace(one, delays=[rank for rank in of_rank[one.rank] if rank != one.rank]) for one in late]
+    return [replace(one, delays=[rank for rank in of_rank[one.rank] if rank not in _late_with(one)]) for one in late]
+
+
+def _late_with(one: Straggler | OneOffStraggler) -> set[int]:
+    return {one.rank, *(one.with_ranks if isinstance(one, OneOffStraggler) else ())}
 
 
 def connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:

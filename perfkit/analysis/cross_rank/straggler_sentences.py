@@ -4,9 +4,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import CrossRankSummary, EarlyRank, LateLoading, OneOffStraggler, Straggler
+from perfkit.schema.cross_rank import (
+    CrossRankSummary,
+    EarlyRank,
+    LateLoading,
+    OneOffStraggler,
+    Straggler,
+    one_off_place,
+)
 from perfkit.schema.per_rank.loading import WaitCause
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, rank_list
 
 _NAMED: Final = 4
 """Most ranks that a sentence names one by one."""
@@ -59,7 +66,7 @@ def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
 
 def _one(row: Straggler) -> str:
     lag, cause = duration(row.lag_ns), _cause(row)
-    if row.every > 1 or row.steps_late < row.steps:
+    if _is_partly(row):
         return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}"
     if _ALIKE * row.lag_ns <= row.gain_ns <= row.lag_ns / _ALIKE:
         return (
@@ -86,8 +93,15 @@ def whom(row: Straggler | OneOffStraggler) -> str:
 def _several(stragglers: Sequence[Straggler]) -> str:
     named = [f"rank {row.rank} by {duration(row.lag_ns)} {how_often(row)} ({_short_cause(row)})" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
+    if all(_is_partly(row) for row in stragglers):  # together these may be all ranks
+        return f"{len(stragglers)} ranks are late: {', '.join(named[:_NAMED])}{rest}"
     others = "the others of their groups" if any(row.delays for row in stragglers) else "the others"
     return f"{len(stragglers)} ranks take longer than {others}: {', '.join(named[:_NAMED])}{rest}"
+
+
+def _is_partly(row: Straggler) -> bool:
+    """Return whether a rank is late in some steps only."""
+    return row.every > 1 or row.steps_late < row.steps
 
 
 def how_often(row: Straggler) -> str:
@@ -100,27 +114,23 @@ def how_often(row: Straggler) -> str:
 def _turns(stragglers: Sequence[Straggler]) -> str:
     lag = _range([row.lag_ns for row in stragglers])
     causes = " or ".join(dict.fromkeys(_short_cause(row) for row in stragglers))
-    return f"{name_ranks(stragglers)} take turns: one of them is late in each step, by {lag} ({causes})"
+    count = [str(row.steps_late) for row in sorted(stragglers, key=lambda row: row.rank)]
+    irregular = any(row.every == 1 for row in stragglers) and len(count) <= _NAMED
+    often = f", in {', '.join(count[:-1])} and {count[-1]} of {stragglers[0].steps} steps" if irregular else ""
+    return f"{name_ranks(stragglers)} take turns{often}: one of them is late in each step, by {lag} ({causes})"
 
 
 def take_turns(stragglers: Sequence[Straggler]) -> bool:
     """Return whether all of them take turns with each other: those of two stages of a pipeline may do so apart."""
-    return len(stragglers) > 1 and all(row.in_turns and row.every == len(stragglers) for row in stragglers)
+    if len(stragglers) < 2 or not all(row.in_turns for row in stragglers):
+        return False
+    regular = all(row.every == len(stragglers) for row in stragglers)
+    return regular or sum(row.steps_late for row in stragglers) == stragglers[0].steps
 
 
 def name_ranks(stragglers: Sequence[Straggler]) -> str:
     """Return the numbers of stragglers in words: `ranks 1, 3 and 4`."""
     return rank_list([row.rank for row in stragglers])
-
-
-def rank_list(ranks: Sequence[int]) -> str:
-    """Return the numbers of at least one rank in words: `rank 1`, `ranks 1, 3 and 4`."""
-    numbers = [str(rank) for rank in sorted(ranks)]
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    if len(numbers) > _NAMED:
-        return f"ranks {', '.join(numbers[:_NAMED])} and {len(numbers) - _NAMED} more"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _cost(gain_ns: int, lag_ns: int = 0) -> str:
@@ -206,12 +216,14 @@ def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:
     late = one_off_causes(compared, waited_ns)
     if not late:
         return ""
-    named = ", ".join(f"rank {one.rank} in step {one.step} ({one_off_cause(one)})" for one in late)
+    named = ", ".join(f"{one_off_place(one)} ({one_off_cause(one)})" for one in late)
     return f", most of it for {named}"
 
 
 def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
     """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
     others = len(compared.rank_waits) - 1
-    explained_ns = sum((len(one.delays) or others) * one.lag_ns for one in compared.one_off_stragglers)
+    explained_ns = sum(
+        (len(one.delays) or others - len(one.with_ranks)) * one.lag_ns for one in compared.one_off_stragglers
+    )
     return compared.one_off_stragglers if explained_ns > _MOST * waited_ns else []

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from perfkit.analysis.cross_rank.late_in_single_steps import last_ranks, may_be_early, slow_category
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
+from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
-    COLUMN,
     FALSE_ALARMS,
     OWN,
     Floats,
@@ -24,7 +25,7 @@ from perfkit.analysis.cross_rank.lateness import (
     surely_late,
     waited_by_all_ns,
     waited_in_rounds_ns,
-    waited_ns,
+    without_delays,
 )
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
@@ -86,9 +87,7 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance in most steps, every n-th or many, with what their delays cost."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return Stragglers([], 0)
-    periodic = {one.place: one for one in find_periodic(times)}
-    always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
-    found = list((always | periodic).values()) or _often_late(times)
+    found = _find_late(times)
     if not found:
         return Stragglers([], 0)
     prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
@@ -108,6 +107,22 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     ]
     rows.sort(key=lambda row: (-row.lag_ns, row.rank))
     return Stragglers(rows, _gain_ns(times, places, removed))
+
+
+def _find_late(times: OwnTimes) -> list[LateRank]:
+    """Return the ranks that are late by the first rule that finds them: every n-th step, every step, many steps."""
+    periodic = {one.place: one for one in find_periodic(times)}
+    always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
+    found = list((always | periodic).values())
+    # A rank that is late in one long stretch is late in the median step, too.
+    turns = [] if periodic else find_stretches(times)
+    if turns and {one.place for one in found} <= {one.place for one in turns}:
+        return turns
+    # What the ranks found so far do in the steps of their delays hides others.
+    rest = without_delays(times, found)
+    more = find_stretches(rest) or _often_late(times, rest, found)
+    known = {one.place for one in found}
+    return found + [one for one in more if one.place not in known]
 
 
 def _persistent(times: OwnTimes) -> dict[int, LateRank]:
@@ -236,22 +251,25 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:
-    """Return the steps in which one rank was late although it usually is not, largest lag first.
-
-    A step without a recorded predecessor is skipped: the profiler may have started in it.
-    """
+    """Return the steps in which ranks were late although they usually are not, largest lag first."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    return sorted(_late_steps(times, stragglers), key=lambda late: -late.lag_ns)
+    usual_ns = max([_usual_lag_ns(times, []), *(float(row.lag_ns) for row in stragglers.ranks)])
+    return sorted(_late_steps(times, usual_ns), key=lambda late: -late.lag_ns)
 
 
-def _often_late(times: OwnTimes) -> list[LateRank]:
+def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> list[LateRank]:
     """Return the rank that is late in many steps, but neither in most nor at a regular distance; empty without one.
 
     It is late in such steps more often than chance would choose the same one of all ranks, and not nearly as often
     early: then its work varies.
+
+    Args:
+        times: own times.
+        rest: the same without the delays of those that were found.
+        found: the ranks that are late in an order.
     """
-    steps = list(_late_steps(times, Stragglers([], 0)))
+    steps = [one for one in _late_steps(rest, _usual_lag_ns(times, found)) if not one.with_ranks]
     if not steps:
         return []
     (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
@@ -268,32 +286,32 @@ def _often_late(times: OwnTimes) -> list[LateRank]:
     return [LateRank(place, category, 1, late, in_turns=False)]
 
 
-def _late_steps(times: OwnTimes, stragglers: Stragglers) -> Iterator[OneOffStraggler]:
-    own = times.own_ns
-    last = own.argmax(axis=0)
-    ahead = np.partition(own, -2, axis=0)
-    steps = np.arange(len(times.steps))
-    # What fixing the last rank could save: the next is late too.
-    lags = np.minimum((ahead[-1] - ahead[-2]).astype(np.float64), waited_ns(times)[last, steps])
-    usual_ns = max([float(np.median(lags)), *(row.lag_ns for row in stragglers.ranks)])
+def _usual_lag_ns(times: OwnTimes, found: Sequence[LateRank]) -> float:
+    """Return the median lag in the steps in which none of the ranks that were found is late, or in all if none is so.
+
+    Not without their delays: in steps in which the delay of one was taken away, it can no more be later than others.
+    """
+    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(times.steps), np.bool_)
+    return float(np.median(last_ranks(times).lag_ns[others if others.any() else slice(None)]))
+
+
+def _late_steps(times: OwnTimes, usual_ns: float) -> Iterator[OneOffStraggler]:
+    """Yield the steps in which ranks are late by far more than usual."""
+    last = last_ranks(times)
     least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
     known = set(times.steps)
-    for k in np.flatnonzero(lags >= least_ns).tolist():
-        if times.steps[k] - 1 not in known:
-            continue
-        category, category_ns = _slow_category(times, int(last[k]), k)
-        explained = category_ns >= _MIN_EXPLAINED_SHARE * lags[k]
+    long = (last.lag_ns >= least_ns) & ~may_be_early(times, last.among)
+    for k in np.flatnonzero(long).tolist():
+        late = np.flatnonzero(last.among[:, k]).tolist()
+        slow = [slow_category(times, place, k) for place in late]
+        category, category_ns = slow[0][0], min(ns for _, ns in slow)
+        explained = len({name for name, _ in slow}) == 1 and category_ns >= _MIN_EXPLAINED_SHARE * last.lag_ns[k]
         yield OneOffStraggler(
-            rank=times.ranks[last[k]],
+            rank=times.ranks[last.place[k]],
+            with_ranks=[times.ranks[place] for place in late if place != last.place[k]],
             step=times.steps[k],
-            lag_ns=round(lags[k]),
+            is_first=times.steps[k] - 1 not in known,
+            lag_ns=round(last.lag_ns[k]),
             category=category if explained else None,
             category_ns=category_ns if explained else 0,
         )
-
-
-def _slow_category(times: OwnTimes, place: int, step: int) -> tuple[Category, int]:
-    """Return the category in which a rank takes most time beyond the others' in one step, and how much."""
-    beyond = excess(times.exposed_ns[:, step])[place]
-    category = max(OWN, key=lambda name: beyond[COLUMN[name]])
-    return category, round(float(beyond[COLUMN[category]]))

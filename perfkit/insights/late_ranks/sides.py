@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.straggler_sentences import rank_list
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
+from perfkit.util.formatting import rank_list
 
 _MOST_OF_LAG: Final = 1.5
 """Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""

@@ -19,7 +19,7 @@ from perfkit.report.content.several_runs.strategies import strategies
 from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
-from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.cross_rank import CrossRankSummary, one_off_place
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import ProfilerCost, RunReport
@@ -245,7 +245,7 @@ def _but_for(compared: CrossRankSummary) -> str:
 
 
 def _in_single_steps(compared: CrossRankSummary) -> str:
-    named = [f"rank {one.rank} in step {one.step} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
+    named = [f"{one_off_place(one)} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
     if more := compared.one_off_steps - len(named):
         named.append(f"a rank in {more} more {'step' if more == 1 else 'steps'}")
     return " and ".join(named)

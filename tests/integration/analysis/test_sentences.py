@@ -89,6 +89,80 @@ def test_a_rank_that_is_late_in_one_step_is_an_exception_to_that_none_is(tmp_pat
     assert run_answer(run).late == "no rank is late beyond chance, but for rank 2 in step 8 (by 30.0 ms)"
 
 
+def late_kernels(is_late: Callable[[int, int], bool]) -> Part:
+    """Return ten kernels that take 6 ms longer together where a rank is late in a step."""
+    return lambda one, step: one.kernels("gemm", 1000 + 600 * is_late(one.rank, step), 10)
+
+
+def test_ranks_that_are_late_with_different_periods_share_the_waiting(tmp_path: Path) -> None:
+    """A quarter of the late steps is rank 2's alone."""
+
+    def is_late(rank: int, step: int) -> bool:
+        return (rank == 1 and step % 2 == 0) or (rank == 2 and step % 3 == 0)
+
+    def run(name: str, late: tuple[int, ...]) -> Report:
+        parts: list[Part | int] = [late_kernels(lambda rank, step: rank in late and is_late(rank, step)), 1500, finish]
+        return analyze([train(tmp_path / name, 4, 24, parts)])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    report, healthy_ns = run("both", (1, 2)), mean_step_ns(run("neither", ()))
+    across, one = report.runs[0].cross_rank, insights(report)["waiting"]
+    assert across is not None
+    assert {row.rank: row.every for row in across.stragglers} == {1: 2, 2: 3}
+    assert [row.lag_ns for row in across.stragglers] == pytest.approx([6 * MS] * 2, rel=0.02)
+    alone = {row.rank: row.gain_ns for row in across.stragglers}
+    assert alone[1] == pytest.approx(mean_step_ns(report) - mean_step_ns(run("second", (2,))), rel=0.02)
+    assert alone[2] == pytest.approx(mean_step_ns(report) - mean_step_ns(run("first", (1,))), rel=0.02)
+    assert across.stragglers_gain_ns == pytest.approx(mean_step_ns(report) - healthy_ns, rel=0.02)
+    assert "of it waiting for ranks 1 and 2, which spend up to 6.00 ms more computing" in one.sentence
+    assert one.predicted_for == "rank1=healthy rank2=healthy"
+
+
+def test_a_rank_is_not_said_to_be_waited_for_where_others_are_late(tmp_path: Path) -> None:
+    """Rank 2 is late as often, but in no order."""
+
+    def is_late(rank: int, step: int) -> bool:
+        return (rank == 1 and step % 3 == 0) or (rank == 2 and step in (1, 4, 5, 10, 13, 14, 20, 22))
+
+    one = insights(analyze([train(tmp_path, 4, 24, [late_kernels(is_late), 1500, finish])]))["waiting"]
+    assert "waiting for other ranks, most of it for rank 1, which spends 6.00 ms more in one of 3 steps" in one.sentence
+
+
+def test_ranks_that_take_turns_for_five_steps_each_are_named(tmp_path: Path) -> None:
+    parts: list[Part | int] = [late_kernels(lambda rank, step: step // 5 % 2 == rank), 1500, finish]
+    report = analyze([train(tmp_path, 2, 20, parts)])
+    assert run_answer(report.runs[0]).headline.startswith(
+        "stragglers: ranks 0 and 1 take turns, in 10 and 10 of 20 steps: one of them is late in each step, by 6.00 ms "
+        "(compute); without that, a step could be up to 6.00 ms shorter"
+    )
+    one = insights(report)["waiting"]
+    assert "of it waiting for ranks 0 and 1 in turns, which spend up to 6.00 ms more computing" in one.sentence
+    assert one.recommendation == "find what each of the ranks does only in the steps in which it is late"
+
+
+@pytest.mark.parametrize(
+    ("late", "step", "who"),
+    [
+        ((1,), 0, "rank 1 in step 3, the first of a recording"),
+        ((1, 2), 5, "ranks 1 and 2 in step 8"),
+    ],
+)
+def test_a_delay_of_one_step_is_told_of_the_first_step_and_of_two_ranks(
+    tmp_path: Path, late: tuple[int, ...], step: int, who: str
+) -> None:
+    def delayed(one: Device, number: int) -> None:
+        one.kernels("gemm", 2500 if one.rank in late and number == step else 500, 10)
+
+    report = analyze([train(tmp_path, 4, 10, [delayed, 300, finish])])
+    assert run_answer(report.runs[0]).late == f"no rank is late beyond chance, but for {who} (by 20.0 ms)"
+    one = insights(report)["waiting"]
+    assert f"most of it for {who} (compute +20.0 ms)" in one.sentence
+    assert one.recommendation.startswith("check for more work (larger inputs, an evaluation), a slower device")
+    assert one.potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
+
+
 def test_two_ranks_that_wait_for_each_other_within_each_step_are_not_just_said_to_be_in_time(tmp_path: Path) -> None:
     def longer(rank: int) -> Part:
         return lambda one, _: one.kernels("gemm", 500 if one.rank == rank else 300, 10)

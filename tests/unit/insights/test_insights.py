@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from perfkit.insights.ranking import find_insights
 from perfkit.report.content.several_runs.scaling import scaling as scaling_tables
 from perfkit.scaling.summary import scaling
-from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.schema.common import Category, Finding
+from perfkit.schema.cross_rank import CategoryLag, OneOffStraggler, RankWait, Straggler
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.rank import PhaseStat, RankReport
@@ -102,8 +102,8 @@ def test_a_replay_that_misses_most_of_a_measured_delay_promises_nothing(
 def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None:
     one = the("waiting", found(waiting_run(128, 32)))
     assert one.sentence == (
-        "exposed communication takes 20 % of the step at 2 ranks, 80 % of it waiting for rank 1, "
-        "which spends 20.0 ms more per step loading data"
+        "exposed communication takes 20 % of the step at 2 ranks, 80 % of it waiting for other ranks, "
+        "most of it for rank 1, which spends 20.0 ms more per step loading data"
     )
     assert one.recommendation == "use --num-workers 2 to load while the step computes"
     assert one.potential_saving_ns == 20 * MS
@@ -112,9 +112,22 @@ def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None
 
 
 def test_waiting_with_missing_ranks_is_a_lower_bound() -> None:
-    assert (
-        "at least 80 % of it waiting for rank 1" in the("waiting", found(waiting_run(128, 32, world_size=64))).sentence
-    )
+    one = the("waiting", found(waiting_run(128, 32, world_size=64)))
+    assert "at least 80 % of it waiting for other ranks, most of it for rank 1" in one.sentence
+
+
+def test_what_a_rank_is_late_in_besides_is_waited_for_too() -> None:
+    late = make_straggler(1, also=[CategoryLag(category="compute", lag_ns=8 * MS)])
+    across = make_across(stragglers=[late], stragglers_gain_ns=20 * MS)
+    one = the("waiting", found(waiting_run(112, 48, cross_rank=across)))
+    assert "of it waiting for rank 1, which spends 20.0 ms more per step loading data" in one.sentence
+
+
+@pytest.mark.parametrize(("wait", "who"), [(80, "rank 1"), (112, "other ranks, most of it for rank 1")])
+def test_a_rank_is_waited_for_no_longer_than_it_is_late(wait: int, who: str) -> None:
+    """Of two ranks one waits 20 ms per step for the other: 80 ms in the four steps of either."""
+    one = the("waiting", found(waiting_run(wait, 160 - wait)))
+    assert f"of it waiting for {who}, which spends 20.0 ms more" in one.sentence
 
 
 @pytest.mark.parametrize(
@@ -167,7 +180,7 @@ def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:
     part = {"compute": 60 * MS, "communication": 15 * MS}
     run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
     one = the("waiting", found(run))
-    assert "waiting for ranks 1 and 3, which spend up to 20.0 ms more idle" in one.sentence
+    assert "most of it for ranks 1 and 3, which spend up to 20.0 ms more idle" in one.sentence
     assert one.recommendation.startswith("fix all 2: one alone saves nothing; ")
     assert one.potential_saving_ns == 20 * MS
 
@@ -209,7 +222,43 @@ def test_waiting_for_a_single_delay_says_so() -> None:
     once = OneOffStraggler(rank=0, step=7, lag_ns=120 * MS, category="compute", category_ns=120 * MS)
     one = the("waiting", found(waiting_run(128, 32, cross_rank=make_across(one_off_stragglers=[once]))))
     assert one.sentence.endswith("waiting for other ranks, most of it for rank 0 in step 7 (compute +120 ms)")
-    assert one.recommendation.startswith("find what runs in step 7 on rank 0 only")
+    assert one.recommendation == (
+        "check for more work (larger inputs, an evaluation), a slower device or a shared one in step 7 on rank 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("category", "advice"),
+    [
+        ("overhead", "find what runs in step 7 on ranks 0 and 1 only: a log, a checkpoint, garbage collection"),
+        ("memcpy", "find what is copied in step 7 on ranks 0 and 1 only: a checkpoint, values to log"),
+        ("data_loading", "find what is loaded in step 7 on ranks 0 and 1 only: large samples, or files that are not"),
+        (None, "find what runs in step 7 on ranks 0 and 1 only: an evaluation, a checkpoint, a log"),
+    ],
+)
+def test_advice_on_a_single_delay_fits_what_takes_longer(category: Category | None, advice: str) -> None:
+    once = OneOffStraggler(
+        rank=1, with_ranks=[0], step=7, is_first=True, lag_ns=240 * MS, category=category, category_ns=240 * MS
+    )
+    waits = [RankWait(rank=rank, wait_ns=0, exposed_wait_ns=0) for rank in range(4)]
+    across = make_across(one_off_stragglers=[once], rank_waits=waits)
+    part = {"compute": 60 * MS, "communication": 30 * MS}
+    run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
+    one = the("waiting", found(run))
+    assert "most of it for ranks 0 and 1 in step 7, the first of a recording (" in one.sentence
+    assert one.recommendation.startswith(advice)
+    assert one.recommendation.endswith("may also contain what starting the profiler costs")
+
+
+@pytest.mark.parametrize("changes", [{"every": 3}, {"steps_late": 2}])
+def test_more_computing_in_some_steps_is_no_log_or_checkpoint(changes: dict[str, int]) -> None:
+    late = make_straggler(1, **({"category": "compute", "gain_ns": 10 * MS} | changes))
+    across = make_across(stragglers=[late], stragglers_gain_ns=10 * MS)
+    one = the("waiting", found(waiting_run(128, 32, cross_rank=across)))
+    often = "in one of 3 steps" if "every" in changes else "in 2 of 4 steps"
+    assert one.recommendation == (
+        f"check for more work (larger inputs, an evaluation), a slower device or a shared one on rank 1 {often}"
+    )
 
 
 @pytest.mark.parametrize(("waited_ms", "is_waiting"), [(100, True), (20, False)])
@@ -394,7 +443,7 @@ def test_shared_cores_do_not_explain_a_rank_that_is_late_beyond_chance() -> None
     """The verdict names it, so advice about it follows; what waiting comes from is not known for sure."""
     first, *rest = found(waiting_run(128, 32, hosts=make_hosts(2, cores=1)))
     assert first.sentence.endswith("waiting and idle time in this run may come from it")
-    assert "waiting for rank 1" in the("waiting", rest).sentence
+    assert "of it for rank 1" in the("waiting", rest).sentence
 
 
 IDEAL = dict.fromkeys(("load_balance", "host", "input", "serialisation", "transfer"), 1.0)

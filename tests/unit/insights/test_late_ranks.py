@@ -60,7 +60,7 @@ def advice(
 def test_the_cause_and_its_remedy_are_named() -> None:
     found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
     assert found.sentence.endswith(
-        "waiting for rank 1, which spends 20.0 ms more per step idle: 18.0 ms of it is host work, most of that "
+        "most of it for rank 1, which spends 20.0 ms more per step idle: 18.0 ms of it is host work, most of that "
         "<built-in function collect> in train.py(20): train (18.0 ms per step)"
     )
     assert found.recommendation.startswith("on rank 1: collect garbage between steps")

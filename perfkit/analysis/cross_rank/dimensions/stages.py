@@ -56,7 +56,7 @@ def comparable_parts(times: OwnTimes, stage_of: Mapping[int, int]) -> list[OwnTi
 def level_stages(times: OwnTimes, stage_of: Mapping[int, int]) -> OwnTimes:
     """Return the own times of all ranks without what is usual for their stage, so that single steps can be compared.
 
-    Ranks of several stages may be late in one step: none of them alone delays the others then.
+    Ranks of several stages may be late in one step: none of them alone delays the others then, so all are named.
     """
     stages = np.array([stage_of.get(rank, -1) for rank in times.ranks])
     if len(np.unique(stages)) < 2:

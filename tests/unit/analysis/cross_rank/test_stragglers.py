@@ -147,14 +147,64 @@ def test_a_rank_that_takes_less_than_those_that_are_in_time_is_not_late() -> Non
     assert [row.rank for row in found.ranks if row.lag_ns <= 0] == []
 
 
-def test_ranks_that_are_late_one_after_the_other_have_the_size_of_a_delay() -> None:
+@pytest.mark.parametrize(
+    ("ranks", "turns"),
+    [
+        (2, [(0,)] * 5 + [(1,)] * 5),
+        (2, [(0,), (0,), (1,), (1,)]),
+        (2, [(0,)] * 7 + [(1,)] * 13),
+        (4, [(1,)] * 10 + [(3,)] * 10),
+        (4, [(0,)] * 5 + [(1,)] * 5 + [(2,)] * 5 + [(3,)] * 5),
+        (4, [(0,)] * 5 + [()] * 5 + [(2,)] * 5 + [()] * 5),
+        (4, [(0, 1)] * 5 + [(2, 3)] * 5),
+    ],
+)
+def test_ranks_that_take_turns_for_several_steps_each(ranks: int, turns: list[tuple[int, ...]]) -> None:
+    cells = late(ranks, STEPS)
+    for step in range(STEPS):
+        cells[list(turns[step % len(turns)]), step] = 40 * MS
+    count = {rank: int((cells[rank] > 0).sum()) for rank in range(ranks) if cells[rank].any()}
+    times = times_of(cells, noise_ns=noise(ranks))
+    found = find_stragglers(times)
+    assert {row.rank: row.steps_late for row in found.ranks} == count
+    assert [row.lag_ns for row in found.ranks] == pytest.approx([40 * MS] * len(count), rel=0.05)
+    late_steps = int((cells > 0).any(axis=0).sum())
+    assert found.gain_ns == pytest.approx(40 * MS * late_steps / STEPS, rel=0.05)
+    assert find_one_off_stragglers(times, found) == []
+    if sum(count.values()) == STEPS:
+        *counts, last = count.values()
+        said = f" take turns, in {', '.join(map(str, counts))} and {last} of 20 steps: one of them is late in each step"
+        assert said in sentence(found)
+    else:
+        assert sentence(found).startswith(f"{len(count)} ranks are late: rank ")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_that_chance_chooses_take_no_turns(seed: int) -> None:
+    random = np.random.default_rng(seed)
     cells = late(4, STEPS)
-    cells[1, :10] = cells[3, 10:] = 40 * MS
-    found = find_stragglers(times_of(cells, noise_ns=noise()))
-    assert [(row.rank, row.steps_late) for row in found.ranks] in ([(1, 10), (3, 10)], [(3, 10), (1, 10)])
-    assert [row.lag_ns for row in found.ranks] == pytest.approx([40 * MS] * 2, rel=0.05)
-    assert [row.gain_ns for row in found.ranks] == pytest.approx([20 * MS] * 2, rel=0.05)
-    assert found.gain_ns == pytest.approx(40 * MS, rel=0.05)
+    cells[random.integers(0, 4, STEPS), np.arange(STEPS)] = 40 * MS
+    assert find_stragglers(times_of(cells, noise_ns=noise(seed=seed))).ranks == []
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_with_a_few_hiccups_takes_no_turns_with_one_that_is_always_late(ranks: int) -> None:
+    for seed in range(10):
+        cells = late(ranks, STEPS, r1=20)
+        cells[0, np.random.default_rng(seed).choice(STEPS, 3, replace=False)] = 60 * MS
+        found = find_stragglers(times_of(cells, noise_ns=noise(ranks, ms=2, seed=seed)))
+        assert [(row.rank, row.in_turns) for row in found.ranks if row.in_turns or row.rank == 1] == [(1, False)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_work_that_drifts_is_no_turn(seed: int) -> None:
+    """Lags of all sizes, in which one rank is last for several steps in a row."""
+    draw = np.random.default_rng(seed).normal(0, 10 * MS, (3, 40))
+    for step in range(1, 40):
+        draw[:, step] += 0.7 * draw[:, step - 1]
+    draw -= draw.mean(axis=1, keepdims=True)
+    found = find_stragglers(times_of(late(3, 40), noise_ns=draw.astype(np.int64)))
+    assert [row for row in found.ranks if row.in_turns] == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -336,6 +386,29 @@ def test_late_in_every_nth_step(steps: int, every: int) -> None:
     assert find_one_off_stragglers(times, find_stragglers(times)) == []
 
 
+def test_ranks_that_are_late_with_different_periods_are_all_named() -> None:
+    cells = late(4, 24)
+    cells[1, ::2] += 40 * MS
+    cells[2, ::3] += 60 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(steps=24)))
+    assert [(row.rank, row.every, row.in_turns) for row in found.ranks] == [(2, 3, False), (1, 2, False)]
+    assert [row.lag_ns for row in found.ranks] == pytest.approx([60 * MS, 40 * MS], rel=0.05)
+    # Rank 2 alone is longest in every third step, by 60 ms or, with rank 1 in every sixth, by 20 ms.
+    assert [row.gain_ns for row in found.ranks] == pytest.approx([40 / 3 * MS, 40 / 3 * MS], rel=0.05)
+    assert found.gain_ns == pytest.approx((60 / 3 + 40 / 3) * MS, rel=0.05)
+    assert sentence(found).startswith("2 ranks are late: rank 2 by 60.")
+    assert "in every third step (idle time), rank 1 by 4" in sentence(found)
+
+
+def test_a_periodic_delay_beside_others_without_order_blames_nobody_else() -> None:
+    random = np.random.default_rng(1)
+    cells = late(4, 24)
+    cells[1, ::3] = 40 * MS
+    cells[random.integers(0, 4, 8), random.choice(24, 8, replace=False)] = 40 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(steps=24)))
+    assert [(row.rank, row.every) for row in found.ranks] == [(1, 3)]
+
+
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 6), (4, 6), (4, 12)])
 def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
     cells = late(ranks, steps)
@@ -475,11 +548,32 @@ def test_a_one_off_delay_is_not_a_persistent_straggler() -> None:
     assert step.lag_ns == pytest.approx(60 * MS, rel=0.1)
 
 
-def test_a_one_off_delay_of_two_ranks_blames_neither() -> None:
+def test_a_one_off_delay_of_two_ranks_is_that_of_both() -> None:
     cells = late(4, STEPS)
     cells[[1, 3], 7] = 60 * MS
     times = times_of(cells, noise_ns=noise())
+    (step,) = find_one_off_stragglers(times, find_stragglers(times))
+    assert (step.step, {step.rank, *step.with_ranks}, step.category) == (9, {1, 3}, "overhead")
+    assert step.lag_ns == pytest.approx(60 * MS, rel=0.1)
+    times.exposed_ns[1, 7, [CATEGORIES.index("overhead"), CATEGORIES.index("data_loading")]] += [-60 * MS, 60 * MS]
+    (step,) = find_one_off_stragglers(times, find_stragglers(times))
+    assert step.category is None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_half_of_the_ranks_with_less_to_do_in_one_step_do_not_make_the_others_late(ranks: int) -> None:
+    times = times_of(late(ranks, STEPS), noise_ns=noise(ranks))
+    times.exposed_ns[: ranks // 2, 7, CATEGORIES.index("compute")] -= 60 * MS
+    times.exposed_ns[: ranks // 2, 7, CATEGORIES.index("communication")] += 60 * MS
     assert find_one_off_stragglers(times, find_stragglers(times)) == []
+
+
+def test_a_delay_in_the_first_step_is_told_as_that() -> None:
+    cells = late(4, STEPS)
+    cells[1, [0, 5]] = (60 * MS, 50 * MS)
+    times = times_of(cells, noise_ns=noise())
+    steps = find_one_off_stragglers(times, find_stragglers(times))
+    assert [(one.rank, one.step, one.is_first) for one in steps] == [(1, 2, True), (1, 7, False)]
 
 
 def test_a_one_off_delay_beside_a_straggler() -> None:
