@@ -65,8 +65,8 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
         run: perfkit's report, which has the rank of each trace.
         analysis: a name in `ANALYSES`.
         step: for `critical-path`, the number of the step; None for the second, or for the only one.
-        count_events: for `temporal-breakdown`, also return the number of device events that HTA kept of each rank, in
-            the column `device_events`.
+        count_events: for `temporal-breakdown`, also return how many events HTA takes for work of the device, in columns
+            named as in `subprocess_entry._event_counts`.
 
     Raises:
         LaunchEnvironmentError: HTA is not installed.
