@@ -53,7 +53,8 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     interval_ns: tuple[int, int] | None = None
     """Lower and upper bound of the difference, each with 95 % confidence over the steps; None with too few steps."""
     added_ns: int | None = None
-    """Recorded minus plain step time; None if the lower bound is not above zero: the cost cannot be told from noise."""
+    """Recorded minus plain step time; None if the lower bound is not above zero, or less than a quarter of
+    the upper one: the variation between steps leaves no figure."""
     ratio: float | None
     """Recorded / plain step time; None like `added_ns`."""
     reason: str | None

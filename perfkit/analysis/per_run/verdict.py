@@ -155,7 +155,7 @@ def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float
 
 
 def _most_of_profiler(cost: ProfilerCost | None) -> float:
-    """Return what the profiler adds per step (ns), or may add where that cannot be told from noise; 0 if unknown."""
+    """Return what the profiler adds per step (ns), or may add at most where that is not measurable; 0 if unknown."""
     if cost is None:
         return 0.0
     if cost.added_ns is not None:
@@ -321,12 +321,14 @@ def _profiler_sentence(
 
 
 def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
-    """Return that idle time may be the profiler's, where its cost cannot be told from noise and may be most of it."""
+    """Return that idle time may be the profiler's, where its cost is not measurable and may be most of it."""
     most_ns = _most_of_profiler(cost)
     if most_ns < _MAJORITY * idle * wall_ns:
         return []
     part = "all" if most_ns >= idle * wall_ns else f"up to {duration(most_ns)} per step"
-    return [f"{part} of it may be the profiler's cost, which cannot be told from noise here"]
+    low, high = cost.interval_ns or (0, 0)
+    known = f"is {duration(low)} to {duration(high)} per step" if low > 0 else "cannot be told from noise"
+    return [f"{part} of it may be the profiler's cost, which {known} here"]
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
