@@ -30,12 +30,9 @@ def unused_rules(uses: Sequence[KernelRuleUse]) -> list[Finding]:
     unused = [(number, use) for number, use in enumerate(uses, 1) if not use.decided_kernels]
     if not unused:
         return []
-    listed = [f"{number} ({_shortened(use.pattern)}) {_why(use)}" for number, use in unused[:_MOST_LISTED]]
+    listed = [f"rule {number} ({_shortened(use.pattern)}) {_why(use)}" for number, use in unused[:_MOST_LISTED]]
     more = len(unused) - len(listed)
-    message = (
-        f"{len(unused)} of {len(uses)} rules for kernels {'has' if len(unused) == 1 else 'have'} no effect: rule "
-        f"{', rule '.join(listed)}{f', and {more} more' if more else ''}"
-    )
+    message = f"rules for kernels without effect: {', '.join(listed)}{f', and {more} more' if more else ''}"
     return [Finding(code="kernel_rules_unused", severity="warning", message=message)]
 
 

@@ -47,6 +47,7 @@ _LABELS: Final[dict[Category, str]] = {
     "data_loading": "waiting for data",
 }
 _IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
+_UNKNOWN_OPERATOR: Final = "unknown"
 _UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 _MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
 """Causes beside which, or as which, a loader without annotations may hide."""
@@ -350,6 +351,8 @@ def _top_collective(ranks: list[RankReport]) -> str:
         return where if share >= _MIN_SHOWN_SHARE else ""
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
+    if operator == _UNKNOWN_OPERATOR:  # kernels whose names do not tell it
+        return ""
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"
 
 

@@ -152,6 +152,13 @@ def test_no_dimension_is_named_where_hardly_any_communication_is_in_a_collective
     assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"
 
 
+def test_an_operator_that_is_unknown_is_not_named() -> None:
+    rows = [make_collective(operator="unknown", dimension=None, exposed_ns=50 * MS, total_ns=50 * MS)]
+    step = make_step(0, compute=50 * MS, communication=50 * MS, data_loading=0, overhead=0)
+    sentence = classify_bottleneck([make_rank(0, [step], collectives=rows)], None).sentence
+    assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"
+
+
 @pytest.mark.parametrize(
     ("exposed", "detail"),
     [
