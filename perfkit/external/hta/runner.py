@@ -86,7 +86,13 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
     except OSError as error:
         raise StoreError(f"{run.run}: cannot pass the traces to {tool}: {error}") from error
     if output.error is not None:
-        raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}: {' '.join(output.error.split())}")
+        # HTA's own message then is that of an empty table.
+        why = (
+            ""
+            if any(rank.device == "gpu" for rank in run.ranks)
+            else ": it needs events of a device, and none are there"
+        )
+        raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}{why}: {' '.join(output.error.split())}")
     return ExternalTable(
         tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=output.columns, rows=output.rows
     )
