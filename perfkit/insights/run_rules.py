@@ -45,6 +45,8 @@ _MIN_IDLE_SHARE: Final = 0.1
 _MAJORITY: Final = 0.5
 _ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _SEND: Final = "send"
+_UNKNOWN: Final = "unknown"
+"""The operator of collectives of which only kernels are known, whose names do not tell it."""
 _MIN_REASON: Final = 0.1
 """Smallest share of communication that is named among the reasons why its waiting is unknown."""
 
@@ -242,13 +244,15 @@ def _why_unsplit(context: RunContext) -> str:
     total_ns = max(communication_ns, rows_ns)  # collectives at the same time count in both rows
     one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
     sends_ns = sum(row.exposed_ns for row in rows if row.operator == _SEND)
+    unknown_ns = sum(row.exposed_ns for row in rows if row.operator == _UNKNOWN)
     calls_ns = total_ns - rows_ns
     reasons = {
         "in broadcasts and the like, in which not all ranks wait for all others": one_to_n_ns,
         "in sends, which may last until the other rank receives": sends_ns,
         "in calls that issue collectives or wait for them, outside of the collectives themselves": calls_ns,
+        "in kernels that do not tell which collective they run": unknown_ns,
         "in collectives without a counterpart on another rank": (
-            efficiency.unmatched_ns - one_to_n_ns - sends_ns - calls_ns
+            efficiency.unmatched_ns - one_to_n_ns - sends_ns - unknown_ns - calls_ns
         ),
     }
     largest = max(reasons, key=lambda reason: reasons[reason])

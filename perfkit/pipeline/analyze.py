@@ -18,6 +18,7 @@ from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.rank_reports import NamedSummary
 from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
+from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
@@ -138,6 +139,7 @@ def analyze(
     relevant = _with_other_files(_relevant(runs), others)
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
+    uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
     report = Report(
         perfkit_version=__version__,
         runs=relevant,
@@ -146,9 +148,11 @@ def analyze(
             *_sweep_findings(locations, set(given)),
             *(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
             *insights.findings,
+            *unused_rules(uses),
         ],
         multi_run=multi_run,
         insights=insights.insights,
+        kernel_rules=uses,
     )
     if strict:
         raise_if_lost(report)

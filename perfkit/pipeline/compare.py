@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit._version import __version__
+from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
@@ -78,6 +79,7 @@ def compare(
             *mean_step(compared[0], compared[1], measured_on),
             *findings(compared[0], compared[1], assume_noise),
             *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
+            *unused_rules(add_rule_uses(report.kernel_rules for report in reports)),
             *_run_findings(sides),
         ],
     )
@@ -145,9 +147,9 @@ def history(
         TraceError: no run has a readable trace and a manifest with time and configuration.
         UsageError: `step_marker` or `kernel_rules` is invalid.
     """
-    runs = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules).runs
-    result = config_histories(runs, by, own_clock=step_marker is None)
+    report = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules)
+    result = config_histories(report.runs, by, own_clock=step_marker is None)
     if not result.configurations:
         more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")
-    return result
+    return replace(result, findings=[*result.findings, *unused_rules(report.kernel_rules)])

@@ -9,6 +9,7 @@ import numpy as np
 from perfkit._version import __version__
 from perfkit.analysis.per_run.jobs import split_jobs
 from perfkit.analysis.per_run.report_builder import build_run
+from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.scheduler import Progress
@@ -57,7 +58,7 @@ def predict(
     """
     parse_changes(changes)
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
-    report, graph = _load(path, options, progress)
+    report, graph, unused = _load(path, options, progress)
     before = replay_unchanged(graph)
     return WhatIf(
         perfkit_version=__version__,
@@ -70,12 +71,12 @@ def predict(
         replayed_step_ns=float(np.median(before.steps_ns)),
         prediction=predict_changes(graph, report, before, changes) if changes else None,
         ranking=None if changes else predict_each(graph, report, before, candidates(graph, report))[:MOST_RANKED],
-        findings=list(_findings(graph, report)),
+        findings=[*_findings(graph, report), *unused],
     )
 
 
-def _load(path: str | Path, options: Options, progress: Progress | None) -> tuple[RunReport, StepGraph]:
-    """Return the report of a run and the graph of its steps.
+def _load(path: str | Path, options: Options, progress: Progress | None) -> tuple[RunReport, StepGraph, list[Finding]]:
+    """Return the report of a run, the graph of its steps, and a finding about rules for kernels without effect.
 
     Raises:
         TraceError: there is no graph.
@@ -90,7 +91,7 @@ def _load(path: str | Path, options: Options, progress: Progress | None) -> tupl
     if built.graph is None:
         reasons = [finding.message for finding in built.report.findings if finding.code == "critical_path_unknown"]
         raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))
-    return built.report, built.graph
+    return built.report, built.graph, unused_rules(add_rule_uses(one.summary.rule_uses for one in loaded.summaries))
 
 
 def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_device_events": "The program used a device, but the trace has no device activity.",
     "names_cut": "The trace has very many names of kernels and operators; only those with the most time are listed.",
     "possible_communication": "Kernels of unknown names count as compute, but may be communication.",
+    "kernel_rules_unused": "Rules of `--kernel-rules` match no kernel, or only kernels that earlier rules match.",
     "graphs_hide_operators": "Kernels were launched as parts of graphs; which operators they belong to is unknown.",
     "compilation_hides_operators": "Fused code of torch.compile has no events on the CPU; its operators are unknown.",
     "launches_missing": "Device activity has no launch in the trace; what it waited for, and its operator, is unknown.",

@@ -24,3 +24,13 @@ class KernelRule(Struct, frozen=True):
     """Whose kernels these are, and where their names come from."""
     kernel_class: KernelClass | None = None
     """Class of a `compute` kernel (metrics.md section 20); without one, what perfkit finds."""
+
+
+class KernelRuleUse(Struct, frozen=True, kw_only=True):
+    """What a user's rule did in the traces that were read."""
+
+    pattern: str
+    matched_kernels: int = 0
+    """Kernels whose names it matches."""
+    decided_kernels: int = 0
+    """Those of them that no earlier rule matches: their kind is that of this rule."""

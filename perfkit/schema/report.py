@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from perfkit.schema.common import Finding
 from perfkit.schema.display import RunPlots
+from perfkit.schema.kernel_rules import KernelRuleUse
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
 
@@ -49,6 +50,8 @@ class Report(RunPlots, Struct, frozen=True, kw_only=True):
     """None unless several runs form a series or a comparison."""
     insights: list[Insight] = []
     """At most five, by potential saving; one that casts doubt on the others comes first."""
+    kernel_rules: list[KernelRuleUse] = []
+    """What each rule of `--kernel-rules` did."""
 
     def tables(self) -> "DataFrames":
         """Return the report's tables as pandas DataFrames."""

@@ -53,7 +53,8 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     interval_ns: tuple[int, int] | None = None
     """Lower and upper bound of the difference, each with 95 % confidence over the steps; None with too few steps."""
     added_ns: int | None = None
-    """Recorded minus plain step time; None if the lower bound is not above zero: the cost cannot be told from noise."""
+    """Recorded minus plain step time; None if the lower bound is not above zero, or less than a quarter of
+    the upper one: the variation between steps leaves no figure."""
     ratio: float | None
     """Recorded / plain step time; None like `added_ns`."""
     reason: str | None
@@ -155,11 +156,19 @@ class CrossCheckRow(Struct, frozen=True, kw_only=True):
     external_other_ns: int
     external_idle_ns: int
     rounding_ns: int
-    """Largest change of a sum by the other tool's rounding."""
+    """Largest change of a sum by the other tool's rounding; 0 where all times are whole microseconds."""
     device_events: int | None = None
     """Kernels and copies within the steps; None without a device."""
     external_device_events: int | None = None
     """Kernels and copies that the other tool kept; None if it does not tell."""
+    computing_events: int | None = None
+    """Those of `device_events` that compute; None without a device."""
+    external_computing_events: int | None = None
+    """Those of `external_device_events` that compute; None if the other tool does not tell."""
+    external_synchronisations: int = 0
+    """Events of waiting for the device that the other tool counts as work."""
+    external_host_events: int = 0
+    """Events of the host that the other tool counts as work of the device."""
 
 
 class CrossCheck(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,9 @@ from perfkit.analysis.per_rank.attribution.locate import TraceWork, locate_trace
 from perfkit.analysis.per_rank.attribution.tabulate import PathTexts, sum_by
 from perfkit.analysis.per_rank.summary import MOST_STEPS, check_step_marker
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
+from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import TraceError, UsageError
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.storage.discovery import find_run
 from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import Ints
@@ -75,7 +76,9 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     found: dict[str, defaultdict[Stack, int]] = {}
     ranks, steps = set[int](), set[int]()
     warnings: list[str] = []
+    uses: list[list[KernelRuleUse]] = []
     for file, number, work, damage in _located(find_run(path).traces, selection):
+        uses.append(work.rule_uses)
         if number is not None:
             ranks.add(number)
         if selection.ranks is not None and (number is None or number not in selection.ranks):
@@ -91,6 +94,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
             sums[stack] += value
     _check(selection, ranks, steps)
     by_weight = {name: dict(sorted(sums.items(), key=lambda item: (-item[1], item[0]))) for name, sums in found.items()}
+    warnings += (finding.message for finding in unused_rules(add_rule_uses(uses)))
     rank_stacks = [RankStacks(name, sums) for name, sums in by_weight.items()]
     return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
 

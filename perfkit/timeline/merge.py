@@ -15,6 +15,7 @@ from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
+from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.analysis.per_run.run_graph import build_run_graph
 from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.errors import StoreError, TraceError, UsageError
@@ -185,7 +186,9 @@ def _plan_run(
     # Viewers that store times as floats resolve nanoseconds up to a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
     damage = _damage(summaries, {file.name for rank in ranks for file in rank.files})
-    return _Run(ranks, links, paths, base_ns, [*lost, *damage, *_warnings(grouped.findings, ranks, shift_ns)])
+    unused = [finding.message for finding in unused_rules(add_rule_uses(one.summary.rule_uses for one in summaries))]
+    warnings = [*lost, *damage, *_warnings(grouped.findings, ranks, shift_ns), *unused]
+    return _Run(ranks, links, paths, base_ns, warnings)
 
 
 def _summaries(

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, given_class, kernel_codes
+from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, apply_rules, kernel_codes
 from perfkit.analysis.per_rank.name_patterns import DATA_LOADING
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.schema.per_rank.work import KernelClass
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
@@ -36,6 +36,8 @@ class Names:
     """The kind that the rules give a kernel of this name: an index into `KERNEL_KINDS`, or `NO_RULE`."""
     given_class: dict[int, KernelClass]
     """Classes that a user's rules give to kernels, by name."""
+    rule_uses: list[KernelRuleUse]
+    """What each of these rules did."""
     communication_operator: NDArray[np.bool_]
     backend_annotation: NDArray[np.bool_]
     whole_span_annotation: NDArray[np.bool_]
@@ -52,15 +54,17 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
     """
     count = len(events.names)
     kernel = np.full(count, NO_RULE, np.int8)
-    kernels = events.names_of(events.kind == EventKind.KERNEL)
+    is_kernel = events.kind == EventKind.KERNEL
+    kernels = events.names_of(is_kernel)
     kernel[kernels] = kernel_codes(events.shapes, kernels, kernel_rules)
     host = np.zeros(count, np.bool_)
     host[events.names_of(events.rows(EventKind.OPERATOR, EventKind.ANNOTATION))] = True
-    own = tuple(kernel_rules)
-    given = ((name, given_class(events.names[name], own)) for name in (kernels.tolist() if own else ()))
+    number = np.bincount(events.name[is_kernel], minlength=count)
+    applied = apply_rules({name: events.names[name] for name in kernels.tolist()}, number, tuple(kernel_rules))
     return Names(
         kernel=kernel,
-        given_class={name: found for name, found in given if found is not None},
+        given_class=applied.classes,
+        rule_uses=applied.uses,
         communication_operator=_matching(events, host, communication_operators()),
         backend_annotation=_matching(events, host, backend_annotations()),
         whole_span_annotation=_matching(events, host, whole_span_annotations()),

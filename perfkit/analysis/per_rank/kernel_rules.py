@@ -5,15 +5,15 @@ libraries that belong to no single vendor. A kernel that no rule matches is clas
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.accelerators import accelerators
-from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule
+from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule, KernelRuleUse
 from perfkit.schema.per_rank.work import KernelClass
 from perfkit.trace.intervals import Ints
 from perfkit.trace.name_matching import NameShapes, starting_with, with_zeros
@@ -180,10 +180,38 @@ def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
     return KIND_CODE[found.kind] if found else NO_RULE
 
 
-def given_class(name: str, rules: Sequence[KernelRule]) -> KernelClass | None:
-    """Return the class that the first of a user's rules that matches gives a kernel of this name; None without one."""
-    found = _first(bare_names(name), tuple(rules)) if rules else None
-    return found.kernel_class if found else None
+class RulesApplied(NamedTuple):
+    """What a user's rules did in one trace."""
+
+    classes: dict[int, KernelClass]
+    """Classes that they gave to kernels, by the place of the name."""
+    uses: list[KernelRuleUse]
+    """One per rule."""
+
+
+def apply_rules(names: Mapping[int, str], kernels: Ints, rules: Sequence[KernelRule]) -> RulesApplied:
+    """Return what a user's rules give to kernels besides the kind, and what each rule did.
+
+    Args:
+        names: names of kernels, by their places.
+        kernels: number of kernels, by the place of the name.
+        rules: the rules.
+    """
+    patterns = [re.compile(rule.pattern) for rule in rules]
+    matched, decided = [0] * len(rules), [0] * len(rules)
+    classes: dict[int, KernelClass] = {}
+    for place, name in names.items() if rules else ():
+        qualified, own = bare_names(name)
+        found = [number for number, one in enumerate(patterns) if one.match(qualified) or one.match(own)]
+        for number in found:
+            matched[number] += int(kernels[place])
+        if found:
+            decided[found[0]] += int(kernels[place])
+            if (kernel_class := rules[found[0]].kernel_class) is not None:
+                classes[place] = kernel_class
+    counts = zip(rules, matched, decided, strict=True)
+    uses = [KernelRuleUse(pattern=r.pattern, matched_kernels=m, decided_kernels=d) for r, m, d in counts]
+    return RulesApplied(classes, uses)
 
 
 def kernel_codes(shapes: NameShapes, names: Ints, rules: Sequence[KernelRule] = ()) -> NDArray[np.int8]:

@@ -34,7 +34,7 @@ from perfkit.analysis.per_rank.step_graph.table import Trace
 from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.loading import RankLoading
@@ -75,6 +75,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     graph: RankGraph
     communicated: bool
     """Whether the trace contains any communication."""
+    rule_uses: list[KernelRuleUse] = []
+    """What each of the user's rules for kernels did."""
     counts: dict[str, int]
     findings: list[Finding]
 
@@ -132,6 +134,7 @@ def summarize_trace(
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     work = tabulate_work(located, names, device, steps)
+    rule_uses = names.rule_uses
     lost = any(finding.code == "no_device_events" for finding in findings)
     operator_work = None if lost else tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
@@ -158,6 +161,7 @@ def summarize_trace(
         pipeline=pipeline,
         graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
+        rule_uses=rule_uses,
         counts=counts,
         findings=[replace(finding, file=file) for finding in findings],
     )

@@ -1,12 +1,16 @@
 """What the profiler costs, by the run's own clock: recorded steps against warm steps without the profiler."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from perfkit.schema.aggregate import clock_step_times, step_time_ns
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.run import ProfilerCost, StepTimes
 from perfkit.stats.shift import shift_interval
 from perfkit.util.formatting import duration
+
+_MOST_APART: Final = 4
+"""Largest ratio of the bounds with which the cost is a figure: it is then off by about a factor of two at most."""
 
 
 def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> ProfilerCost:
@@ -49,12 +53,14 @@ def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> str | No
 def _why_not_measurable(
     times: StepTimes, plain_ns: int | None, recorded_ns: int | None, interval_ns: tuple[int, int] | None
 ) -> str | None:
-    """Return why the difference cannot be told from the variation between steps; None if it can."""
+    """Return why the variation between steps leaves no figure for the difference; None if there is one."""
     if interval_ns is None:
         counts = f"{len(times.recorded_ns)} recorded and {len(times.plain_ns)} other steps"
         return f"not measurable here: {counts} are too few to tell it from noise"
-    if interval_ns[0] > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
-        return None
+    low, high = interval_ns
+    if low > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
+        between = f"{duration(low)} and {duration(high)} per step"
+        return f"not measurable here: only known to be between {between}" if high > _MOST_APART * low else None
     if interval_ns[1] <= 0:
         return "not measurable here: the recorded steps were the faster ones, so something else changed between them"
     return f"not measurable here: within the variation between steps, at most {duration(interval_ns[1])} per step"

@@ -47,6 +47,7 @@ _LABELS: Final[dict[Category, str]] = {
     "data_loading": "waiting for data",
 }
 _IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
+_UNKNOWN_OPERATOR: Final = "unknown"
 _UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 _MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
 """Causes beside which, or as which, a loader without annotations may hide."""
@@ -155,7 +156,7 @@ def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float
 
 
 def _most_of_profiler(cost: ProfilerCost | None) -> float:
-    """Return what the profiler adds per step (ns), or may add where that cannot be told from noise; 0 if unknown."""
+    """Return what the profiler adds per step (ns), or may add at most where that is not measurable; 0 if unknown."""
     if cost is None:
         return 0.0
     if cost.added_ns is not None:
@@ -321,12 +322,14 @@ def _profiler_sentence(
 
 
 def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
-    """Return that idle time may be the profiler's, where its cost cannot be told from noise and may be most of it."""
+    """Return that idle time may be the profiler's, where its cost is not measurable and may be most of it."""
     most_ns = _most_of_profiler(cost)
     if most_ns < _MAJORITY * idle * wall_ns:
         return []
     part = "all" if most_ns >= idle * wall_ns else f"up to {duration(most_ns)} per step"
-    return [f"{part} of it may be the profiler's cost, which cannot be told from noise here"]
+    low, high = cost.interval_ns or (0, 0)
+    known = f"is {duration(low)} to {duration(high)} per step" if low > 0 else "cannot be told from noise"
+    return [f"{part} of it may be the profiler's cost, which {known} here"]
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
@@ -348,6 +351,8 @@ def _top_collective(ranks: list[RankReport]) -> str:
         return where if share >= _MIN_SHOWN_SHARE else ""
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
+    if operator == _UNKNOWN_OPERATOR:  # kernels whose names do not tell it
+        return ""
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"
 
 

@@ -48,6 +48,7 @@ def _row(number: int, rank: RankReport, hta: dict[str, Any]) -> CrossCheckRow:
     hta_ns = {name: _ns(value) for name, value in hta.items()}
     sums = exposed_sums(rank.steps)
     window = sum(sums.values())
+    is_device = rank.device == "gpu"
     compute = sums["compute"]
     other = sums["communication"] + sums["memcpy"]
     return CrossCheckRow(
@@ -60,7 +61,18 @@ def _row(number: int, rank: RankReport, hta: dict[str, Any]) -> CrossCheckRow:
         external_compute_ns=hta_ns["compute_time(us)"],
         external_other_ns=hta_ns["non_compute_time(us)"],
         external_idle_ns=hta_ns["idle_time(us)"],
-        device_events=sum(row.count for row in rank.operators) if rank.device == "gpu" else None,
+        device_events=sum(row.count for row in rank.operators) if is_device else None,
         external_device_events=hta.get("device_events"),
-        rounding_ns=sum(rank.events.get(kind, 0) for kind in _DEVICE_KINDS) * _ROUNDED_NS,
+        computing_events=sum(row.count for row in rank.operators if row.category == "compute") if is_device else None,
+        external_computing_events=hta.get("computing_events"),
+        external_synchronisations=hta.get("synchronisations", 0),
+        external_host_events=hta.get("host_events", 0),
+        rounding_ns=_largest_rounding(rank),
     )
+
+
+def _largest_rounding(rank: RankReport) -> int:
+    """Return by how much HTA's rounding can change a sum (ns); times of whole microseconds it leaves as they are."""
+    if all(ns % _NS_PER_US == 0 for step in rank.steps for ns in exposed_sums([step]).values()):
+        return 0
+    return sum(rank.events.get(kind, 0) for kind in _DEVICE_KINDS) * _ROUNDED_NS

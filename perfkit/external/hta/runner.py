@@ -65,8 +65,8 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
         run: perfkit's report, which has the rank of each trace.
         analysis: a name in `ANALYSES`.
         step: for `critical-path`, the number of the step; None for the second, or for the only one.
-        count_events: for `temporal-breakdown`, also return the number of device events that HTA kept of each rank, in
-            the column `device_events`.
+        count_events: for `temporal-breakdown`, also return how many events HTA takes for work of the device, in columns
+            named as in `subprocess_entry._event_counts`.
 
     Raises:
         LaunchEnvironmentError: HTA is not installed.
@@ -86,7 +86,13 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
     except OSError as error:
         raise StoreError(f"{run.run}: cannot pass the traces to {tool}: {error}") from error
     if output.error is not None:
-        raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}: {' '.join(output.error.split())}")
+        # HTA's own message then is that of an empty table.
+        why = (
+            ""
+            if any(rank.device == "gpu" for rank in run.ranks)
+            else ": it needs events of a device, and none are there"
+        )
+        raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}{why}: {' '.join(output.error.split())}")
     return ExternalTable(
         tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=output.columns, rows=output.rows
     )

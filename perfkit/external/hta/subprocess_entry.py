@@ -41,7 +41,8 @@ def run(job: Job) -> dict[str, Any]:
     if table is None:
         return {"error": "it returned no table"}
     if job.get("count_events"):
-        table = table.assign(device_events=table["rank"].map(_device_events(analysis)))
+        counts = _event_counts(analysis)
+        table = table.assign(**{name: table["rank"].map(by_rank) for name, by_rank in counts.items()})
     flat = table.reset_index() if any(table.index.names) else table
     columns = [".".join(filter(None, name)) if isinstance(name, tuple) else str(name) for name in flat.columns]
     # pandas writes NaN and infinity, which JSON lacks, as null.
@@ -58,14 +59,33 @@ def _refuse_expressions(analysis: Any) -> None:
                     raise ValueError(f"rank {rank} has a {name} that is not a plain name: {value[:40]!r}")
 
 
-def _device_events(analysis: Any) -> dict[int, int]:
-    """Return the number of kernels, copies and memsets that HTA kept of each rank's trace: it drops some."""
-    categories = analysis.t.symbol_table.get_sym_id_map()
-    kept = [number for name, number in categories.items() if name in ("kernel", "gpu_memcpy", "gpu_memset")]
-    return {
-        int(rank): int((frame["stream"].ne(-1) & frame["cat"].isin(kept)).sum())
-        for rank, frame in analysis.t.traces.items()
-    }
+_DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def _event_counts(analysis: Any) -> dict[str, dict[int, int]]:
+    """Return the numbers of events, by rank, that HTA takes for work of the device: all that have a stream.
+
+    `device_events` are kernels, copies and memsets, of which HTA drops some; `computing_events` those that it takes for
+    computation, by their names; `synchronisations` and `host_events` are no work of the device.
+    """
+    from hta.utils.utils import get_kernel_type
+
+    symbols = analysis.t.symbol_table.get_sym_table()
+    counts: dict[str, dict[int, int]] = {}
+    for rank, frame in analysis.t.traces.items():
+        taken = frame[frame["stream"].ne(-1)]
+        category = taken["cat"].map(lambda number: symbols[number])
+        is_work, is_waiting = category.isin(_DEVICE_WORK), category.eq("cuda_sync")
+        computes = taken["name"].map(lambda number: get_kernel_type(symbols[number]) == "COMPUTATION")
+        parts = {
+            "device_events": is_work,
+            "computing_events": is_work & computes,
+            "synchronisations": is_waiting,
+            "host_events": ~is_work & ~is_waiting,
+        }
+        for name, is_part in parts.items():
+            counts.setdefault(name, {})[int(rank)] = int(is_part.sum())
+    return counts
 
 
 _IDS: Final = ("pid", "tid", "stream", "device", "gpu", "correlation", "index")

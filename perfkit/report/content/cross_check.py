@@ -1,5 +1,6 @@
 """Another tool's figures compared with perfkit's, and why they differ."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
@@ -7,7 +8,7 @@ from perfkit.schema.run import CrossCheck, CrossCheckRow
 from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent, left_out
 
 _ALIKE: Final = 0.001
-"""A difference below this share of the window needs no explanation."""
+"""A difference below this share of the larger figure needs no explanation."""
 
 
 def cross_check(check: CrossCheck | None, top: int) -> Table | None:
@@ -38,13 +39,21 @@ def cross_check_sentence(check: CrossCheck | None) -> str:
     apart = dict.fromkeys(("window", "computing", "communication, copies"), 0.0)
     for row in check.rows:
         for name, ours, theirs in _figures(row):
-            if name in apart and row.window_ns:
-                apart[name] = max(apart[name], abs(ours - theirs) / row.window_ns)
+            if name in apart:
+                apart[name] = max(apart[name], abs(_apart(ours, theirs)))
+    tool = escape_unprintable(check.tool)
+    if not any(apart.values()):
+        return f"{tool} has the same window, computing, communication and copies"
     window, *work = map(format_percent, apart.values())
     return (
-        f"{escape_unprintable(check.tool)} agrees in computing to within {work[0]} of the window, in communication and "
-        f"copies {work[1]}, in the window itself {window}"
+        f"{tool} differs by at most {work[0]} in computing, {work[1]} in communication and copies, {window} in the "
+        "window"
     )
+
+
+def _apart(ours: int, theirs: int) -> float:
+    """Return the difference as a share of the larger figure; 0 where both are 0."""
+    return (ours - theirs) / (max(ours, theirs) or 1)
 
 
 def _is_hta(check: CrossCheck) -> bool:
@@ -70,33 +79,47 @@ def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
             Cell(duration(theirs)),
             Cell(
                 difference(ours - theirs),
-                note=format_percent((ours - theirs) / row.window_ns if row.window_ns else None),
+                note=format_percent(_apart(ours, theirs)),
             ),
-            Cell(_reason(name, ours - theirs, row) if is_hta else ""),
+            Cell(_reason(name, ours, theirs, row) if is_hta else ""),
         )
         for name, ours, theirs in _figures(row)
     ]
 
 
-def _reason(name: str, differs_ns: int, row: CrossCheckRow) -> str:
-    if abs(differs_ns) <= _ALIKE * row.window_ns:
+def _reason(name: str, ours: int, theirs: int, row: CrossCheckRow) -> str:
+    differs_ns = ours - theirs
+    if abs(_apart(ours, theirs)) <= _ALIKE:
         return ""
     edges = row.window_ns - row.external_window_ns
     if name == "window":
         return _WINDOW if edges >= 0 else _WIDER
     if name == "idle":
         return f"{difference(edges)} at the window's edges, {difference(differs_ns - edges)} from the rows above"
-    # Figures of different events differ for that reason alone, whatever else may be true.
+    found = list(_other_events(name, row))
+    if not found and 0 < differs_ns <= row.rounding_ns:  # rounding inwards can only make HTA's figure smaller
+        found = [_ROUNDING]
+    return "; ".join(found) or _UNKNOWN
+
+
+def _other_events(name: str, row: CrossCheckRow) -> Iterator[str]:
+    """Yield what one counts and the other does not: figures of different events differ for that reason alone."""
     ours, theirs = row.device_events, row.external_device_events
     if ours is not None and theirs is not None and ours != theirs:
-        return f"HTA has {theirs:,} device events, perfkit {ours:,}"
-    # Rounding inwards can only make HTA's figure smaller.
-    return _ROUNDING if 0 < differs_ns <= row.rounding_ns else _KINDS
+        yield f"HTA has {theirs:,} device events, perfkit {ours:,}"
+    elif row.computing_events is not None and (more := (row.external_computing_events or 0) - row.computing_events):
+        yield f"HTA, which knows only names, counts {abs(more):,} {'more' if more > 0 else 'fewer'} as computing"
+    if row.external_host_events:
+        yield f"HTA counts {_counted(row.external_host_events, 'host operator')} with a stream as device work"
+    if row.external_synchronisations and name != "computing":
+        yield f"HTA counts {_counted(row.external_synchronisations, 'synchronisation')} as work"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 _WINDOW: Final = "HTA's window spans the first to the last kernel, perfkit's the host's steps"
 _WIDER: Final = "HTA counts events launched before the first step or running past the last"
 _ROUNDING: Final = "HTA rounds each event inwards to µs"
-_KINDS: Final = (
-    "HTA classifies by name only, perfkit also by the launching operator; HTA counts synchronisation as work"
-)
+_UNKNOWN: Final = "unknown"

@@ -71,6 +71,24 @@ def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
         assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
         assert row.idle_ns - row.external_idle_ns == row.window_ns - row.external_window_ns > 0
         assert row.device_events == row.external_device_events
+        assert row.computing_events == row.external_computing_events
+        assert (row.external_synchronisations, row.external_host_events, row.rounding_ns) == (0, 0, 0)
+
+
+@needs_hta
+@pytest.mark.slow
+def test_what_hta_counts_besides_the_device_s_work_is_known(tmp_path: Path) -> None:
+    trace = traced(steps=1)
+    trace.event("cpu_op", "triton_poi_fused_add_0", 600, 80, pid=1000, tid=1000, args={"stream": 0})  # as of Inductor
+    trace.event("cuda_sync", "Stream Sync", 700, 20, pid=0, tid=7, args={"stream": 7, "correlation": 90})
+    trace.launch(77, 650, 10).kernel("oneccl_allreduce", 800, 30, 77)
+    (run,) = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs
+    checked = with_cross_check(run, "hta").cross_check
+    assert checked is not None
+    (row,) = checked.rows
+    assert (row.external_host_events, row.external_synchronisations) == (1, 1)
+    assert row.device_events == row.external_device_events == 3
+    assert (row.computing_events, row.external_computing_events) == (1, 2)
 
 
 @needs_hta
@@ -126,7 +144,7 @@ def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytes
     assert main(["hta", "temporal-breakdown", trace]) == 1
     said = capsys.readouterr().err
     assert said.startswith("perfkit: error: cpu-gloo-1of300: ")
-    assert "failed in temporal-breakdown: IndexError" in said
+    assert "failed in temporal-breakdown: it needs events of a device, and none are there: IndexError" in said
     assert said.count("\n") == 1
     assert main(["analyze", trace, "--cross-check", "hta", "-f", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]

@@ -321,6 +321,7 @@ def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[st
     [
         ({"send": 50, "all_reduce": 30}, "most of it is in sends, which may last until the other rank receives"),
         ({"all_reduce": 80}, "most of it is in collectives without a counterpart on another rank"),
+        ({"unknown": 80}, "most of it is in kernels that do not tell which collective they run"),
         (
             {"broadcast": 15, "all_reduce": 30},
             "44 % of it is in calls that issue collectives or wait for them, outside of the collectives themselves and "

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.cli import main
 from perfkit.errors import UsageError
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
@@ -119,3 +120,44 @@ def test_a_users_class_comes_before_all_others(tmp_path: Path) -> None:
         "copy": 7_000,
         "optimizer": 14_000,
     }
+
+
+def test_rules_without_effect_are_reported_wherever_rules_are_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(
+        "[[rule]]\npattern = 'acme'\nkind = 'communication'\n[[rule]]\npattern = 'acne::'\nkind = 'wait'\n"
+        "[[rule]]\npattern = 'acme::layout'\nkind = 'compute'\n[[rule]]\npattern = 'other'\nclass = 'gemm'\n"
+    )
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run, own in zip(runs, ("acme::layout", "other_mm"), strict=True):
+        run.mkdir()
+        for rank, name in enumerate((own, "acme::exchange")):
+            trace = TraceBuilder(rank, 2).step(0, 0, 100).op("aten::mm", 0, 10).launch(1, 1, 2)
+            trace.kernel(f"void {name}<int>(int*)", 10, 50, 1).write(run / f"rank{rank}.json")
+    said = "rule 2 (acne::) matches no kernel, rule 3 (acme::layout) comes after rules that match its kernels"
+    both = f"rules for kernels without effect: {said}"
+    report = perfkit.analyze(*runs, kernel_rules=file)
+    assert [one.message for one in report.findings if one.code == "kernel_rules_unused"] == [both]
+    assert [(use.matched_kernels, use.decided_kernels) for use in report.kernel_rules] == [
+        (3, 3),
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    ]
+    compared = perfkit.compare(*runs, kernel_rules=file)  # what one side alone has is no mistake in the rules
+    assert [one.message for one in compared.findings if one.code == "kernel_rules_unused"] == [both]
+    alone = f"rules for kernels without effect: {said}, rule 4 (other) matches no kernel"
+    assert alone in [one.message for one in perfkit.predict(runs[0], kernel_rules=file).findings]
+    for command in ("merge", "stacks"):
+        output = tmp_path / {"merge": "a.pftrace", "stacks": "a.collapsed"}[command]
+        assert main([command, str(runs[0]), "-o", str(output), "--ranks", "1", "--kernel-rules", str(file)]) == 0
+        assert f"perfkit: warning: {alone}\n" in capsys.readouterr().err
+    assert perfkit.analyze(*runs).kernel_rules == perfkit.analyze(*runs, kernel_rules=()).kernel_rules == []
+
+
+def test_rules_that_all_have_an_effect_need_no_finding(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1).step(0, 0, 100).kernel("gemm", 0, 40).write(tmp_path / "rank0.json")
+    report = perfkit.analyze(trace, kernel_rules=[KernelRule("gemm", "compute")])
+    assert "kernel_rules_unused" not in {finding.code for finding in report.findings}

@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.per_rank.trace_steps import find_trace_steps
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.trace.events import RankTrace
 
 
@@ -20,6 +20,8 @@ class TraceWork(NamedTuple):
     located: Located
     steps: Steps
     has_device: bool
+    rule_uses: list[KernelRuleUse]
+    """What each of the user's rules for kernels did."""
 
 
 def locate_trace(
@@ -34,4 +36,4 @@ def locate_trace(
     collectives, _ = find_collectives(events, names, device, activity, steps, trace.header)
     passes = find_passes(events, steps)
     located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
-    return TraceWork(located, steps, bool(len(device.row)))
+    return TraceWork(located, steps, bool(len(device.row)), names.rule_uses)

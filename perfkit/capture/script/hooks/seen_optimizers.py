@@ -24,6 +24,8 @@ class SeenOptimizer(Struct, kw_only=True):
     names: tuple[str, ...]
     """Variables and attributes that hold it where it first stepped, outermost first."""
     steps: int = 0
+    ended: int = 0
+    """Steps of the script that its steps, or skipped updates, have ended."""
 
     def is_called(self, name: str) -> bool:
         """Return whether `name` is its class, or a variable that holds it."""

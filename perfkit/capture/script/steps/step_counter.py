@@ -33,7 +33,9 @@ class StepCounter:
         self.seen = SeenOptimizers()
         """All optimizers that have stepped."""
         self.counted: SeenOptimizer | None = None
-        """The optimizer whose steps are counted."""
+        """The optimizer whose steps are counted now."""
+        self.enders: list[SeenOptimizer] = []
+        """All whose steps were counted, one after the other."""
         self.count = 0
         """Steps that have ended."""
         self.skipped = 0
@@ -91,11 +93,11 @@ class StepCounter:
         return self.count == 0 and self._in_thread() and self._end()
 
     def others(self) -> list[SeenOptimizer]:
-        """Return the optimizers whose number of steps differs from that of the counted one by more than one."""
-        counted = self.counted
-        if counted is None or self._rule.kind != "optimizer":
+        """Return the optimizers that never were the counted one, and made more or fewer steps, by more than one."""
+        if not self.enders or self._rule.kind != "optimizer":
             return []
-        return [seen for seen in self.seen.all if seen is not counted and abs(seen.steps - counted.steps) > 1]
+        counted = sum(seen.steps for seen in self.enders)
+        return [seen for seen in self.seen.all if not seen.ended and abs(seen.steps - counted) > 1]
 
     def _matches(self, optimizer: Optimizer, seen: SeenOptimizer) -> bool:
         if self._rule.kind != "optimizer":
@@ -106,7 +108,7 @@ class StepCounter:
         return counted is optimizer
 
     def _count_from_now_on(self, optimizer: Optimizer, seen: SeenOptimizer) -> None:
-        if seen is not self.counted:
+        if self._counted is None or self._counted() is not optimizer:
             self._counted, self.counted = weakref.ref(optimizer), seen
             self._thread = None
 
@@ -121,4 +123,8 @@ class StepCounter:
         self._thread = threading.current_thread()  # not its number, which the next thread may get
         self._gradients = False
         self.count += 1
+        if self.counted is not None:
+            if not self.counted.ended:
+                self.enders.append(self.counted)
+            self.counted.ended += 1
         return True

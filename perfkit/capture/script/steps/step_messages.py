@@ -29,6 +29,10 @@ def describe_steps(counter: StepCounter) -> str:
     text = count_steps(counter.count)
     if counter.skipped:
         text += f" ({counter.skipped} without an update, which a GradScaler skipped)"
+    by_ender = _steps_by_ender(counter.enders)
+    if len(by_ender) > 1:
+        listed = ", ".join(f"{steps} of {name}" for name, steps in list(by_ender.items())[:_MOST_LISTED])
+        text += f": {listed}{', …' if len(by_ender) > _MOST_LISTED else ''}"
     others, counted = counter.others(), counter.counted
     if counted is None or not others:
         return text
@@ -37,8 +41,18 @@ def describe_steps(counter: StepCounter) -> str:
         for seen in others[:_MOST_LISTED]
     )
     choice = next((name for seen in others if (name := _distinct_name(seen, counted))), None)
-    own = _distinct_name(counted, others[0]) or f"one {counted.class_name}"
-    return f"{text} of {own} ({listed}{f': --step-on {choice} counts those' if choice else ''})"
+    own = "" if len(by_ender) > 1 else f" of {_distinct_name(counted, others[0]) or f'one {counted.class_name}'}"
+    return f"{text}{own} ({listed}{f': --step-on {choice} counts those' if choice else ''})"
+
+
+def _steps_by_ender(enders: list[SeenOptimizer]) -> dict[str, int]:
+    """Return how many steps were ended by the optimizers of each class, of one class by variable."""
+    by_class = len({seen.class_name for seen in enders}) > 1 or not all(seen.names for seen in enders)
+    steps: dict[str, int] = {}
+    for seen in enders:
+        name = seen.class_name if by_class else seen.names[0]
+        steps[name] = steps.get(name, 0) + seen.ended
+    return steps
 
 
 def count_steps(count: int) -> str:

@@ -39,6 +39,14 @@ def test_a_cost_within_the_variation_between_steps_is_not_measurable(recorded: l
     assert "-" not in said(cost)  # no negative cost
 
 
+def test_a_cost_with_bounds_far_apart_is_no_figure() -> None:
+    # Something else delayed two of three recorded steps.
+    cost = cost_of([1310, 1230, 1370, 1180, 1300, 1060], [86_400, 1_660, 61_100])
+    assert (cost.ratio, cost.added_ns) == (None, None)
+    assert said(cost).startswith("not measurable here: only known to be between ")
+    assert cost_of([100, 101, 102, 103], [130, 150, 170]).added_ns is not None
+
+
 def test_recorded_steps_that_are_faster_are_no_negative_cost() -> None:
     cost = cost_of([100, 101, 102, 103], [80, 81, 82])
     assert (cost.ratio, cost.added_ns) == (None, None)

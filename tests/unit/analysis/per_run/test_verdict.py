@@ -62,6 +62,16 @@ def test_what_the_profiler_adds_does_not_make_a_run_bound() -> None:
     assert verdict_of(compute=82, overhead=18, profiler=15).bound == "none"
 
 
+def test_a_cost_of_which_only_bounds_are_known_is_told_by_them() -> None:
+    ranks = [make_rank(0, [make_step(number, compute=10 * MS, overhead=90 * MS, hidden=0) for number in range(3)])]
+    cost = replace(make_cost(MS, 100 * MS), added_ns=None, ratio=None, interval_ns=(MS, 95 * MS), reason="varies")
+    verdict = classify_bottleneck(ranks, make_loading(), None, None, cost)
+    assert verdict.bound == "none"
+    assert verdict.sentence.endswith(
+        "; all of it may be the profiler's cost, which is 1.00 ms to 95.0 ms per step here"
+    )
+
+
 def test_idle_time_that_may_all_be_the_profilers_is_no_loss() -> None:
     # The profiler adds 18.1 ms, idle time is 15.1.
     verdict = verdict_of(compute=80, communication=4.9, overhead=15.1, profiler=18.1)
@@ -137,6 +147,13 @@ def test_an_unknown_cause_of_idle_time_leaves_the_possible_ones(compute: int, lo
 
 def test_no_dimension_is_named_where_hardly_any_communication_is_in_a_collective() -> None:
     rows = [make_collective(dimension="dp", exposed_ns=MS // 10, total_ns=MS // 10)]
+    step = make_step(0, compute=50 * MS, communication=50 * MS, data_loading=0, overhead=0)
+    sentence = classify_bottleneck([make_rank(0, [step], collectives=rows)], None).sentence
+    assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"
+
+
+def test_an_operator_that_is_unknown_is_not_named() -> None:
+    rows = [make_collective(operator="unknown", dimension=None, exposed_ns=50 * MS, total_ns=50 * MS)]
     step = make_step(0, compute=50 * MS, communication=50 * MS, data_loading=0, overhead=0)
     sentence = classify_bottleneck([make_rank(0, [step], collectives=rows)], None).sentence
     assert sentence == "50 % compute; the largest loss is exposed communication, 50 %"

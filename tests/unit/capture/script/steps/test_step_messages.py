@@ -1,5 +1,6 @@
 """What the closing line says about the steps of a script."""
 
+import gc
 import sys
 
 import pytest
@@ -22,6 +23,15 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
+def train_with_new(steps: StepCounter, make: type[SGD] | type[Adam], count: int) -> None:
+    """Train with an optimizer that is gone afterwards, so that the next one may be counted."""
+    opt = make(parameters())
+    for _ in range(count):
+        trained(steps, opt)
+    del opt
+    gc.collect()
+
+
 def test_nothing_is_said_where_there_is_no_other_choice() -> None:
     steps, first, second = counter(), SGD(parameters()), Adam(parameters())
     for _ in range(3):
@@ -37,6 +47,37 @@ def test_optimizers_without_a_name_of_their_own_are_told_apart_by_class() -> Non
         for _ in range(count):
             trained(steps, optimizers[place])
     assert describe_steps(steps) == ("1 step of one SGD (another SGD made 4, Adam made 7: --step-on Adam counts those)")
+
+
+def test_optimizers_that_follow_each_other_are_each_given_their_own_steps() -> None:
+    steps, other = counter(), torch.optim.Adagrad(parameters())
+    train_with_new(steps, SGD, 3)
+    train_with_new(steps, SGD, 4)
+    last = Adam(parameters())
+    for optimizer in (last, last, other):
+        trained(steps, optimizer)
+    assert describe_steps(steps) == "9 steps: 7 of SGD, 2 of Adam (other made 1: --step-on other counts those)"
+
+
+def test_an_optimizer_that_is_made_anew_is_one() -> None:
+    steps = counter()
+    for _ in range(25):  # more than are told apart
+        train_with_new(steps, SGD, 2)
+    assert describe_steps(steps) == "50 steps"
+
+
+def test_of_many_optimizers_only_the_counted_one_counts() -> None:
+    steps = counter()
+    kept = [SGD(parameters()) for _ in range(25)]  # more than are told apart
+    for optimizer in (*kept, *kept):
+        trained(steps, optimizer)
+    assert describe_steps(steps) == "2 steps"
+    del optimizer, kept[0]
+    gc.collect()
+    for _ in range(2):
+        train_with_new(steps, SGD, 1)  # of those without a name of their own
+    last = SGD(parameters())
+    assert [trained(steps, one) for one in (last, kept[20], last)] == [True, False, True]
 
 
 def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
