@@ -6,6 +6,7 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 
 from typing import Final
 
+from perfkit.analysis.per_run.bubble_verdict import late_besides_stages
 from perfkit.insights.collective_rules import BUFFERS, TINY, reported_ns, unreported
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
@@ -85,7 +86,9 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     is_verdict = context.run.verdict.bound == "imbalance"
     parts = _communication(context, 0.0 if is_verdict else MIN_SHARE)
     slow = stragglers_of(context.run)
-    if context.waits_in_bubbles() or (parts is None and not (is_verdict and slow)):
+    if context.waits_in_bubbles():
+        return _waiting_in_bubbles(context)
+    if parts is None and not (is_verdict and slow):
         return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
@@ -107,6 +110,18 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
+
+
+def _waiting_in_bubbles(context: RunContext) -> InsightDraft | None:
+    """Return the draft for late ranks of a pipeline, whose bubble has its own rule; None where stages explain them."""
+    run = context.run
+    across, late = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
+    slow = [row for row in stragglers_of(run) if row.rank in late]
+    if across is None or not slow or context.share(across.stragglers_gain_ns) < MIN_SHARE:
+        return None
+    cause = cause_of_waiting(context, slow, 0.0)
+    cost = _cost_sentence(context, context.exposed_ns["communication"])
+    return cause._replace(sentence=f"{cost}, part of it waiting for {cause.sentence}")
 
 
 def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
