@@ -34,6 +34,8 @@ _MUCH: Final = 0.05
 each rank waits, if it is told."""
 _NOTHING: Final = format_percent(0)
 _LABELS: Final = SHORT | {"communication": "communication"}
+_FIRST: Final = ("several_jobs",)
+"""Codes of warnings without which what follows is misread."""
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
 
 
@@ -84,7 +86,9 @@ class Answer:
     """What compares runs."""
     advice: list[InsightItem]
     doubts: list[FindingLine]
-    """Errors and warnings about no single run."""
+    """Warnings about no single run."""
+    first: list[FindingLine]
+    """Errors about no single run, and what the runs are if that is in doubt."""
     more: list[Hint]
     """Where to look next."""
 
@@ -92,11 +96,14 @@ class Answer:
 def answer(report: Report) -> Answer:
     """Return the short answer of a report."""
     several = len(report.runs) > MOST_RUNS
+    first = [one for one in report.findings if one.severity == "error" or one.code in _FIRST]
+    others = [one for one in report.findings if one not in first]
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
         tables=[*([steps_table(report.runs)] if several else []), *_comparisons(report.multi_run)],
         advice=advice(report)[:_MOST_ADVICE],
-        doubts=_serious(finding_lines(report.findings)) + (_doubts_by_run(report.runs) if several else []),
+        doubts=_serious(finding_lines(others)) + (_doubts_by_run(report.runs) if several else []),
+        first=finding_lines(first),
         more=_more(report.runs),
     )
 
