@@ -16,6 +16,7 @@ from perfkit.analysis.cross_rank.lateness import (
     COLUMN,
     FALSE_ALARMS,
     OWN,
+    Bools,
     Floats,
     LateRank,
     OwnTimes,
@@ -29,6 +30,7 @@ from perfkit.analysis.cross_rank.lateness import (
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
 from perfkit.schema.per_run.pipeline import Pipeline
+from perfkit.trace.intervals import Ints
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
@@ -152,7 +154,8 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     if not found:
         return Stragglers([], 0)
     lags = [_lag_ns(times, one, one.category, prompt) for one in found]
-    removed = np.stack([_delays_ns(times, one, lag, prompt) for lag, one in zip(lags, found, strict=True)])
+    once = _last_ranks(times)
+    removed = np.stack([_delays_ns(times, one, lag, prompt, once) for lag, one in zip(lags, found, strict=True)])
     places = [one.place for one in found]
     rows = [
         replace(
@@ -234,10 +237,40 @@ def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence
     return float(np.median(_beyond_ns(times, one, category, prompt)[one.late]))
 
 
-def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int]) -> Floats:
-    """Return the delay in each step, shape (steps,); what is far above the lag is a hiccup, which is told by itself."""
-    beyond = _beyond_ns(times, one, one.category, prompt)
-    return np.where(one.late, np.clip(beyond, 0, _MIN_ONE_OFF_RATIO * lag_ns), 0)
+def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int], once: "_LastRanks") -> Floats:
+    """Return the delay in each step, shape (steps,); that of a step which is told by itself is as long as usual.
+
+    Where the profiler may have started, what is beyond the shortest delay that would be told is not the rank's.
+    """
+    beyond = np.maximum(_beyond_ns(times, one, one.category, prompt), 0)
+    least_ns = once.least_ns(times, [lag_ns])
+    delays = np.where(once.follows, beyond, np.minimum(beyond, least_ns))
+    is_told = once.follows & (once.place == one.place) & (once.lags_ns >= least_ns)
+    return np.where(one.late, np.where(is_told, lag_ns, delays), 0)
+
+
+class _LastRanks(NamedTuple):
+    """The last rank of each step, shape (steps,)."""
+
+    place: Ints
+    lags_ns: Floats
+    """What being as fast as the next one could save."""
+    follows: Bools
+    """Whether the step before was recorded: else the profiler may have started in it."""
+
+    def least_ns(self, times: OwnTimes, usual_ns: Sequence[float]) -> float:
+        """Return the smallest lag of a one-off straggler, where some ranks are usually late by so much."""
+        usual = max([float(np.median(self.lags_ns)), *usual_ns])
+        return max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual)
+
+
+def _last_ranks(times: OwnTimes) -> _LastRanks:
+    own = times.own_ns
+    last = own.argmax(axis=0)
+    ahead = np.partition(own, -2, axis=0)
+    # What fixing the last rank could save: the next is late too.
+    lags = np.minimum((ahead[-1] - ahead[-2]).astype(np.float64), waited_ns(times)[last, np.arange(len(times.steps))])
+    return _LastRanks(last, lags, np.isin(np.array(times.steps) - 1, times.steps))
 
 
 def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> Straggler:
@@ -316,24 +349,15 @@ def _often_late(times: OwnTimes) -> list[LateRank]:
 
 
 def _late_steps(times: OwnTimes, stragglers: Stragglers) -> Iterator[OneOffStraggler]:
-    own = times.own_ns
-    last = own.argmax(axis=0)
-    ahead = np.partition(own, -2, axis=0)
-    steps = np.arange(len(times.steps))
-    # What fixing the last rank could save: the next is late too.
-    lags = np.minimum((ahead[-1] - ahead[-2]).astype(np.float64), waited_ns(times)[last, steps])
-    usual_ns = max([float(np.median(lags)), *(row.lag_ns for row in stragglers.ranks)])
-    least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
-    known = set(times.steps)
-    for k in np.flatnonzero(lags >= least_ns).tolist():
-        if times.steps[k] - 1 not in known:
-            continue
-        category, category_ns = _slow_category(times, int(last[k]), k)
-        explained = category_ns >= _MIN_EXPLAINED_SHARE * lags[k]
+    last = _last_ranks(times)
+    least_ns = last.least_ns(times, [row.lag_ns for row in stragglers.ranks])
+    for k in np.flatnonzero((last.lags_ns >= least_ns) & last.follows).tolist():
+        category, category_ns = _slow_category(times, int(last.place[k]), k)
+        explained = category_ns >= _MIN_EXPLAINED_SHARE * last.lags_ns[k]
         yield OneOffStraggler(
-            rank=times.ranks[last[k]],
+            rank=times.ranks[last.place[k]],
             step=times.steps[k],
-            lag_ns=round(lags[k]),
+            lag_ns=round(last.lags_ns[k]),
             category=category if explained else None,
             category_ns=category_ns if explained else 0,
         )

@@ -202,10 +202,13 @@ def _late(run: RunReport) -> str:
     if compared is None:
         return ""
     late, early = _message(run, "straggler"), _message(run, "early_ranks")
+    # What late ranks cost is told without such steps.
+    single = _in_single_steps(compared)
+    once = f"late in single steps besides: {single}" if single else ""
     if run.verdict.bound == "imbalance":
-        return early
+        return "; ".join(filter(None, [early, once]))
     if late:
-        return f"{late}; {early}" if early else late
+        return "; ".join(filter(None, [late, early, once]))
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""
