@@ -61,7 +61,8 @@ def _transfers(context: RunContext) -> InsightDraft | None:
         return None
     pipeline = found[0]
     wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
-    lags_ns = [row.lag_ns for row in stragglers_of(context.run)]
+    late = late_besides_stages(context.run.pipelines, context.run.cross_rank)
+    lags_ns = [row.lag_ns for row in stragglers_of(context.run) if row.rank in late]
     # What a rank waits for late ranks, as well in other pipelines, is no price of messages either.
     delayed_ns = pipeline.steps * max(lags_ns, default=0)
     rest_ns = sum(
