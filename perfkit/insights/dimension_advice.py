@@ -91,7 +91,7 @@ def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     is_load_known = any(row.imbalance is not None for row in context.run.divided_work)
     if one is not None and one.parts == {"ep"} and not is_load_known:
         return "balance the load of the experts: an auxiliary loss, or a capacity factor"
-    return "perfkit merge shows all ranks on one timeline: see what differs between them from step to step"
+    return "perfkit merge shows all ranks on one timeline: see what differs between them, and between steps"
 
 
 def _gather_less(context: RunContext) -> str | None:

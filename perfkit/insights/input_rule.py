@@ -19,6 +19,9 @@ _MAJORITY: Final = 0.5
 _NAMED_SHARE: Final = 0.75
 """Share of the waiting for data from which the ranks that have it are named."""
 
+_HARDLY_ANY: Final = 0.25
+"""Share of the longest wait up to which a rank is named as an exception from the others, if it is one of a few."""
+
 
 class _Where(NamedTuple):
     """The ranks that a sentence about loading is true of."""
@@ -83,7 +86,8 @@ def _spans_ns(ranks: Sequence[RankReport]) -> list[int]:
 def _where(context: RunContext) -> _Where:
     """Return the ranks that the waiting is on: not the stragglers, and only those that have nearly all of it.
 
-    Half of all loads may be short, and half long: there is no load between the two that takes the median time.
+    Half of all loads may be short, and half long: there is no load between the two that takes the median time. Where
+    most ranks wait, the few that hardly do are named.
     """
     ranks = context.run.ranks
     if beside := besides_stragglers(context, "data_loading"):
@@ -91,13 +95,16 @@ def _where(context: RunContext) -> _Where:
         return _Where([rank for rank in ranks if rank.rank not in late] or ranks, beside, " on the others")
     waits_ns = {rank.rank: _wait_ns(rank) for rank in ranks if rank.rank is not None}
     most = [number for number, wait_ns in waits_ns.items() if 2 * wait_ns >= max(waits_ns.values())]
-    if (
-        len(waits_ns) < len(ranks)
-        or 2 * len(most) > len(ranks)
-        or sum(waits_ns[number] for number in most) < _NAMED_SHARE * sum(waits_ns.values())
-    ):
+    share = sum(waits_ns[number] for number in most) / (sum(waits_ns.values()) or 1.0)
+    if len(waits_ns) < len(ranks) or len(most) == len(ranks) or share < _NAMED_SHARE:
         return _Where(ranks, "")
-    return _Where([rank for rank in ranks if rank.rank in most], f", most of it on {rank_list(most)}", " there")
+    who = rank_list(most)
+    if 2 * len(most) > len(ranks):
+        few = [number for number in waits_ns if number not in most]
+        if max(waits_ns[number] for number in few) > _HARDLY_ANY * max(waits_ns.values()):
+            return _Where(ranks, "")
+        who = f"all ranks but {rank_list(few)}"
+    return _Where([rank for rank in ranks if rank.rank in most], f", most of it on {who}", " there")
 
 
 def _wait_ns(rank: RankReport) -> float:

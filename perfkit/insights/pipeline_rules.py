@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
+from perfkit.analysis.per_run.bubble_verdict import late_besides_stages, without_late
 from perfkit.insights.dimension_advice import gathers_parameters, reduces_gradients
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext
+from perfkit.insights.run_context import RunContext, stragglers_of
 from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all, heavy_names
 from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline, PipelineRank
 from perfkit.util.formatting import duration, ranges, whole_percent
@@ -25,8 +26,19 @@ _FORMULA_STAGES: Final = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
 """Schedules whose ideal bubble the formula of metrics.md section 13 gives, with their stages per rank."""
 
 
+def _pipelines(context: RunContext) -> list[Pipeline]:
+    """Return the pipelines of known ideal bubble, without waiting for late ranks, which other advice is about.
+
+    Those that have no late rank come first: in the others the ideal bubble is that of longer micro-batches.
+    """
+    run = context.run
+    late = late_besides_stages(run.pipelines, run.cross_rank)
+    gain_ns = run.cross_rank.stragglers_gain_ns if run.cross_rank else 0
+    return [one for one in without_late(run.pipelines, late, gain_ns) if one.ideal_share is not None]
+
+
 def _bubble(context: RunContext) -> InsightDraft | None:
-    found = [pipeline for pipeline in context.run.pipelines if pipeline.ideal_share is not None]
+    found = _pipelines(context)
     if not found:
         return None
     pipeline = found[0]
@@ -44,13 +56,18 @@ def _bubble(context: RunContext) -> InsightDraft | None:
 
 
 def _transfers(context: RunContext) -> InsightDraft | None:
-    found = [pipeline for pipeline in context.run.pipelines if pipeline.ideal_share is not None]
+    found = _pipelines(context)
     if not found:
         return None
     pipeline = found[0]
     wall_ns, bubble_ns = (sum(getattr(row, field) for row in pipeline.ranks) for field in ("wall_ns", "bubble_ns"))
+    late = late_besides_stages(context.run.pipelines, context.run.cross_rank)
+    lags_ns = [row.lag_ns for row in stragglers_of(context.run) if row.rank in late]
+    # What a rank waits for late ranks, as well in other pipelines, is no price of messages either.
+    delayed_ns = pipeline.steps * max(lags_ns, default=0)
     rest_ns = sum(
-        max(0, (row.communication_ns or 0) - late_ns) for row, late_ns in _others_longer_ns(context, pipeline)
+        max(0, (row.communication_ns or 0) - max(late_ns, delayed_ns))
+        for row, late_ns in _others_longer_ns(context, pipeline)
     )
     if pipeline.bubble_share < _MIN_SHARE or rest_ns <= _MAJORITY * bubble_ns:
         return None

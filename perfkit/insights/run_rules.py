@@ -6,6 +6,8 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 
 from typing import Final
 
+from perfkit.analysis.cross_rank.straggler_sentences import name_ranks, take_turns
+from perfkit.analysis.per_run.bubble_verdict import late_besides_stages
 from perfkit.insights.collective_rules import BUFFERS, TINY, reported_ns, unreported
 from perfkit.insights.copy_rules import COPIES
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
@@ -87,7 +89,9 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     is_verdict = context.run.verdict.bound == "imbalance"
     parts = _communication(context, 0.0 if is_verdict else MIN_SHARE)
     slow = stragglers_of(context.run)
-    if context.waits_in_bubbles() or (parts is None and not (is_verdict and slow)):
+    if context.waits_in_bubbles():
+        return _waiting_in_bubbles(context)
+    if parts is None and not (is_verdict and slow):
         return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
@@ -109,6 +113,18 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
+
+
+def _waiting_in_bubbles(context: RunContext) -> InsightDraft | None:
+    """Return the draft for late ranks of a pipeline, whose bubble has its own rule; None where stages explain them."""
+    run = context.run
+    across, late = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
+    slow = [row for row in stragglers_of(run) if row.rank in late]
+    if across is None or not slow or context.share(across.stragglers_gain_ns) < MIN_SHARE:
+        return None
+    cause = cause_of_waiting(context, slow, 0.0)
+    cost = _cost_sentence(context, context.exposed_ns["communication"])
+    return cause._replace(sentence=f"{cost}, part of it waiting for {cause.sentence}")
 
 
 def _communication(context: RunContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
@@ -211,21 +227,35 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     # The bubble, and tensor parallelism across hosts, have their own rules.
     if not partial and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
-    rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions())
+    for_late_ns = _waited_for_late_ns(context)
+    rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions()) - for_late_ns
     if not partial and context.share(rest_ns) < MIN_SHARE:
         return None
     unreported_ns = {one: one.exposed_ns - reported_ns(context, one.name) for one in context.dimensions()}
     about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
+    who = name_ranks(stragglers_of(context.run)) if for_late_ns else ""
+    waiting = f", up to {duration(for_late_ns)} of it waiting for {who}" if who else ""
     advice = reduce_transfer(context, about) if about is not None else None
     if advice is not None and about is not None and not partial:  # it concerns the transfers of that dimension alone
         rest_ns = min(rest_ns, unreported_ns[about])
     return InsightDraft(
-        f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
+        f"{_cost_sentence(context, exposed_ns)}{waiting}; how much of {'the rest' if waiting else 'it'} is waiting is "
+        f"unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         "analyse the traces of all ranks" if partial else advice or _COMPARE_BANDWIDTH,
         max(0.0, rest_ns),
         only_finds_out=partial,
     )
+
+
+def _waited_for_late_ns(context: RunContext) -> float:
+    """Return what the mean rank waits per step for late ranks (ns): their delays have advice of their own."""
+    late, across = stragglers_of(context.run), context.run.cross_rank
+    if not late or across is None:
+        return 0.0
+    # Late ranks that take turns wait for each other, too; else those that are late do not wait.
+    waiting = 1.0 if take_turns(late) else 1 - len(late) / len(context.run.ranks)
+    return min(across.stragglers_gain_ns * waiting, context.exposed_ns["communication"])
 
 
 def _why_unsplit(context: RunContext) -> str:

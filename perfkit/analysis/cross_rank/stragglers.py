@@ -5,18 +5,19 @@ rank. A straggler is found by its own time instead, which contains no waiting (s
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.late_in_single_steps import last_ranks, may_be_early, slow_category
+from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_category
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
 from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
     FALSE_ALARMS,
     OWN,
+    Bools,
     Floats,
     LateRank,
     OwnTimes,
@@ -29,6 +30,7 @@ from perfkit.analysis.cross_rank.lateness import (
 )
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
+from perfkit.schema.per_run.pipeline import Pipeline
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
@@ -71,16 +73,72 @@ class Stragglers(NamedTuple):
     """By how much the mean step could be shorter if none of them were late."""
 
 
-def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
+def find_all_stragglers(parts: Sequence[OwnTimes], pipelines: Sequence[Pipeline] = ()) -> Stragglers:
     """Return the stragglers of a run, each found among the ranks that it can be compared with.
 
     Args:
-        parts: own times of the ranks, those of each stage of a pipeline apart. Delays at several stages may hide each
-            other, so fixing all is counted as gaining no more than fixing those of one stage.
+        parts: own times of the ranks, those of each stage of a pipeline apart. Delays of several pipelines hide each
+            other, so fixing all is counted as gaining no more than fixing those of one.
+        pipelines: those of the run, whose bubbles have room for a part of a delay.
     """
     found = [find_stragglers(part) for part in parts]
-    rows = sorted((row for late in found for row in late.ranks), key=lambda row: (-row.lag_ns, row.rank))
-    return Stragglers(rows, max((late.gain_ns for late in found), default=0))
+    late = {row.rank for one in found for row in one.ranks}
+    found = [_less_absorbed(one, late, pipelines) for one in found]
+    rows = sorted((row for one in found for row in one.ranks), key=lambda row: (-row.lag_ns, row.rank))
+    gain_ns = max((one.gain_ns for one in found), default=0)
+    return Stragglers(rows, max(gain_ns, _one_after_another_ns(parts, rows, pipelines)))
+
+
+def _one_after_another_ns(parts: Sequence[OwnTimes], late: Sequence[Straggler], pipelines: Sequence[Pipeline]) -> int:
+    """Return what late ranks of one pipeline cost together, per step, as far as each prompt rank communicates so long.
+
+    A micro-batch goes through all of them. The bubble that prompt pipelines have by the replay is no waiting for them.
+    """
+    own_ns = {row.rank: row.gain_ns for row in late}
+    together = [[own_ns[row.rank] for row in one.ranks if row.rank in own_ns] for one in pipelines]
+    bubble_ns = _prompt_bubbles_ns(pipelines, own_ns.keys())
+    waits_ns = [
+        float(mean_ns) - bubble_ns.get(rank, 0.0)
+        for part in parts
+        for rank, mean_ns in zip(part.ranks, part.of("communication").mean(axis=1), strict=True)
+        if rank not in own_ns
+    ]
+    several = max((sum(gains) for gains in together if len(gains) > 1), default=0)
+    return max(0, round(min([several, *waits_ns])))
+
+
+def _prompt_bubbles_ns(pipelines: Sequence[Pipeline], late: Set[int]) -> dict[int, float]:
+    """Return the bubble per step, by replay, of each rank in a pipeline that has no late rank."""
+    return {
+        row.rank: (row.ideal_ns + row.imbalance_ns) / one.steps
+        for one in pipelines
+        if late.isdisjoint(row.rank for row in one.ranks)
+        for row in one.ranks
+        if row.ideal_ns is not None and row.imbalance_ns is not None
+    }
+
+
+def _less_absorbed(found: Stragglers, late: Set[int], pipelines: Sequence[Pipeline]) -> Stragglers:
+    """Return the stragglers of a stage with gains without what their own bubbles absorb: that delays nobody."""
+    absorbed_ns = {row.rank: _absorbed_ns(row.rank, late, pipelines) for row in found.ranks}
+    if not any(absorbed_ns.values()):
+        return found
+    rows = [replace(row, gain_ns=max(0, row.gain_ns - absorbed_ns[row.rank])) for row in found.ranks]
+    return Stragglers(rows, max(0, found.gain_ns - min(absorbed_ns.values())))
+
+
+def _absorbed_ns(rank: int, late: Set[int], pipelines: Sequence[Pipeline]) -> int:
+    """Return by how much a rank's bubble is shorter, per step, than the replay gives that of prompt ranks at its stage.
+
+    What those are measured to wait is no measure: they may wait for the late rank. 0 where each pipeline has a late
+    rank, which makes bubbles longer.
+    """
+    own = next(((row, one.steps) for one in pipelines for row in one.ranks if row.rank == rank), None)
+    if own is None:
+        return 0
+    stage = {row.rank for one in pipelines for row in one.ranks if row.stages == own[0].stages}
+    replayed_ns = [ns for other, ns in _prompt_bubbles_ns(pipelines, late).items() if other in stage]
+    return max(0, round(min(replayed_ns, default=0.0) - own[0].bubble_ns / own[1]))
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
@@ -96,7 +154,10 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     if not found:
         return Stragglers([], 0)
     lags = [_lag_ns(times, one, one.category, prompt) for one in found]
-    removed = np.stack([_delays_ns(times, one, lag, prompt) for lag, one in zip(lags, found, strict=True)])
+    told = _late_once(times, _usual_ns(times, lags)).among
+    removed = np.stack(
+        [_delays_ns(times, one, lag, prompt, told[one.place]) for lag, one in zip(lags, found, strict=True)]
+    )
     places = [one.place for one in found]
     rows = [
         replace(
@@ -202,10 +263,18 @@ def _also(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> list[Categor
     return sorted(rows, key=lambda row: -row.lag_ns)
 
 
-def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int]) -> Floats:
-    """Return the delay in each step, shape (steps,); what is far above the lag is a hiccup, which is told by itself."""
-    beyond = _beyond_ns(times, one, one.category, prompt)
-    return np.where(one.late, np.clip(beyond, 0, _MIN_ONE_OFF_RATIO * lag_ns), 0)
+def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int], is_told: Bools) -> Floats:
+    """Return the delay in each step, shape (steps,); that of a step which is told by itself is as long as usual.
+
+    Args:
+        times: own times.
+        one: the late rank.
+        lag_ns: its usual delay.
+        prompt: the ranks that are never late.
+        is_told: whether the rank is a one-off straggler in a step, too, shape (steps,).
+    """
+    beyond = np.maximum(_beyond_ns(times, one, one.category, prompt), 0)
+    return np.where(one.late, np.where(is_told, lag_ns, beyond), 0)
 
 
 def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> Straggler:
@@ -254,8 +323,13 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     """Return the steps in which ranks were late although they usually are not, largest lag first."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    usual_ns = max([_usual_lag_ns(times, []), *(float(row.lag_ns) for row in stragglers.ranks)])
+    usual_ns = _usual_ns(times, [row.lag_ns for row in stragglers.ranks])
     return sorted(_late_steps(times, usual_ns), key=lambda late: -late.lag_ns)
+
+
+def _usual_ns(times: OwnTimes, lags_ns: Sequence[float]) -> float:
+    """Return the lag that is usual where some ranks are late by so much in most steps."""
+    return max([_usual_lag_ns(times, []), *lags_ns])
 
 
 def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> list[LateRank]:
@@ -295,13 +369,19 @@ def _usual_lag_ns(times: OwnTimes, found: Sequence[LateRank]) -> float:
     return float(np.median(last_ranks(times).lag_ns[others if others.any() else slice(None)]))
 
 
-def _late_steps(times: OwnTimes, usual_ns: float) -> Iterator[OneOffStraggler]:
-    """Yield the steps in which ranks are late by far more than usual."""
+def _late_once(times: OwnTimes, usual_ns: float) -> LastRanks:
+    """Return the ranks that are late in a step by far more than usual, among the last of each step."""
     last = last_ranks(times)
     least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
+    far = (last.lag_ns >= least_ns) & ~may_be_early(times, last.among)
+    return last._replace(among=last.among & far)
+
+
+def _late_steps(times: OwnTimes, usual_ns: float) -> Iterator[OneOffStraggler]:
+    """Yield the steps in which ranks are late by far more than usual."""
+    last = _late_once(times, usual_ns)
     known = set(times.steps)
-    long = (last.lag_ns >= least_ns) & ~may_be_early(times, last.among)
-    for k in np.flatnonzero(long).tolist():
+    for k in np.flatnonzero(last.among.any(axis=0)).tolist():
         late = np.flatnonzero(last.among[:, k]).tolist()
         slow = [slow_category(times, place, k) for place in late]
         category, category_ns = slow[0][0], min(ns for _, ns in slow)

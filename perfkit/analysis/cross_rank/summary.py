@@ -31,6 +31,7 @@ from perfkit.schema.cross_rank import (
     RankWait,
 )
 from perfkit.schema.manifest import MeshDimension
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 
@@ -41,6 +42,9 @@ def summarize_cross_rank(
     clocks: list[HostClock],
     world_size: int | None = None,
     mesh: Sequence[MeshDimension] = (),
+    pipelines: Sequence[Pipeline] = (),
+    *,
+    one_job: bool = True,
 ) -> CrossRankSummary:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
@@ -50,16 +54,18 @@ def summarize_cross_rank(
         clocks: the hosts' clocks.
         world_size: as the run's manifest or headers have it; None if they do not.
         mesh: the run's mesh; empty if unknown.
+        pipelines: those of the run.
+        one_job: whether no traces of other jobs are among them: else nobody is late.
     """
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
-    comparable = len({rank.device for rank in ranks}) == 1
+    comparable = one_job and len({rank.device for rank in ranks}) == 1
     times = _with_waits(own_times(ranks), matched) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
     parts = _comparable(times, groups, stage_of) if times else []
-    late = find_all_stragglers(parts)
+    late = find_all_stragglers(parts, pipelines)
     once = _one_off(times, groups, stage_of, late) if times else []
     return CrossRankSummary(
         collectives=rows,

@@ -29,6 +29,7 @@ from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import Efficiency, ProfilerCost, RunReport
@@ -69,13 +70,13 @@ def build_run(
     world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     no_device = any(finding.code == "no_device_events" for named in traces for finding in named.summary.findings)
     communicated = any(named.summary.communicated for named in traces)
-    known = _compare(grouped, layout, world_size, _Recorded(no_device, communicated))
+    pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
+    known = _compare(grouped, layout, world_size, _Recorded(no_device, communicated), pipelines)
     matched, clocks, compared, efficient, dimensions, _ = known
     run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     findings = [*lost, *_findings(grouped, traces, manifest, known, world_size, run_graph, cost)]
-    pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     pauses = summarize_pauses(grouped.pauses, grouped.calls, clocks, manifest)
     verdict = with_clauses(verdict, pauses_clauses(pauses, ranks))
@@ -133,7 +134,9 @@ class _Recorded(NamedTuple):
     """Some have collectives, or kernels that communicate."""
 
 
-def _compare(grouped: Ranks, layout: RunLayout, world_size: int, recorded: _Recorded) -> _Compared:
+def _compare(
+    grouped: Ranks, layout: RunLayout, world_size: int, recorded: _Recorded, pipelines: Sequence[Pipeline]
+) -> _Compared:
     """Match the collectives of the ranks and derive what follows from it.
 
     Args:
@@ -141,14 +144,22 @@ def _compare(grouped: Ranks, layout: RunLayout, world_size: int, recorded: _Reco
         layout: how they are laid out.
         world_size: number of ranks; if unknown, at least as many as the highest rank tells.
         recorded: what the traces have.
+        pipelines: those of the run.
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
     known_size, mesh = layout
     hosts = {rank.rank: rank.host for rank in numbered if rank.rank is not None}
     matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1
-    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
-    partial = _partial(numbered, known_size, world_size, recorded.communication)
+    reports, mixed = grouped.reports, any(finding.code == "duplicate_rank" for finding in grouped.findings)
+    summary = (
+        summarize_cross_rank(matched, reports, clocks, known_size, mesh, pipelines, one_job=not mixed)
+        if several
+        else None
+    )
+    # Of which job each of the traces is, is not known: ranks of different ones cannot be compared.
+    jobs = "traces of more than one job" if mixed else None
+    partial = jobs or _partial(numbered, known_size, world_size, recorded.communication)
     factors = efficiency(numbered, grouped.calls, matched, partial, recorded.lost_device)
     dimensions = summarize_dimensions(matched, numbered, factors, known_size, partial is not None)
     return _Compared(matched, clocks, summary, factors, dimensions, partial is not None)

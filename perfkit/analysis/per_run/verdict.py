@@ -75,18 +75,19 @@ def classify_bottleneck(
     """Return where the run's time goes, with the evidence (metrics.md section 10).
 
     Stragglers come first if a step could be noticeably shorter without their delays, by at least half of the exposed
-    communication and of the largest loss.
+    communication and of the largest loss; in a pipeline also if that is more than the bubble.
     """
     shares = exposed_shares(ranks)
     if not shares:
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
     profiler = _profiler_share(ranks, cost)
     loss = _largest_loss(shares, profiler)
-    bubble = _largest_bubble(pipelines, ranks, shares) if loss == "communication" else None
+    bubble = find_bubble(pipelines, len(ranks), compared) if loss == "communication" else None
     late = [row.rank for row in compared.stragglers] if compared else []
     has_heavy_stage = bubble is not None and explains_stragglers(pipelines, late)
-    if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, ranks, cost)):
+    if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, ranks, cost, bubble)):
         return lost
+    bubble = _if_largest(bubble, shares)
     bounding = _bounding_category(shares, min(1.0, _most_of_profiler(cost) / _mean_wall(ranks)))
     if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
@@ -106,11 +107,8 @@ def classify_bottleneck(
     )
 
 
-def _largest_bubble(
-    pipelines: Sequence[Pipeline], ranks: list[RankReport], shares: dict[Category, float]
-) -> Bubble | None:
+def _if_largest(bubble: Bubble | None, shares: dict[Category, float]) -> Bubble | None:
     """Return the bubble of the pipelines if it alone is the largest loss; None if it is not."""
-    bubble = find_bubble(pipelines, len(ranks))
     others = [share for category, share in shares.items() if category not in ("compute", "communication")]
     return bubble if bubble is not None and bubble.share >= max(others, default=0.0) else None
 
@@ -121,11 +119,18 @@ def _lost_to_stragglers(
     loss: Category | None,
     ranks: list[RankReport],
     cost: ProfilerCost | None,
+    bubble: Bubble | None,
 ) -> Verdict | None:
-    """Return the verdict that stragglers are the bottleneck, if fixing them could save enough."""
+    """Return the verdict that stragglers are the bottleneck, if fixing them could save enough.
+
+    Of what ranks wait for in a pipeline, half may be its bubble, which is the loss only if it is more than the gain.
+    """
     gain = compared.stragglers_gain_ns / _mean_wall(ranks)
     largest = shares[loss] if loss else 0.0
-    if not compared.stragglers or gain < max(_MIN_GAIN, shares["communication"] / 2, largest / 2):
+    enough = max(shares["communication"], largest) / 2
+    if bubble is not None:
+        enough = min(enough, max([bubble.share, *(shares[name] / 2 for name in _LOSSES if name != "communication")]))
+    if not compared.stragglers or gain < max(_MIN_GAIN, enough):
         return None
     sentence = stragglers_sentence(
         compared.stragglers, compared.stragglers_gain_ns, (cost.added_ns if cost else None) or 0

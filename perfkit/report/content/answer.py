@@ -34,6 +34,8 @@ _MUCH: Final = 0.05
 each rank waits, if it is told."""
 _NOTHING: Final = format_percent(0)
 _LABELS: Final = SHORT | {"communication": "communication"}
+_FIRST: Final = ("several_jobs",)
+"""Codes of warnings without which what follows is misread."""
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
 
 
@@ -84,7 +86,9 @@ class Answer:
     """What compares runs."""
     advice: list[InsightItem]
     doubts: list[FindingLine]
-    """Errors and warnings about no single run."""
+    """Warnings about no single run."""
+    first: list[FindingLine]
+    """Errors about no single run, and what the runs are if that is in doubt."""
     more: list[Hint]
     """Where to look next."""
 
@@ -92,11 +96,14 @@ class Answer:
 def answer(report: Report) -> Answer:
     """Return the short answer of a report."""
     several = len(report.runs) > MOST_RUNS
+    first = [one for one in report.findings if one.severity == "error" or one.code in _FIRST]
+    others = [one for one in report.findings if one not in first]
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
         tables=[*([steps_table(report.runs)] if several else []), *_comparisons(report.multi_run)],
         advice=advice(report)[:_MOST_ADVICE],
-        doubts=_serious(finding_lines(report.findings)) + (_doubts_by_run(report.runs) if several else []),
+        doubts=_serious(finding_lines(others)) + (_doubts_by_run(report.runs) if several else []),
+        first=finding_lines(first),
         more=_more(report.runs),
     )
 
@@ -195,10 +202,13 @@ def _late(run: RunReport) -> str:
     if compared is None:
         return ""
     late, early = _message(run, "straggler"), _message(run, "early_ranks")
+    # What late ranks cost is told without such steps.
+    single = _in_single_steps(compared)
+    once = f"late in single steps besides: {single}" if single else ""
     if run.verdict.bound == "imbalance":
-        return early
+        return "; ".join(filter(None, [early, once]))
     if late:
-        return f"{late}; {early}" if early else late
+        return "; ".join(filter(None, [late, early, once]))
     whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
     if not whole:
         return ""

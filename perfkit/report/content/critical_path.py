@@ -1,5 +1,6 @@
 """The tables of a run's critical path."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
@@ -19,6 +20,8 @@ WORDS: Final[dict[str, str]] = {
     **{str(cause): words for cause, words in CAUSE_WORDS.items()},
 }
 _MOST_RANKS: Final = 4
+_ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
+"""Operators in which a rank may wait for another one, which nothing in a trace tells from their transfer."""
 _SMALLEST_SHARE: Final = 0.01
 """Share of the path from which a module is shown."""
 
@@ -144,8 +147,13 @@ def communication(run: RunReport, top: int) -> Table | None:
             Column("median slack"),
         ),
         [_communication_row(row, len(path.steps)) for row in path.communication[:top]],
-        f"{left} more" if left > 0 else "",
+        "; ".join(filter(None, [f"{left} more" if left > 0 else "", _unsplit_remark(path.communication[:top])])),
     )
+
+
+def _unsplit_remark(rows: Sequence[CommunicationSlack]) -> str:
+    found = sorted({row.operator for row in rows if row.operator in _ONE_TO_N})
+    return f"the transfer of {' and '.join(found)} may include waiting for other ranks" if found else ""
 
 
 def _communication_row(row: CommunicationSlack, steps: int) -> tuple[Cell, ...]:

@@ -10,12 +10,23 @@ from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import UNNAMED, Finding, Severity
 from perfkit.schema.manifest import Injection, Throughput
 from perfkit.schema.run import ProfilerCost, RunReport
-from perfkit.util.formatting import MISSING, difference, duration, escape_unprintable, format_percent, ranges, rate
+from perfkit.util.formatting import (
+    MISSING,
+    difference,
+    duration,
+    escape_unprintable,
+    format_percent,
+    ranges,
+    rate,
+    whole_percent,
+)
 
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
 """Listed in full up to this number; the rest is counted."""
 
+_MUCH = 0.05
+"""Share of exposed communication from which it is told that its waiting is unknown."""
 _ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
@@ -126,8 +137,17 @@ def _waiting(run: RunReport) -> KeyValue | None:
     return KeyValue(
         "wait per step",
         f"exposed, in collectives: min {duration(least.exposed_wait_ns / steps)} (rank {least.rank}), "
-        f"max {duration(most.exposed_wait_ns / steps)} (rank {most.rank})",
+        f"max {duration(most.exposed_wait_ns / steps)} (rank {most.rank}){_unknown_waiting(run)}",
     )
+
+
+def _unknown_waiting(run: RunReport) -> str:
+    """Return of how much communication it is not known whether it is waiting: broadcasts and the like, for most."""
+    efficiency = run.efficiency
+    communication_ns = efficiency.wait_ns + efficiency.transfer_ns if efficiency else 0
+    if efficiency is None or efficiency.unmatched_ns <= _MUCH * communication_ns:
+        return ""
+    return f"; not known of {whole_percent(efficiency.unmatched_ns / communication_ns)} of exposed communication"
 
 
 def _steps(run: RunReport) -> KeyValue:

@@ -37,10 +37,14 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
     room = SCREEN + FURTHER * max(len(runs) - 1, 0) - sum(map(len, runs))
     room -= _height(tables, console.width) if runs else 0
     hints = [_hint(hint, console.width) for hint in found.more]
+    first = list(_doubts(found.first, 4, console, 3))
+    first += [Text()] * bool(first)
+    room -= len(first)
     room -= sum(-(-cell_len(line) // console.width) for line in hints)
     closing = list(_closing_lines(found, console, room))
     if len(runs) == 1 and room > len(closing):  # what is left of the screen is for findings in full
         runs = [list(_run_lines(found.runs[0], console, space._replace(more_doubts=room - len(closing))))]
+    _print(first, console)
     _print((line for run in runs for line in run), console)
     for table in tables:
         draw_table(table, console)

@@ -72,9 +72,9 @@ def write_subjects(report: Report, stream: TextIO, *, top: int, subjects: Collec
 def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
+    _draw_findings(doc.findings, console)  # first: tables of traces that are no runs of one job would mislead
     for table in doc.comparison:
         draw_table(table, console)
-    _draw_findings(doc.findings, console)
     for section in doc.sections:
         _draw_section(section, console)
     _draw_advice(doc.advice, console)

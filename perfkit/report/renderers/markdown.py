@@ -40,10 +40,10 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
     """Write `record` to `stream` as markdown."""
     doc = build_document(record, top)
     stream.write(f"# {doc.title}\n")
+    _findings(doc.findings, stream)
     _advice(doc.advice, stream)
     for table in doc.comparison:
         _table(table, stream)
-    _findings(doc.findings, stream)
     for section in doc.sections:
         _section(section, stream)
     if doc.footnotes:

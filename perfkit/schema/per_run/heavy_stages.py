@@ -11,20 +11,19 @@ from perfkit.util.formatting import ranges
 def heavy_in_all(pipelines: Sequence[Pipeline]) -> HeavyStage | None:
     """Return the heaviest stage of a run with the others, as far as they are heavy in all its pipelines.
 
-    A stage that is heavy in one of several pipelines only is on a slow rank, which is not said here.
+    A stage that is heavy in one of several pipelines only is on a slow rank, which is not said here. So is what it is
+    heavier in one than in another.
     """
     found = [pipeline.heavy for pipeline in pipelines if pipeline.heavy is not None]
     if not found or len(found) < len(pipelines):
         return None
     common = set.intersection(*({one.stage, *(other.stage for other in one.also)} for one in found))
-    return next(
-        (
-            replace(one, also=[other for other in one.also if other.stage in common])
-            for one in found
-            if one.stage in common
-        ),
-        None,
-    )
+    made = [
+        replace(one, also=[other for other in one.also if other.stage in common])
+        for one in found
+        if one.stage in common
+    ]
+    return min(made, key=lambda one: one.excess, default=None)
 
 
 def heavy_names(heavy: HeavyStage) -> str:

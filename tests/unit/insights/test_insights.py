@@ -309,11 +309,19 @@ def test_transfer_names_the_collective() -> None:
     ],
 )
 def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[str, Any], why: str) -> None:
-    several = found(waiting_run(32, 128, **change))
+    several = found(waiting_run(32, 128, slow=False, **change))
     assert "waiting" not in {one.rule for one in several}
     one = the("transfer", several)
     assert one.sentence.endswith(f"; how much of it is waiting is unknown: {why}")
     assert one.potential_saving_ns == pytest.approx(20 * MS)
+
+
+def test_of_communication_that_is_not_split_what_others_wait_for_a_late_rank_is_told_and_not_promised_again() -> None:
+    broadcasts = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=120 * MS)
+    one = the("transfer", found(waiting_run(32, 128, efficiency=broadcasts)))
+    # One of two ranks waits for the other one, which costs 20 ms per step.
+    assert ", up to 10.0 ms of it waiting for rank 1; how much of the rest is waiting is unknown: " in one.sentence
+    assert one.potential_saving_ns == pytest.approx(10 * MS)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +338,8 @@ def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[st
     ],
 )
 def test_it_is_said_in_what_the_waiting_is_unknown(exposed_ms: dict[str, int], why: str) -> None:
-    run = waiting_run(32, 128, efficiency=make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS))
+    unknown = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)
+    run = waiting_run(32, 128, slow=False, efficiency=unknown)
     rows = [make_collective(operator=operator, exposed_ns=lasted * MS) for operator, lasted in exposed_ms.items()]
     run = replace(run, ranks=[replace(rank, collectives=rows) for rank in run.ranks])
     assert the("transfer", found(run)).sentence.endswith(f"; how much of it is waiting is unknown: {why}")

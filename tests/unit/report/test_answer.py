@@ -17,7 +17,7 @@ from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Insight, Report
-from perfkit.schema.run import RunReport, StepTimes
+from perfkit.schema.run import Bound, RunReport, StepTimes
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.reports.report_builders import (
     MS,
@@ -265,6 +265,18 @@ def test_no_rank_is_said_to_be_in_time_where_events_are_missing(code: str) -> No
         across = replace(across, one_off_stragglers=delays, one_off_steps=len(delays))
         run = replace(made, cross_rank=across, findings=[finding("warning", "it breaks", code)])
         assert run_answer(run).late == said
+
+
+@pytest.mark.parametrize("bound", ["imbalance", "none"])
+def test_beside_a_late_rank_the_steps_that_its_cost_leaves_out_are_told(bound: Bound) -> None:
+    made = make_run("run", ranks=[make_rank(0), make_rank(1)])
+    assert made.cross_rank is not None
+    delay = OneOffStraggler(rank=1, step=3, category="compute", category_ns=5 * MS, lag_ns=5 * MS)
+    across = replace(made.cross_rank, one_off_stragglers=[delay], one_off_steps=1)
+    late = finding("warning", "rank 1 takes longer", "straggler")
+    run = replace(made, cross_rank=across, findings=[late], verdict=replace(made.verdict, bound=bound))
+    once = "late in single steps besides: rank 1 in step 3 (by 5.00 ms)"
+    assert run_answer(run).late == (once if bound == "imbalance" else f"rank 1 takes longer; {once}")
 
 
 def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_is_known(tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
 """Traces of several jobs in one folder are several runs, and the ranks and cycles of one job stay one."""
 
+import io
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
+from perfkit.report.renderers import answer, console, html, markdown
 from perfkit.schema.report import Report
+from tests.support.reports.report_builders import make_report
+from tests.support.traces.device_training import Part, train
 from tests.support.traces.trace_builder import TraceBuilder
 
 HOUR_US = 3_600 * 10**6
@@ -134,3 +140,53 @@ def test_traces_of_unknown_ranks_that_were_recorded_one_after_the_other_may_be_o
     assert len(report.runs) == 1
     findings = [one for one in report.runs[0].findings if one.code == "rank_unknown"]
     assert [("may be of several jobs" in one.message, one.severity) for one in findings] == [(apart, "warning")] * 2
+
+
+def one_job(folder: Path, ranks: int, late: int = 0, **kwargs: Any) -> Path:
+    """Write the traces of a job of which rank 1 computes for `late` us longer."""
+    parts: list[Part | int] = [
+        lambda device, _: device.kernels("gemm", 500 + (late if device.rank == 1 else 0), 10),
+        800,
+        lambda device, _: device.item(),
+    ]
+    return train(folder, ranks, 6, parts, **kwargs)
+
+
+def together(folder: Path, *jobs: Path) -> Path:
+    folder.mkdir()
+    for job in jobs:
+        for file in job.iterdir():
+            shutil.copy(file, folder / f"{job.name}_{file.name}")
+    return folder
+
+
+def drawn(report: Report) -> list[str]:
+    stream = io.StringIO()
+    answer.write(report, stream, top=10, width=100)
+    return stream.getvalue().splitlines()
+
+
+def test_that_there_are_several_jobs_stands_before_what_is_said_of_them(tmp_path: Path) -> None:
+    folder = together(tmp_path / "all", *(one_job(tmp_path / f"job{size}", size) for size in (1, 2, 4)))
+    report = analyze(folder)
+    assert [run.world_size for run in report.runs] == [1, 2, 4]
+    assert drawn(report)[0].startswith("warning  several_jobs: all has the traces of 3 jobs")
+    for renderer in (console, markdown, html):
+        stream = io.StringIO()
+        renderer.write(report, stream, top=10)
+        text = " ".join(stream.getvalue().split())
+        assert text.index("has the traces of 3 jobs") < text.index("compute-bound")
+
+
+def test_of_ranks_of_several_jobs_nobody_is_said_to_be_late_or_not(tmp_path: Path) -> None:
+    """Of each rank the trace that began first is kept: here rank 1 of one job, the others of another one."""
+    first = one_job(tmp_path / "x", 4, begins={1: 500})
+    second = one_job(tmp_path / "y", 4, late=500, begins=dict.fromkeys((0, 2, 3), 400))
+    (run,) = analyze(together(tmp_path / "both", first, second)).runs
+    assert run.verdict.sentence.startswith("no verdict")
+    assert {rank.traces[0][0] for rank in run.ranks} == {"x", "y"}
+    assert not any("late" in line for line in drawn(make_report(run)))
+    assert run.cross_rank is not None
+    assert not run.cross_rank.lateness_known
+    assert run.efficiency is not None
+    assert (run.efficiency.parallel, run.efficiency.load_balance) == (None, None)

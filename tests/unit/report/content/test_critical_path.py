@@ -77,6 +77,11 @@ def test_tables_are_means_per_step() -> None:
     ]
 
 
+def test_that_waiting_in_broadcasts_counts_as_transfer_is_said() -> None:
+    (table,) = [one for one in tables(run_of()) if one.title.startswith("Communication")]
+    assert table.remark == "the transfer of broadcast may include waiting for other ranks"
+
+
 def test_of_many_names_the_largest_are_shown() -> None:
     names = tables(run_of(), top=1)[1]
     assert len(names.rows) == 1
