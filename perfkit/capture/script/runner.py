@@ -138,6 +138,8 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     """
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = sys.modules["builtins"]
+    if "__annotations__" in vars(sys.modules["__main__"]):  # not from Python 3.14 on
+        vars(main)["__annotations__"] = {}
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         del sys.modules[name]
     sys.modules["__main__"] = main
@@ -151,6 +153,7 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
 def _prepare_script(script: str, main: ModuleType) -> CodeType:
     path = Path(script).absolute()
     main.__file__ = str(path)
+    vars(main)["__cached__"] = None
     main.__loader__ = SourceFileLoader("__main__", str(path))
     if not sys.flags.safe_path:
         sys.path[0] = str(path.resolve().parent)
