@@ -97,8 +97,9 @@ class TraceText:
                 given += len(piece)
                 yield piece
         except BrokenStreamError:
-            file.seek(0)
-            yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
+            if file.seekable():  # not a pipe, of which the text just before the damage is lost
+                file.seek(0)
+                yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
             raise
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
