@@ -36,6 +36,8 @@ else:
     adopt(settings)
 """
 """Run in a spawned child before its `sys.path` is set: the child must also start if perfkit is not found."""
+_own_recordings: Final[set[int]] = set()
+"""Pids of this process and those that it was forked from, as far as each has its own recording."""
 _FIRST: Final = 1_000_000
 """Priority of what runs when a child begins to end."""
 
@@ -88,6 +90,11 @@ def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambd
     multiprocessing.process.BaseProcess._bootstrap = recorded_bootstrap  # type: ignore[attr-defined]
 
 
+def records_itself() -> bool:
+    """Return whether this process is a child with its own recording: the hooks of its parent's are not for it."""
+    return os.getpid() in _own_recordings
+
+
 def adopt(settings: bytes) -> None:
     """Record this process, a spawned child, and its own children."""
     follow_children(pickle.loads(settings))  # noqa: S301  # from the parent, as everything in this pickle
@@ -118,6 +125,7 @@ class _Child:
     def __init__(self, settings: ChildSettings) -> None:
         self._settings = settings
         self._pid = os.getpid()
+        _own_recordings.add(self._pid)
         self._begin_ns = time.perf_counter_ns()
         self._recorder: ScriptRecorder | None = None
         self._error: BaseException | None = None
@@ -135,6 +143,8 @@ class _Child:
         self._error = error.__context__ if isinstance(error, SystemExit) else error
 
     def _attach(self) -> None:
+        if os.getpid() != self._pid:  # a process that this one has forked imports torch
+            return
         from perfkit.capture.script.recorder import ScriptRecorder
 
         settings = self._settings

@@ -26,7 +26,7 @@ from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_fa
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
-from perfkit.capture.script.child_processes import follow_children, make_settings, take_note
+from perfkit.capture.script.child_processes import follow_children, make_settings, records_itself, take_note
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
@@ -191,6 +191,8 @@ class _ScriptContext:
         return self._recorder is not None and self._recorder.has_begun
 
     def _attach(self) -> None:
+        if records_itself():
+            return
         from perfkit.capture.script.recorder import ScriptRecorder
 
         self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns, self._trace_dir)

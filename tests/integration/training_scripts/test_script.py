@@ -260,6 +260,30 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_forked_process_that_is_the_first_to_import_torch_is_recorded_once(depth: int, tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "def work(depth):\n"
+        "    if depth > 1:\n"
+        "        return start(depth - 1)\n"
+        "    import train\n"
+        "    train.train(8, 'cpu')\n"
+        "def start(depth):\n"
+        "    child = multiprocessing.get_context('fork').Process(target=work, args=(depth,))\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        f"start({depth})\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path / "traces"))
+    (line,) = recorded.stderr.splitlines()
+    assert "8 steps; to see where the time went" in line
+    (folder,) = (tmp_path / "traces").iterdir()
+    assert check_whole(folder, world_size=1).step_kinds == KINDS[:8]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize(
     ("end", "message"),
