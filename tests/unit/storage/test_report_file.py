@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ def test_what_is_not_a_report_is_one_line(tmp_path: Path, content: bytes, messag
         perfkit.load_report(file)
     assert str(raised.value).startswith(f"{file}: {message}")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_a_report_with_a_number_of_more_than_64_bits_is_refused(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    text = msgspec.json.encode(make_scaling_report()).decode()
+    file.write_text(re.sub(r'"world_size":\d+', f'"world_size":{number}', text))
+    with pytest.raises(StoreError, match="not a perfkit report: an integer has more than 64 bits"):
+        perfkit.load_report(file)
 
 
 def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
