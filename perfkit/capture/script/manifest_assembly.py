@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -22,7 +22,7 @@ from perfkit.capture.distributed.topology import Topology, name_device, own_core
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
 from perfkit.capture.script.rank_marks import ended_ranks, is_of_ended, joined_ranks, process_mark, remove_marks
-from perfkit.schema.manifest import RankRecord, StepKind, World
+from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
 
@@ -131,7 +131,7 @@ def _record_paths(folder: Path) -> list[Path]:
 
 def _acquire(lock: Path) -> bool:
     """Create the file `lock`, unless another rank has it; returns whether this one has it now."""
-    for _ in range(2):
+    for _ in range(2):  # the second time after the lock of a rank that was killed
         try:
             with lock.open("xb", buffering=0) as stream, contextlib.suppress(OSError):  # full: it has the lock
                 stream.write(process_mark())
@@ -175,12 +175,7 @@ def _update(
     before = read_manifest(folder)
     if before.state == "failed":
         return
-    ended = {each.record.rank for each in exit_records}
-    earlier = [record for record in before.ranks if record.rank not in ended]
-    records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
-    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
-    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
-    common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
+    records, kinds = _merge(before, exit_records)
     world, unknown = before.world, dict(UNKNOWN_FIELDS)
     if len(records) == world_size:
         records, world = place_records(records, launcher)
@@ -192,11 +187,35 @@ def _update(
         state="completed" if complete else before.state,
         finished_at=utc_now().isoformat(timespec="seconds") if complete else before.finished_at,
         world=world,
-        step_kinds=kinds[:common],
+        step_kinds=kinds,
         ranks=records,
         files=list_files(folder),
     )
     write_manifest(folder, manifest)
+
+
+def fields_of_failed(folder: Path, record: RankRecord, kinds: list[StepKind]) -> dict[str, Any]:
+    """Return the fields of the manifest that this rank writes because it failed, with what the other ranks have left.
+
+    Raises:
+        StoreError: The manifest cannot be read.
+    """
+    others = [each for each in read_exit_records(folder) if each.record.rank != record.rank]
+    before = read_manifest(folder)
+    records, common = _merge(before, [*others, RankExitRecord(record=record, kinds=kinds)])
+    unknown = dict(UNKNOWN_FIELDS) if len(records) == before.world.world_size else before.unknown
+    return {"ranks": records, "step_kinds": common, "unknown": unknown}
+
+
+def _merge(before: RunManifest, exit_records: Sequence[RankExitRecord]) -> tuple[list[RankRecord], list[StepKind]]:
+    """Return the records of all ranks, those in the manifest included, and the kinds of the steps that all have."""
+    ended = {each.record.rank for each in exit_records}
+    earlier = [record for record in before.ranks if record.rank not in ended]
+    records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
+    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
+    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
+    common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
+    return records, kinds[:common]
 
 
 def place_records(records: Sequence[RankRecord], launcher: str) -> tuple[list[RankRecord], World]:
