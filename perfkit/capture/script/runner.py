@@ -177,6 +177,7 @@ class _ScriptContext:
         self._pid = os.getpid()
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
+        self._excepthook = sys.excepthook
         self._ending = _Ending()
         self._trace_dir = Path(config.trace_dir).resolve()  # now: the script may change the working directory
         self._children = make_settings(self._script, arguments, config, self._trace_dir)
@@ -201,13 +202,18 @@ class _ScriptContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if kind is not None and error is not None and kind is not SystemExit:
-            remove_own_frames(error)
-            sys.excepthook(kind, error, error.__traceback__)
+        raised = error if kind is not SystemExit else None
+        own_hook = sys.excepthook is not self._excepthook
+        if raised is not None:
+            remove_own_frames(raised)
+            if not own_hook:
+                sys.excepthook(type(raised), raised, raised.__traceback__)
         if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
             atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
         else:
             self._finish(error)
+        if raised is not None and own_hook:  # last: it may end the process, by `MPI_Abort` for example
+            sys.excepthook(type(raised), raised, raised.__traceback__)
         if self._recorder is not None and self._recorder.is_aborted_at_exit:
             self._ending.exit_code = _exit_code(error)
         if error is None or isinstance(error, SystemExit):

@@ -317,6 +317,30 @@ def test_the_error_of_a_child_process_is_named(method: str, end: str, message: s
     assert str(ROOT / "perfkit") not in recorded.stderr
 
 
+@pytest.mark.parametrize("steps", [2, 10])  # before and after the end of the schedule
+def test_an_own_excepthook_that_ends_the_process_leaves_a_failed_run(steps: int, tmp_path: Path) -> None:
+    script = tmp_path / "aborts.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "def abort(kind, error, trace):\n"
+        "    print('aborts:', kind.__name__, trace.tb_frame.f_code.co_name, flush=True)\n"
+        "    os._exit(3)\n"
+        "sys.excepthook = abort\n"
+        f"train.train({steps}, 'cpu')\n"
+        "raise ValueError('bad')\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path, "--name", "aborted"), stub_torch=True)
+    assert (recorded.returncode, recorded.stdout) == (3, "aborts: ValueError <module>\n")
+    assert len(own_lines(recorded.stderr)) == 1
+    manifest = read_manifest(tmp_path / "aborted")
+    assert manifest.state == "failed"
+    assert manifest.failure is not None
+    assert manifest.failure.message == "ValueError: bad"
+    assert len(manifest.ranks[0].step_wall_ns) == steps
+
+
 def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None:
     command = [*PYTHON, "run", TRAIN, "--trace-dir", str(tmp_path), "--name"]
     recorded, quiet = (
