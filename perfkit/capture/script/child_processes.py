@@ -23,6 +23,7 @@ from msgspec import Struct
 from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import RunError
+from perfkit.util.temporary_names import temporary_prefix
 
 if TYPE_CHECKING:
     from perfkit.capture.script.recorder import ScriptRecorder
@@ -56,7 +57,7 @@ class ChildSettings(Struct, frozen=True):
 
 def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig, trace_dir: Path) -> ChildSettings:
     """Return the settings for the children of this process."""
-    note = Path(tempfile.gettempdir()) / f"perfkit-children-{secrets.token_hex(8)}"
+    note = Path(tempfile.gettempdir()) / f"{temporary_prefix('perfkit-children')}{secrets.token_hex(8)}"
     return ChildSettings(script, tuple(arguments), config, str(trace_dir), str(note))
 
 
