@@ -21,7 +21,14 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
-from perfkit.capture.script.rank_marks import ended_ranks, is_of_ended, joined_ranks, process_mark, remove_marks
+from perfkit.capture.script.rank_marks import (
+    ended_ranks,
+    is_of_ended,
+    joined_ranks,
+    process_mark,
+    remove_mark,
+    remove_marks,
+)
 from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
@@ -90,22 +97,21 @@ def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
     rank steps for the first time afterwards, its record is added later.
 
     Returns:
-        Whether this rank has completed it; then nothing temporary is left.
+        Whether this rank has completed it; what it was written from is removed.
 
     Raises:
         StoreError: The manifest cannot be read or written.
     """
-    lock = folder / _LOCK_NAME
+    lock, complete = folder / _LOCK_NAME, False
     while _acquire(lock):
         try:
             before = _state_of_folder(folder)
-            if _write(folder, world_size, launcher):
-                return True
+            complete = _write(folder, world_size, launcher) or complete
         finally:
             lock.unlink(missing_ok=True)
-        if _state_of_folder(folder) == before:
+        if not _record_paths(folder) or _state_of_folder(folder) == before:
             break
-    return False
+    return complete
 
 
 def _state_of_folder(folder: Path) -> tuple[dict[str, tuple[int, int]], set[int]]:
@@ -165,8 +171,16 @@ def _write(folder: Path, world_size: int, launcher: str) -> bool:
     complete = _is_complete(folder, exit_records)
     _update(folder, exit_records, world_size, launcher, complete=complete)
     if complete or world_size == 1:
-        remove_exit_records(folder)
+        _remove_read(folder, exit_records)
     return complete
+
+
+def _remove_read(folder: Path, exit_records: Sequence[RankExitRecord]) -> None:
+    """Remove what is in the manifest, and no record of a rank that has joined and ended meanwhile."""
+    for each in exit_records:
+        (folder / _RECORD_NAME.format(each.record.rank)).unlink(missing_ok=True)
+        remove_mark(folder, each.record.rank)
+    remove_requests(folder)
 
 
 def _update(

@@ -152,6 +152,27 @@ def test_what_comes_while_another_rank_writes_is_written_by_that_one(
     assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
 
 
+def test_a_rank_that_joins_and_ends_while_another_completes_the_manifest_is_in_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bool] = []
+
+    def join_and_end_meanwhile(*args: Any) -> None:
+        write_manifest(*args)
+        if not answers:
+            mark_joined(folder, 1)
+            write_exit_record(folder, record(1, steps=1), ["cold"])
+            answers.append(assemble_manifest(folder, 2, "none"))
+
+    monkeypatch.setattr(manifest_assembly, "write_manifest", join_and_end_meanwhile)
+    mark_joined(folder, 0)
+    write_exit_record(folder, record(0, steps=1), ["cold"])
+    assert (assemble_manifest(folder, 2, "none"), answers) == (True, [False])
+    manifest = read_manifest(folder)
+    assert (manifest.state, [each.rank for each in manifest.ranks]) == ("completed", [0, 1])
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
 def test_a_rank_that_holds_the_lock_is_not_waited_for(folder: Path) -> None:
     (folder / ".closing").touch()
     write_exit_record(folder, record(0), ["cold"])
