@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,6 +152,16 @@ def test_what_is_damaged_is_read_from_a_pipe_as_far_as_it_goes(tmp_path: Path) -
     with written(tmp_path / "pipe.json", whole[: len(whole) * 3 // 4]):
         (run,) = perfkit.analyze(tmp_path / "pipe.json").runs
     assert "damaged gzip data: it ends too soon" in str([finding.message for finding in run.findings])
+
+
+@pytest.mark.timeout(MOST_S)
+def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.util.pipe._WRITER_S", 0.2)
+    os.mkfifo(tmp_path / "pipe.json")
+    threads = threading.active_count()
+    with pytest.raises(TraceError, match="cannot be read: it is a pipe, and no process has opened it for writing"):
+        perfkit.analyze(tmp_path / "pipe.json")
+    assert threading.active_count() == threads
 
 
 @pytest.mark.timeout(MOST_S)
