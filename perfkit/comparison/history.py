@@ -18,6 +18,7 @@ from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryB
 from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
+_NO_TRACED_STEP = "none of its steps is in a trace (with --no-profile none is): a history compares those"
 _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
 
 
@@ -55,7 +56,7 @@ def _unusable(run: RunReport) -> str | None:
         _started(run)
     except ValueError:
         return "its run.json has no valid start time"
-    return None if STEP_TIME in metrics(run) else "it has no recorded step"
+    return None if STEP_TIME in metrics(run) else _NO_TRACED_STEP
 
 
 def _started(run: RunReport) -> datetime:

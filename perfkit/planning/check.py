@@ -19,6 +19,7 @@ from perfkit.planning.precision import PRECISIONS
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.schema.rank import MemoryPeak
 from perfkit.schema.run import RunReport
+from perfkit.storage.discovery import refuse_pipe
 
 _REFUSED: Final = {
     "prefetch_layers": None,
@@ -39,6 +40,7 @@ def check_run(path: Path, rates: Rates | None, device: PlannedDevice | None) -> 
         UsageError: It is no run of gpt, or used options that formulas do not cover.
         TraceError: The traces cannot be read.
     """
+    refuse_pipe(path, "--check")
     run = read_run(path)
     is_own = rates is None
     if rates is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from perfkit.errors import StoreError
 from perfkit.report.table_rows import (
     COLLECTIVE_COLUMNS,
     DIMENSION_COLUMNS,
@@ -148,7 +149,11 @@ def dataframes(report: Report) -> DataFrames:
 
 
 def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
-    """Return rows as a DataFrame of these columns, integers as such."""
+    """Return rows as a DataFrame of these columns, integers as such.
+
+    Raises:
+        StoreError: An integer has more than 64 bits: numbers of a report from elsewhere may add up to that.
+    """
     import pandas as pd
 
     frame = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
@@ -156,7 +161,12 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
     # Times over several runs are medians, which may be fractions of a nanosecond.
     whole = () if columns in (POINT_COLUMNS, OPTION_COLUMNS) else columns
     integers |= {c: "int64" for c in whole if (c.endswith("_ns") or c in _INTEGERS) and c not in integers}
-    return frame.astype(integers)
+    try:
+        if any(frame[column].dtype == "uint64" for column in integers):  # which pandas would wrap to negative numbers
+            raise OverflowError
+        return frame.astype(integers)
+    except OverflowError as error:
+        raise StoreError("the report has numbers of more than 64 bits, which no table can hold") from error
 
 
 def _encodable(row: dict[str, Value]) -> dict[str, Value]:

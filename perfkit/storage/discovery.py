@@ -9,6 +9,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, compress, count
 from pathlib import Path
 from typing import NamedTuple
@@ -71,6 +72,17 @@ def find_run(path: Path) -> RunLocation:
         names = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
         raise UsageError(f"{path} contains {len(runs)} runs: give one of them ({names})")
     return runs[0]
+
+
+def refuse_pipe(path: Path, command: str) -> None:
+    """Refuse a trace that can be read only once, for a command that reads traces several times.
+
+    Raises:
+        TraceError: the path is that of a pipe.
+    """
+    with suppress(OSError):
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise TraceError(f"{path}: is a pipe, and {command} reads a trace more than once: write it to a file first")
 
 
 def choose_trace(path: Path, rank: int | None) -> Path:

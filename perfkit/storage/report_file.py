@@ -1,5 +1,6 @@
 """Read a report back: `report.json`, as `perfkit analyze -o report.json` writes it."""
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message
 
 _MOST_BYTES: Final = 8 << 30
+_MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 
 
 class _Versioned(msgspec.Struct):
@@ -41,8 +43,26 @@ def load_report(path: str | Path) -> Report:
                 f"{file}: written with schema version {version}, this perfkit reads {REPORT_VERSION}: "
                 "analyze the traces again"
             )
-        return decode_json(data, Report)
+        report = decode_json(data, Report)
+        if _MANY_DIGITS.search(data):  # else none is too large
+            _check_integers(decode_json(data, object))
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{file}: not a perfkit report: {plain_message(str(error))}") from error
+    return report
+
+
+def _check_integers(value: object) -> None:
+    """Refuse an integer of more than 64 bits: tables cannot hold it, nor can it be divided.
+
+    Raises:
+        msgspec.DecodeError: There is one.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            _check_integers(part)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise msgspec.DecodeError("an integer has more than 64 bits")

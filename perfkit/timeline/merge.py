@@ -27,7 +27,7 @@ from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
 from perfkit.storage import cache as results
-from perfkit.storage.discovery import RunLocation, find_run
+from perfkit.storage.discovery import RunLocation, find_run, refuse_pipe
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
 from perfkit.timeline.chrome_writer import ChromeWriter
@@ -118,6 +118,7 @@ def merge(
     rules = load_kernel_rules(kernel_rules)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
+    refuse_pipe(path, "merging")
     location = find_run(path)
     if os.path.realpath(output) in map(os.path.realpath, location.traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")

@@ -14,6 +14,7 @@ from queue import Empty, Full, Queue
 from typing import BinaryIO, Final, NoReturn
 
 from perfkit.errors import TraceError
+from perfkit.util.pipe import open_file
 from perfkit.util.regular_file import hole_bytes
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -71,7 +72,7 @@ class TraceText:
             TraceError: the file cannot be read, or has more text than allowed.
         """
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 self._check_holes(file)
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
@@ -97,8 +98,9 @@ class TraceText:
                 given += len(piece)
                 yield piece
         except BrokenStreamError:
-            file.seek(0)
-            yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
+            if file.seekable():  # not a pipe, of which the text just before the damage is lost
+                file.seek(0)
+                yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
             raise
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -30,7 +30,12 @@ _SAFETENSORS: Final = re.compile(rb".{5}\x00{3}\{", re.DOTALL)
 
 
 def describe_file(path: Path) -> str | None:
-    """Return what a file is, such as "a PyTorch checkpoint"; None if its first bytes do not show it."""
+    """Return what a file is, such as "a PyTorch checkpoint"; None if its first bytes do not show it, or it is a pipe.
+
+    What a pipe has given before, it does not give again: reading would wait for another writer.
+    """
+    if path.is_fifo():
+        return None
     head = _head(path)
     for magic, kind in _MAGIC:
         if head.startswith(magic):

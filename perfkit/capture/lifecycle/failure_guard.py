@@ -8,6 +8,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -15,6 +16,7 @@ from typing import Any, Final, NoReturn, Self
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.distributed.store_barrier import PeerFailedError
+from perfkit.capture.lifecycle.launched_runs import remove_temporary
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent, exit_now
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
@@ -154,6 +156,8 @@ def record_end_of_parent(folder: Path, rank: int) -> None:
     """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
     error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
     if record_failure(folder, rank, error, None):
+        with suppress(OSError):  # the folder was removed
+            remove_temporary(folder)
         print_error(one_line(error))
 
 

@@ -93,11 +93,20 @@ def _close(folder: Path, failure: Failure) -> None:
         return
     if not claim_failure(folder, failure):
         failure = read_failure(folder) or failure
+    remove_temporary(folder)
+    if manifest.finished_at is None:
+        fail(folder, failure, {})
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what ranks leave in the folder of a run only while they run: all have ended, or are about to.
+
+    Raises:
+        OSError: The folder cannot be read, or something in it not be removed.
+    """
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             _remove(path)
-    if manifest.finished_at is None:
-        fail(folder, failure, {})
 
 
 def _remove(path: Path) -> None:

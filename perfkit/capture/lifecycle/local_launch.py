@@ -21,6 +21,7 @@ from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
 from perfkit.util.child_python import child_python
 from perfkit.util.sigint import sigint_blocked
+from perfkit.util.temporary_names import temporary_prefix
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 """File descriptor of the parent's stdin, for rank 0."""
@@ -58,7 +59,8 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
         SystemExit: A rank failed, with its exit code; the rank has reported the error itself.
     """
     # Signals stay caught until nothing is left behind: a second one only shortens the waits.
-    with _caught_signals() as signals, tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
+    prefix = temporary_prefix("perfkit-ranks")
+    with _caught_signals() as signals, tempfile.TemporaryDirectory(prefix=prefix) as folder:
         children: _Children = []
         reason = None
         try:

@@ -21,6 +21,7 @@ from perfkit.capture.recording.loader_fetches import (
     worker_runs,
 )
 from perfkit.schema.per_rank.loading import RecordedFetch
+from perfkit.util.temporary_names import temporary_prefix
 
 _MOST_LISTED: Final = 20_000
 _MOST_FILES: Final = 256
@@ -96,7 +97,7 @@ class LoaderWatch:
             return None
         if self._folder is None:
             with suppress(OSError):
-                self._folder = tempfile.mkdtemp(prefix="perfkit-loader-")
+                self._folder = tempfile.mkdtemp(prefix=temporary_prefix("perfkit-loader"))
         self._files()  # to remove old ones
         return self._folder
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import RunError
+from perfkit.util.temporary_names import temporary_prefix
 
 if TYPE_CHECKING:
     from perfkit.capture.script.recorder import ScriptRecorder
@@ -36,6 +37,8 @@ else:
     adopt(settings)
 """
 """Run in a spawned child before its `sys.path` is set: the child must also start if perfkit is not found."""
+_own_recordings: Final[set[int]] = set()
+"""Pids of this process and those that it was forked from, as far as each has its own recording."""
 _FIRST: Final = 1_000_000
 """Priority of what runs when a child begins to end."""
 
@@ -54,7 +57,7 @@ class ChildSettings(Struct, frozen=True):
 
 def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig, trace_dir: Path) -> ChildSettings:
     """Return the settings for the children of this process."""
-    note = Path(tempfile.gettempdir()) / f"perfkit-children-{secrets.token_hex(8)}"
+    note = Path(tempfile.gettempdir()) / f"{temporary_prefix('perfkit-children')}{secrets.token_hex(8)}"
     return ChildSettings(script, tuple(arguments), config, str(trace_dir), str(note))
 
 
@@ -88,6 +91,11 @@ def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambd
     multiprocessing.process.BaseProcess._bootstrap = recorded_bootstrap  # type: ignore[attr-defined]
 
 
+def records_itself() -> bool:
+    """Return whether this process is a child with its own recording: the hooks of its parent's are not for it."""
+    return os.getpid() in _own_recordings
+
+
 def adopt(settings: bytes) -> None:
     """Record this process, a spawned child, and its own children."""
     follow_children(pickle.loads(settings))  # noqa: S301  # from the parent, as everything in this pickle
@@ -118,6 +126,7 @@ class _Child:
     def __init__(self, settings: ChildSettings) -> None:
         self._settings = settings
         self._pid = os.getpid()
+        _own_recordings.add(self._pid)
         self._begin_ns = time.perf_counter_ns()
         self._recorder: ScriptRecorder | None = None
         self._error: BaseException | None = None
@@ -135,6 +144,8 @@ class _Child:
         self._error = error.__context__ if isinstance(error, SystemExit) else error
 
     def _attach(self) -> None:
+        if os.getpid() != self._pid:  # a process that this one has forked imports torch
+            return
         from perfkit.capture.script.recorder import ScriptRecorder
 
         settings = self._settings

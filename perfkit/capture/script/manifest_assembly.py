@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -21,8 +21,15 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
-from perfkit.capture.script.rank_marks import ended_ranks, is_of_ended, joined_ranks, process_mark, remove_marks
-from perfkit.schema.manifest import RankRecord, StepKind, World
+from perfkit.capture.script.rank_marks import (
+    ended_ranks,
+    is_of_ended,
+    joined_ranks,
+    process_mark,
+    remove_mark,
+    remove_marks,
+)
+from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
 
@@ -90,22 +97,21 @@ def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
     rank steps for the first time afterwards, its record is added later.
 
     Returns:
-        Whether this rank has completed it; then nothing temporary is left.
+        Whether this rank has completed it; what it was written from is removed.
 
     Raises:
         StoreError: The manifest cannot be read or written.
     """
-    lock = folder / _LOCK_NAME
+    lock, complete = folder / _LOCK_NAME, False
     while _acquire(lock):
         try:
             before = _state_of_folder(folder)
-            if _write(folder, world_size, launcher):
-                return True
+            complete = _write(folder, world_size, launcher) or complete
         finally:
             lock.unlink(missing_ok=True)
-        if _state_of_folder(folder) == before:
+        if not _record_paths(folder) or _state_of_folder(folder) == before:
             break
-    return False
+    return complete
 
 
 def _state_of_folder(folder: Path) -> tuple[dict[str, tuple[int, int]], set[int]]:
@@ -131,7 +137,7 @@ def _record_paths(folder: Path) -> list[Path]:
 
 def _acquire(lock: Path) -> bool:
     """Create the file `lock`, unless another rank has it; returns whether this one has it now."""
-    for _ in range(2):
+    for _ in range(2):  # the second time after the lock of a rank that was killed
         try:
             with lock.open("xb", buffering=0) as stream, contextlib.suppress(OSError):  # full: it has the lock
                 stream.write(process_mark())
@@ -165,8 +171,16 @@ def _write(folder: Path, world_size: int, launcher: str) -> bool:
     complete = _is_complete(folder, exit_records)
     _update(folder, exit_records, world_size, launcher, complete=complete)
     if complete or world_size == 1:
-        remove_exit_records(folder)
+        _remove_read(folder, exit_records)
     return complete
+
+
+def _remove_read(folder: Path, exit_records: Sequence[RankExitRecord]) -> None:
+    """Remove what is in the manifest, and no record of a rank that has joined and ended meanwhile."""
+    for each in exit_records:
+        (folder / _RECORD_NAME.format(each.record.rank)).unlink(missing_ok=True)
+        remove_mark(folder, each.record.rank)
+    remove_requests(folder)
 
 
 def _update(
@@ -175,12 +189,7 @@ def _update(
     before = read_manifest(folder)
     if before.state == "failed":
         return
-    ended = {each.record.rank for each in exit_records}
-    earlier = [record for record in before.ranks if record.rank not in ended]
-    records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
-    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
-    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
-    common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
+    records, kinds = _merge(before, exit_records)
     world, unknown = before.world, dict(UNKNOWN_FIELDS)
     if len(records) == world_size:
         records, world = place_records(records, launcher)
@@ -192,11 +201,35 @@ def _update(
         state="completed" if complete else before.state,
         finished_at=utc_now().isoformat(timespec="seconds") if complete else before.finished_at,
         world=world,
-        step_kinds=kinds[:common],
+        step_kinds=kinds,
         ranks=records,
         files=list_files(folder),
     )
     write_manifest(folder, manifest)
+
+
+def fields_of_failed(folder: Path, record: RankRecord, kinds: list[StepKind]) -> dict[str, Any]:
+    """Return the fields of the manifest that this rank writes because it failed, with what the other ranks have left.
+
+    Raises:
+        StoreError: The manifest cannot be read.
+    """
+    others = [each for each in read_exit_records(folder) if each.record.rank != record.rank]
+    before = read_manifest(folder)
+    records, common = _merge(before, [*others, RankExitRecord(record=record, kinds=kinds)])
+    unknown = dict(UNKNOWN_FIELDS) if len(records) == before.world.world_size else before.unknown
+    return {"ranks": records, "step_kinds": common, "unknown": unknown}
+
+
+def _merge(before: RunManifest, exit_records: Sequence[RankExitRecord]) -> tuple[list[RankRecord], list[StepKind]]:
+    """Return the records of all ranks, those in the manifest included, and the kinds of the steps that all have."""
+    ended = {each.record.rank for each in exit_records}
+    earlier = [record for record in before.ranks if record.rank not in ended]
+    records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
+    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
+    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
+    common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
+    return records, kinds[:common]
 
 
 def place_records(records: Sequence[RankRecord], launcher: str) -> tuple[list[RankRecord], World]:

@@ -1,5 +1,7 @@
 """The recording of a script on one rank, from the end of its first step to what it leaves in the run's folder."""
 
+from functools import partial
+
 import msgspec
 
 from perfkit.capture.distributed.topology import Topology
@@ -11,7 +13,12 @@ from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
 from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
-from perfkit.capture.script.manifest_assembly import assemble_manifest, remove_exit_records, write_exit_record
+from perfkit.capture.script.manifest_assembly import (
+    assemble_manifest,
+    fields_of_failed,
+    remove_exit_records,
+    write_exit_record,
+)
 from perfkit.capture.script.outcome import OutcomeReporter
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import describe_steps
@@ -114,11 +121,11 @@ class ScriptRecording:
         outcome: OutcomeReporter,
     ) -> None:
         session, ranks = self.session, self.ranks
-        fields = {"ranks": [record], "step_kinds": kinds}
+        fields = partial(fields_of_failed, session.folder, record, kinds)
         try:
             ended_by = exit_cause(error)
             cause = self.hangs.explain(find_first_cause(session.folder, ranks.rank, ended_by), ended_by)
-            if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
+            if record_failure(session.folder, cause.rank, cause.error, fields):
                 outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
         finally:  # also where whoever started the ranks ends this one meanwhile
             self.hangs.forget_turn()

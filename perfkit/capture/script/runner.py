@@ -26,7 +26,7 @@ from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_fa
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
-from perfkit.capture.script.child_processes import follow_children, make_settings, take_note
+from perfkit.capture.script.child_processes import follow_children, make_settings, records_itself, take_note
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
@@ -138,6 +138,8 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     """
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = sys.modules["builtins"]
+    if "__annotations__" in vars(sys.modules["__main__"]):  # not from Python 3.14 on
+        vars(main)["__annotations__"] = {}
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         del sys.modules[name]
     sys.modules["__main__"] = main
@@ -151,6 +153,7 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
 def _prepare_script(script: str, main: ModuleType) -> CodeType:
     path = Path(script).absolute()
     main.__file__ = str(path)
+    vars(main)["__cached__"] = None
     main.__loader__ = SourceFileLoader("__main__", str(path))
     if not sys.flags.safe_path:
         sys.path[0] = str(path.resolve().parent)
@@ -174,6 +177,7 @@ class _ScriptContext:
         self._pid = os.getpid()
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
+        self._excepthook = sys.excepthook
         self._ending = _Ending()
         self._trace_dir = Path(config.trace_dir).resolve()  # now: the script may change the working directory
         self._children = make_settings(self._script, arguments, config, self._trace_dir)
@@ -188,6 +192,8 @@ class _ScriptContext:
         return self._recorder is not None and self._recorder.has_begun
 
     def _attach(self) -> None:
+        if records_itself():
+            return
         from perfkit.capture.script.recorder import ScriptRecorder
 
         self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns, self._trace_dir)
@@ -196,13 +202,18 @@ class _ScriptContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if kind is not None and error is not None and kind is not SystemExit:
-            remove_own_frames(error)
-            sys.excepthook(kind, error, error.__traceback__)
+        raised = error if kind is not SystemExit else None
+        own_hook = sys.excepthook is not self._excepthook
+        if raised is not None:
+            remove_own_frames(raised)
+            if not own_hook:
+                sys.excepthook(type(raised), raised, raised.__traceback__)
         if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
             atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
         else:
             self._finish(error)
+        if raised is not None and own_hook:  # last: it may end the process, by `MPI_Abort` for example
+            sys.excepthook(type(raised), raised, raised.__traceback__)
         if self._recorder is not None and self._recorder.is_aborted_at_exit:
             self._ending.exit_code = _exit_code(error)
         if error is None or isinstance(error, SystemExit):

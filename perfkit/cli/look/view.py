@@ -57,9 +57,10 @@ def view(
     if step_marker is not None and step is None and at is None:
         raise UsageError("--step-marker defines the steps for --step and --at: give one of these, too")
     from perfkit.server.trace import TraceServer, bundled_ui, origin_of
-    from perfkit.storage.discovery import choose_trace
+    from perfkit.storage.discovery import choose_trace, refuse_pipe
 
     origin_of(ui)
+    refuse_pipe(path, "a browser")
     trace = choose_trace(path, rank)
     _refuse_others(trace)
     files = bundled_ui() if offline else None

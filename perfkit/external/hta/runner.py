@@ -17,6 +17,7 @@ from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 from perfkit.util.extras import install_extra
+from perfkit.util.temporary_names import temporary_prefix
 
 ANALYSES: Final[dict[str, str]] = {
     "temporal-breakdown": "idle, compute and other time of each rank",
@@ -80,7 +81,7 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
     job |= {"count_events": count_events}
     try:
-        with TemporaryDirectory(prefix="perfkit-hta-") as scratch:
+        with TemporaryDirectory(prefix=temporary_prefix("perfkit-hta")) as scratch:
             named = {rank: str(_link_for_hta(file, Path(scratch), rank)) for rank, file in files.items()}
             output = _run_subprocess(job | {"files": named}, Path(scratch))
     except OSError as error:

@@ -31,8 +31,14 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001 
     run = report.runs[0]
     if run.efficiency is None or run.efficiency.parallel is None or not run.efficiency.t_ns:
         reason = (run.efficiency and run.efficiency.reason) or "all ranks are unknown"
-        raise UsageError(f"{escape_unprintable(run.run)}: no efficiency to write for TALP: {reason}")
+        raise _nothing_to_write(run, reason)
+    if not any(step.exposed_ns.compute > 0 for rank in run.ranks if rank.rank is not None for step in rank.steps):
+        raise _nothing_to_write(run, "no rank computes")
     stream.write(json.dumps(_document(run, run.efficiency), indent=2) + "\n")
+
+
+def _nothing_to_write(run: RunReport, reason: str) -> UsageError:
+    return UsageError(f"{escape_unprintable(run.run)}: no efficiency to write for TALP: {reason}")
 
 
 def _document(run: RunReport, efficiency: Efficiency) -> dict[str, Any]:

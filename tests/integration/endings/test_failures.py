@@ -258,6 +258,7 @@ def test_what_ended_the_parent_is_what_ended_the_run(what: str, number: signal.S
     (line,) = [line for line in own_lines(tmp_path) if line.startswith("perfkit: error")]
     failure = read_manifest(tmp_path / "ended").failure
     assert failure is not None
+    assert [path.name for path in (tmp_path / "ended").glob(".*")] == []
     if number == signal.SIGKILL:
         assert "has ended without ending them: was it killed?" in line
         assert "has ended without ending them" in failure.message

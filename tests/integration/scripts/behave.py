@@ -22,6 +22,7 @@ def square(number: int) -> int:
 
 
 def where() -> None:
+    print(sorted(globals()), [globals().get(name) for name in ("__annotations__", "__cached__", "__doc__")])
     print(__name__, __file__, __spec__, __package__, sys.argv, sys.path[0])
     print(sys.modules["__main__"].__dict__ is globals(), "torch" in sys.modules, "workloads" in sys.modules)
 

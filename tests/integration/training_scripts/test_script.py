@@ -260,6 +260,30 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_forked_process_that_is_the_first_to_import_torch_is_recorded_once(depth: int, tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "def work(depth):\n"
+        "    if depth > 1:\n"
+        "        return start(depth - 1)\n"
+        "    import train\n"
+        "    train.train(8, 'cpu')\n"
+        "def start(depth):\n"
+        "    child = multiprocessing.get_context('fork').Process(target=work, args=(depth,))\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        f"start({depth})\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path / "traces"))
+    (line,) = recorded.stderr.splitlines()
+    assert "8 steps; to see where the time went" in line
+    (folder,) = (tmp_path / "traces").iterdir()
+    assert check_whole(folder, world_size=1).step_kinds == KINDS[:8]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize(
     ("end", "message"),
@@ -291,6 +315,30 @@ def test_the_error_of_a_child_process_is_named(method: str, end: str, message: s
     assert failure is not None
     assert failure.message == message
     assert str(ROOT / "perfkit") not in recorded.stderr
+
+
+@pytest.mark.parametrize("steps", [2, 10])  # before and after the end of the schedule
+def test_an_own_excepthook_that_ends_the_process_leaves_a_failed_run(steps: int, tmp_path: Path) -> None:
+    script = tmp_path / "aborts.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import train\n"
+        "def abort(kind, error, trace):\n"
+        "    print('aborts:', kind.__name__, trace.tb_frame.f_code.co_name, flush=True)\n"
+        "    os._exit(3)\n"
+        "sys.excepthook = abort\n"
+        f"train.train({steps}, 'cpu')\n"
+        "raise ValueError('bad')\n"
+    )
+    recorded = execute(under_perfkit(str(script), tmp_path, "--name", "aborted"), stub_torch=True)
+    assert (recorded.returncode, recorded.stdout) == (3, "aborts: ValueError <module>\n")
+    assert len(own_lines(recorded.stderr)) == 1
+    manifest = read_manifest(tmp_path / "aborted")
+    assert manifest.state == "failed"
+    assert manifest.failure is not None
+    assert manifest.failure.message == "ValueError: bad"
+    assert len(manifest.ranks[0].step_wall_ns) == steps
 
 
 def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tests.support.processes.launching import PYTHON, execute
 SHOW = """
 import os, sys
 from .values import value
-names = ("__name__", "__package__", "__file__", "__cached__", "__doc__")
-print({name: globals().get(name) for name in names}, __spec__.name, type(__loader__).__name__)
+names = ("__name__", "__package__", "__file__", "__cached__", "__doc__", "__annotations__")
+print(sorted(globals()), {name: globals().get(name) for name in names}, __spec__.name, type(__loader__).__name__)
 print(sys.argv, sys.path[0], value, sys.modules["__main__"].__dict__ is globals())
 """
 

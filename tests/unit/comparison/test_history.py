@@ -102,6 +102,8 @@ def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
     foreign = make_run_folder(tmp_path / "left" / "foreign", 10)
     (foreign / "run.json").unlink()
     (make_run_folder(tmp_path / "left" / "damaged", 10) / "run.json").write_text("{")
+    for trace in make_run_folder(tmp_path / "left" / "timed", 10).glob("*.json.gz"):
+        trace.unlink()
     history = perfkit.history(tmp_path)
     assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
     excluded = {finding.message.partition(" is excluded: ")[::2] for finding in history.findings}
@@ -109,9 +111,10 @@ def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
         ("running", "its state is running"),
         ("timeless", "its run.json has no valid start time"),
         ("foreign", "it has no run.json, so its start time and configuration are unknown"),
+        ("timed", "none of its steps is in a trace (with --no-profile none is): a history compares those"),
         ("damaged", "its run.json cannot be read, so its start time and configuration are unknown"),
     }
-    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 3 more\)"):
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 4 more\)"):
         perfkit.history(tmp_path / "left")
 
 

@@ -1,10 +1,14 @@
 """Discovery of runs: unique names, since results of several runs are keyed by name."""
 
+import gzip
 import io
 import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -126,14 +130,54 @@ def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> N
         perfkit.analyze(tmp_path)
 
 
+@contextmanager
+def written(pipe: Path, content: bytes) -> Iterator[None]:
+    writer = Thread(target=pipe.write_bytes, args=(content,), daemon=True)
+    writer.start()
+    yield
+    writer.join(MOST_S)
+
+
 def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
     folder = make_folder_with_pipes(tmp_path / "x")
-    text = (folder / "rank0.json.gz").read_bytes()
-    writer = Thread(target=(folder / "control.json").write_bytes, args=(text,), daemon=True)
-    writer.start()
-    (run,) = perfkit.analyze(folder / "control.json").runs
-    writer.join(MOST_S)
+    with written(folder / "control.json", (folder / "rank0.json.gz").read_bytes()):
+        (run,) = perfkit.analyze(folder / "control.json").runs
     assert [(rank.rank, len(rank.steps)) for rank in run.ranks] == [(0, 1)]
+
+
+def test_what_is_damaged_is_read_from_a_pipe_as_far_as_it_goes(tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "cpu_op", "name": f"op {n}", "ts": n * 10, "dur": 5} for n in range(20_000)]
+    os.mkfifo(tmp_path / "pipe.json")
+    whole = gzip.compress(json.dumps({"traceEvents": events}).encode())
+    with written(tmp_path / "pipe.json", whole[: len(whole) * 3 // 4]):
+        (run,) = perfkit.analyze(tmp_path / "pipe.json").runs
+    assert "damaged gzip data: it ends too soon" in str([finding.message for finding in run.findings])
+
+
+@pytest.mark.timeout(MOST_S)
+def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.util.pipe._WRITER_S", 0.2)
+    os.mkfifo(tmp_path / "pipe.json")
+    threads = threading.active_count()
+    with pytest.raises(TraceError, match="cannot be read: it is a pipe, and no process has opened it for writing"):
+        perfkit.analyze(tmp_path / "pipe.json")
+    assert threading.active_count() == threads
+
+
+@pytest.mark.timeout(MOST_S)
+def test_text_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with written(tmp_path / "pipe.json", b"hello"), pytest.raises(TraceError, match="is not JSON"):
+        perfkit.analyze(tmp_path / "pipe.json")
+
+
+@pytest.mark.parametrize("command", [["merge", "-o", "m.json"], ["view"], ["plan", "--check"]])
+def test_what_reads_a_trace_several_times_refuses_a_pipe(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    assert main([*command, str(tmp_path / "pipe.json")]) == 1
+    assert "pipe.json: is a pipe" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["/", "/proc", "/proc/self", "/sys", "..", "../.."])

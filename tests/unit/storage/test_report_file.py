@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError
 from perfkit.report import reporter
+from perfkit.report.dataframes import dataframe
 from perfkit.schema.report import REPORT_VERSION, Report
 from tests.support.reports.scaling_builders import make_scaling_report
 
@@ -40,6 +42,21 @@ def test_what_is_not_a_report_is_one_line(tmp_path: Path, content: bytes, messag
         perfkit.load_report(file)
     assert str(raised.value).startswith(f"{file}: {message}")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_a_report_with_a_number_of_more_than_64_bits_is_refused(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    text = msgspec.json.encode(make_scaling_report()).decode()
+    file.write_text(re.sub(r'"world_size":\d+', f'"world_size":{number}', text))
+    with pytest.raises(StoreError, match="not a perfkit report: an integer has more than 64 bits"):
+        perfkit.load_report(file)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1])
+def test_numbers_that_add_up_to_more_than_64_bits_are_one_line(number: int) -> None:
+    with pytest.raises(StoreError, match="more than 64 bits, which no table can hold"):
+        dataframe([{"total_ns": number}, {"total_ns": 1}], ("total_ns",))
 
 
 def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def phases(run: RunReport, top: int) -> Table | None:
                 Cell(per_step(row.count, steps)),
                 Cell(duration(row.total_ns / steps)),
                 Cell(format_percent(row.total_ns / wall)),
-                Cell(duration(row.total_ns / row.count)),
+                Cell(duration(row.total_ns / row.count if row.count else None)),
                 Cell(duration(row.max_ns)),
             )
             for row in merged[:top]

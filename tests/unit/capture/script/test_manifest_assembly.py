@@ -12,6 +12,7 @@ from perfkit.capture.script import manifest_assembly
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     assemble_manifest,
+    fields_of_failed,
     place_records,
     remove_exit_records,
     write_exit_record,
@@ -84,6 +85,20 @@ def test_a_rank_that_has_not_stepped_is_not_waited_for_and_added_if_it_does(fold
     assert "ranks" not in manifest.unknown
 
 
+def test_a_rank_that_fails_keeps_what_the_others_have_left(folder: Path) -> None:
+    long: list[StepKind] = ["cold", "active", "plain"]
+    for rank in range(2):
+        mark_joined(folder, rank)
+    write_exit_record(folder, record(1, steps=3), long)
+    assert not assemble_manifest(folder, 2, "none")
+    (folder / ".rank1.left").unlink()  # it is in the manifest
+    fields = fields_of_failed(folder, record(0, steps=2), long[:2])
+    assert [each.rank for each in fields["ranks"]] == [0, 1]
+    assert (fields["step_kinds"], fields["unknown"]) == (long[:2], UNKNOWN_FIELDS)
+    write_exit_record(folder, record(1, steps=1), long[:1])  # one that is not
+    assert fields_of_failed(folder, record(0, steps=2), long[:2])["step_kinds"] == long[:1]
+
+
 def test_what_was_measured_is_there_when_the_schedule_is_over(folder: Path) -> None:
     write_exit_record(folder, record(0), ["cold", "active"], ended=False)
     assert not assemble_manifest(folder, 1, "none")
@@ -130,6 +145,27 @@ def test_what_comes_while_another_rank_writes_is_written_by_that_one(
     monkeypatch.setattr(manifest_assembly, "write_manifest", end_meanwhile)
     mark_joined(folder, 0)
     mark_joined(folder, 1)
+    write_exit_record(folder, record(0, steps=1), ["cold"])
+    assert (assemble_manifest(folder, 2, "none"), answers) == (True, [False])
+    manifest = read_manifest(folder)
+    assert (manifest.state, [each.rank for each in manifest.ranks]) == ("completed", [0, 1])
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
+def test_a_rank_that_joins_and_ends_while_another_completes_the_manifest_is_in_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bool] = []
+
+    def join_and_end_meanwhile(*args: Any) -> None:
+        write_manifest(*args)
+        if not answers:
+            mark_joined(folder, 1)
+            write_exit_record(folder, record(1, steps=1), ["cold"])
+            answers.append(assemble_manifest(folder, 2, "none"))
+
+    monkeypatch.setattr(manifest_assembly, "write_manifest", join_and_end_meanwhile)
+    mark_joined(folder, 0)
     write_exit_record(folder, record(0, steps=1), ["cold"])
     assert (assemble_manifest(folder, 2, "none"), answers) == (True, [False])
     manifest = read_manifest(folder)

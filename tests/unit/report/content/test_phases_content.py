@@ -6,6 +6,7 @@ from perfkit.report.content.run_facts import finding_lines
 from perfkit.report.content.steps.phases import phases
 from perfkit.schema.common import Finding
 from perfkit.schema.rank import PhaseStat
+from perfkit.util.formatting import MISSING
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 OPTIMIZER = "Optimizer.step#SGD.step"
@@ -22,6 +23,13 @@ def test_an_optimizer_step_that_takes_most_of_the_step_may_hold_a_closure(share:
     assert table is not None
     assert [row[1].text for row in table.rows] == ["1", "1 in 6"]
     assert ("closure" in table.remark) == said
+
+
+def test_a_phase_of_a_report_from_elsewhere_may_have_occurred_never() -> None:
+    row = PhaseStat(name="evaluate", count=0, total_ns=5 * MS, max_ns=5 * MS)
+    table = phases(make_run(ranks=[make_rank(0, [make_step(0)], phases=[row])]), 10)
+    assert table is not None
+    assert table.rows[0][4].text == MISSING
 
 
 def test_a_finding_does_not_repeat_the_rank_and_file_that_it_names() -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -128,6 +129,12 @@ def test_talp_factors_multiply() -> None:
         written("talp")
     with pytest.raises(UsageError, match="foreign: no efficiency to write for TALP"):
         written("talp", make_report(make_foreign_run()))
+
+
+def test_talp_has_no_factors_of_a_run_that_computes_nothing() -> None:
+    idle = re.sub(rb'"compute":\d+', b'"compute":0', msgspec.json.encode(make_report()))
+    with pytest.raises(UsageError, match="no efficiency to write for TALP: no rank computes"):
+        written("talp", msgspec.json.decode(idle, type=Report))
 
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)"])
