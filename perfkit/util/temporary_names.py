@@ -28,7 +28,7 @@ def temporary_prefix(kind: str) -> str:
 def _place() -> str:
     """Return what tells apart the sets of processes in which a pid is unique; empty if that is unknown."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:16]
         return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return ""
@@ -47,7 +47,7 @@ def _has_ended(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError):  # a name that anybody may have made has any number
         return False
     return False
 

@@ -50,7 +50,14 @@ def test_nothing_of_another_place_or_kind_is_removed_and_no_link_followed(folder
     process.wait()
     own = temporary_prefix("perfkit-test").removesuffix(f"{os.getpid()}-")
     elsewhere = own.replace(own.split(".")[1], "1-")
-    names = [f"{elsewhere}{process.pid}-x", f"{own}{os.getppid()}-x", f"{own}x", f"a{own}{process.pid}-x", "perfkit-x"]
+    names = [
+        f"{own}9999999999-x",
+        f"{elsewhere}{process.pid}-x",
+        f"{own}{os.getppid()}-x",
+        f"{own}x",
+        f"a{own}{process.pid}-x",
+        "perfkit-x",
+    ]
     for name in names:
         (folder / name).mkdir()
     (folder / f"{own}{process.pid}-link").symlink_to(folder / "perfkit-x")
