@@ -208,12 +208,14 @@ class _ScriptContext:
             remove_own_frames(raised)
             if not own_hook:
                 sys.excepthook(type(raised), raised, raised.__traceback__)
-        if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
-            atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
-        else:
-            self._finish(error)
-        if raised is not None and own_hook:  # last: it may end the process, by `MPI_Abort` for example
-            sys.excepthook(type(raised), raised, raised.__traceback__)
+        try:
+            if kind in (None, SystemExit) and os.getpid() == self._pid and _other_threads_run():
+                atexit.register(self._finish_last, error)  # the interpreter waits for them first, and they may train
+            else:
+                self._finish(error)
+        finally:  # a second Ctrl+C, too, must not hide why the script has ended
+            if raised is not None and own_hook:  # last: it may end the process, by `MPI_Abort` for example
+                sys.excepthook(type(raised), raised, raised.__traceback__)
         if self._recorder is not None and self._recorder.is_aborted_at_exit:
             self._ending.exit_code = _exit_code(error)
         if error is None or isinstance(error, SystemExit):

@@ -1,5 +1,6 @@
 """How scripts are distinguished from workloads, how their ranks agree on a folder, and the hook on torch's import."""
 
+import atexit
 import os
 import socket
 import sys
@@ -17,7 +18,7 @@ from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script import coordination
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
-from perfkit.capture.script.runner import _store
+from perfkit.capture.script.runner import _ScriptContext, _store
 from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
 from tests.support.processes.waiting import MOST_S
@@ -269,3 +270,20 @@ def test_the_store_of_ranks_that_perfkit_starts_listens_on_loopback_only(monkeyp
             pass
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
+def test_an_own_excepthook_shows_the_error_though_the_recording_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_context: _ScriptContext, _error: BaseException | None) -> None:
+        raise KeyboardInterrupt
+
+    shown: list[BaseException] = []
+    monkeypatch.setattr(_ScriptContext, "_finish", interrupt)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    context = _ScriptContext("train.py", [], ScriptConfig(trace_dir=str(tmp_path)))
+    monkeypatch.setattr(sys, "excepthook", lambda _kind, error, _trace: shown.append(error))
+    error = ValueError("bad")
+    with pytest.raises(KeyboardInterrupt):
+        context.__exit__(ValueError, error, None)
+    assert shown == [error]
