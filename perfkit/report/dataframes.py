@@ -152,7 +152,7 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
     """Return rows as a DataFrame of these columns, integers as such.
 
     Raises:
-        StoreError: An integer has more than 64 bits: numbers of a report from elsewhere may add up to that.
+        StoreError: An integer does not fit into 64 bits with a sign: those of a report may add up to that.
     """
     import pandas as pd
 
@@ -166,7 +166,9 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
             raise OverflowError
         return frame.astype(integers)
     except OverflowError as error:
-        raise StoreError("the report has numbers of more than 64 bits, which no table can hold") from error
+        raise StoreError(
+            "the report has numbers that do not fit into signed 64-bit integers, as tables need"
+        ) from error
 
 
 def _encodable(row: dict[str, Value]) -> dict[str, Value]:

@@ -54,15 +54,17 @@ def load_report(path: str | Path) -> Report:
 
 
 def _check_integers(value: object) -> None:
-    """Refuse an integer of more than 64 bits: tables cannot hold it, nor can it be divided.
+    """Refuse an integer that does not fit into 64 bits with a sign: tables cannot hold it, nor can it be divided.
 
     Raises:
         msgspec.DecodeError: There is one.
     """
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for part in value:
-            _check_integers(part)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise msgspec.DecodeError("an integer has more than 64 bits")
+    pending = [value]
+    while pending:  # no recursion: values may be nested more deeply than Python calls
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise msgspec.DecodeError("a number does not fit into a signed 64-bit integer")

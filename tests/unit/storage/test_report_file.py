@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from perfkit.errors import StoreError
 from perfkit.report import reporter
 from perfkit.report.dataframes import dataframe
 from perfkit.schema.report import REPORT_VERSION, Report
+from perfkit.storage.report_file import _check_integers
 from tests.support.reports.scaling_builders import make_scaling_report
 
 
@@ -44,19 +46,28 @@ def test_what_is_not_a_report_is_one_line(tmp_path: Path, content: bytes, messag
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
-def test_a_report_with_a_number_of_more_than_64_bits_is_refused(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63) - 1, 10**400])
+def test_a_report_with_a_number_that_no_table_holds_is_refused(number: int, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     text = msgspec.json.encode(make_scaling_report()).decode()
     file.write_text(re.sub(r'"world_size":\d+', f'"world_size":{number}', text))
-    with pytest.raises(StoreError, match="not a perfkit report: an integer has more than 64 bits"):
+    with pytest.raises(StoreError, match="not a perfkit report: a number does not fit into a signed 64-bit integer"):
         perfkit.load_report(file)
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1])
-def test_numbers_that_add_up_to_more_than_64_bits_are_one_line(number: int) -> None:
-    with pytest.raises(StoreError, match="more than 64 bits, which no table can hold"):
+def test_numbers_that_add_up_to_more_than_a_table_holds_are_one_line(number: int) -> None:
+    with pytest.raises(StoreError, match="do not fit into signed 64-bit integers"):
         dataframe([{"total_ns": number}, {"total_ns": 1}], ("total_ns",))
+
+
+def test_integers_are_checked_however_deeply_they_are_nested() -> None:
+    """Some versions of Python decode what is nested more deeply than functions may call each other."""
+    value: Any = 2**63
+    for _ in range(sys.getrecursionlimit()):
+        value = {"a": [value]}
+    with pytest.raises(msgspec.DecodeError, match="signed 64-bit"):
+        _check_integers(value)
 
 
 def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
