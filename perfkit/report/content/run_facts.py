@@ -145,7 +145,7 @@ def _unknown_waiting(run: RunReport) -> str:
     """Return of how much communication it is not known whether it is waiting: broadcasts and the like, for most."""
     efficiency = run.efficiency
     communication_ns = efficiency.wait_ns + efficiency.transfer_ns if efficiency else 0
-    if efficiency is None or efficiency.unmatched_ns <= _MUCH * communication_ns:
+    if not efficiency or not communication_ns or efficiency.unmatched_ns <= _MUCH * communication_ns:
         return ""
     return f"; not known of {whole_percent(efficiency.unmatched_ns / communication_ns)} of exposed communication"
 

@@ -18,6 +18,13 @@ def test_it_is_told_of_how_much_communication_the_waiting_is_unknown() -> None:
     assert shown["wait per step"].endswith("max 10.0 ms (rank 0); not known of 74 % of exposed communication")
 
 
+def test_where_no_communication_is_exposed_no_share_of_it_is_told() -> None:
+    """A report from elsewhere may say of unmatched collectives all the same."""
+    none = make_efficiency(wait_ns=0, transfer_ns=0, unmatched_ns=148 * MS)
+    shown = {fact.label: fact.value for fact in key_values(make_run(efficiency=none))}
+    assert shown["wait per step"].endswith("max 10.0 ms (rank 0)")
+
+
 def test_steps_that_were_only_timed_are_told() -> None:
     run = make_run(ranks=[], throughput=None, step_times=StepTimes(plain_ns=[40 * MS], recorded_ns=[]))
     shown = {fact.label: fact.value for fact in key_values(run)}
