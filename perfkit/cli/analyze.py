@@ -196,11 +196,14 @@ def analyze(
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
+    from perfkit.storage.discovery import refuse_pipe
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
     if cross_check:
         CROSS_CHECKS.load(cross_check).check_installed()
+        for path in paths:
+            refuse_pipe(Path(path), f"--cross-check {cross_check}")
     with bar() as progress:
         report = pipeline.analyze(
             *paths,

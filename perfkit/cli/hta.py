@@ -57,8 +57,11 @@ def hta(
     name = "json" if json else "rich"
     chosen = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, name)
     from perfkit.pipeline.analyze import analyze
+    from perfkit.storage.discovery import refuse_pipe
 
     installed()
+    for path in paths:
+        refuse_pipe(Path(path), f"hta {analysis}")
     runs = [run for run in analyze(*paths).runs if run.ranks]
     if len(runs) != 1:
         raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give exactly one")

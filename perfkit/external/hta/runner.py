@@ -15,6 +15,7 @@ import msgspec
 from perfkit.errors import ExternalToolError, LaunchEnvironmentError, StoreError, UsageError
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
+from perfkit.storage.discovery import refuse_pipe
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 from perfkit.util.extras import install_extra
 from perfkit.util.temporary_names import temporary_prefix
@@ -73,10 +74,13 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_eve
         LaunchEnvironmentError: HTA is not installed.
         ExternalToolError: HTA crashed, or cannot run this analysis.
         StoreError: temporary files cannot be written.
+        TraceError: a trace is a pipe, which was read for the report.
         UsageError: the step does not exist, no trace has a known rank, or a rank has several traces.
     """
     tool = installed()
     files = rank_files(run)
+    for file in files.values():
+        refuse_pipe(file, analysis)
     # HTA counts the instances of an annotation from 0.
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
     job |= {"count_events": count_events}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import zstandard
 
 import perfkit
 from perfkit.cli import main
-from perfkit.errors import ExternalToolError, UsageError
+from perfkit.errors import ExternalToolError, TraceError, UsageError
 from perfkit.external.cross_checks import with_cross_check
 from perfkit.external.hta import runner as hta
 from perfkit.external.hta.runner import ANALYSES, rank_files, run_hta
@@ -171,6 +172,23 @@ def test_without_hta_it_is_said_how_to_get_it(
         assert said.startswith(
             "perfkit: error: Holistic Trace Analysis is not installed: pip install 'perfkit[hta]', or"
         )
+
+
+@pytest.mark.timeout(60)  # what reads a pipe a second time waits for ever
+def test_a_pipe_which_is_read_only_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hta, "find_spec", lambda _: True)
+    os.mkfifo(tmp_path / "pipe")
+    pipe = str(tmp_path / "pipe")
+    for arguments in (["hta", "idle-time", pipe], ["analyze", pipe, "--cross-check", "hta"]):
+        assert main(arguments) == 1
+        said = capsys.readouterr().err
+        assert f"{pipe}: is a pipe, and " in said
+        assert "reads a trace more than once: write it to a file first" in said
+        assert said.count("\n") == 1
+    with pytest.raises(TraceError, match="is a pipe"):
+        run_hta(make_run(ranks=[make_rank(0, traces=["pipe"])], path=str(tmp_path)), "idle-time")
 
 
 def test_traces_are_given_by_rank(tmp_path: Path) -> None:
