@@ -208,17 +208,30 @@ def _update(
     write_manifest(folder, manifest)
 
 
-def fields_of_failed(folder: Path, record: RankRecord, kinds: list[StepKind]) -> dict[str, Any]:
+def fields_of_failed(
+    folder: Path, record: RankRecord, kinds: list[StepKind], left_before: Sequence[RankExitRecord] = ()
+) -> dict[str, Any]:
     """Return the fields of the manifest that this rank writes because it failed, with what the other ranks have left.
+
+    Args:
+        folder: The run's folder.
+        record: What this rank has measured.
+        kinds: The kinds of its steps.
+        left_before: The records that were there before the failure was claimed: a rank that fails afterwards may have
+            removed them by now.
 
     Raises:
         StoreError: The manifest cannot be read.
     """
-    others = [each for each in read_exit_records(folder) if each.record.rank != record.rank]
+    own = RankExitRecord(record=record, kinds=kinds)
+    last = {each.record.rank: each for each in [*left_before, *read_exit_records(folder), own]}
     before = read_manifest(folder)
-    records, common = _merge(before, [*others, RankExitRecord(record=record, kinds=kinds)])
-    unknown = dict(UNKNOWN_FIELDS) if len(records) == before.world.world_size else before.unknown
-    return {"ranks": records, "step_kinds": common, "unknown": unknown}
+    records, common = _merge(before, list(last.values()))
+    fields: dict[str, Any] = {"step_kinds": common, "unknown": before.unknown}
+    if len(records) == before.world.world_size:
+        records, fields["world"] = place_records(records, before.world.launcher)
+        fields["unknown"] = dict(UNKNOWN_FIELDS)
+    return {**fields, "ranks": records}
 
 
 def _merge(before: RunManifest, exit_records: Sequence[RankExitRecord]) -> tuple[list[RankRecord], list[StepKind]]:

@@ -16,6 +16,7 @@ from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import (
     assemble_manifest,
     fields_of_failed,
+    read_exit_records,
     remove_exit_records,
     write_exit_record,
 )
@@ -121,7 +122,7 @@ class ScriptRecording:
         outcome: OutcomeReporter,
     ) -> None:
         session, ranks = self.session, self.ranks
-        fields = partial(fields_of_failed, session.folder, record, kinds)
+        fields = partial(fields_of_failed, session.folder, record, kinds, read_exit_records(session.folder))
         try:
             ended_by = exit_cause(error)
             cause = self.hangs.explain(find_first_cause(session.folder, ranks.rank, ended_by), ended_by)

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.script import manifest_assembly
+from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.script import manifest_assembly, recording
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     assemble_manifest,
@@ -18,7 +20,7 @@ from perfkit.capture.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.capture.script.rank_marks import mark_joined, process_mark
-from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.manifest import RankRecord, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
 
@@ -97,6 +99,39 @@ def test_a_rank_that_fails_keeps_what_the_others_have_left(folder: Path) -> None
     assert (fields["step_kinds"], fields["unknown"]) == (long[:2], UNKNOWN_FIELDS)
     write_exit_record(folder, record(1, steps=1), long[:1])  # one that is not
     assert fields_of_failed(folder, record(0, steps=2), long[:2])["step_kinds"] == long[:1]
+
+
+def test_a_rank_that_fails_places_all_ranks_on_their_hosts(folder: Path) -> None:
+    """What each rank takes for the layout is a guess: that all hosts have as many ranks as its own."""
+    hosts = ["a", "a", "b"]
+    before = read_manifest(folder)
+    world = World(world_size=3, nodes=1, launcher="slurm", local_world_sizes=[2])
+    write_manifest(folder, replace(before, world=world))
+    for rank in range(2):
+        write_exit_record(folder, record(rank, hosts[rank]), ["cold"])
+    fields = fields_of_failed(folder, record(2, hosts[2]), ["cold"])
+    assert [(each.node_rank, each.local_rank) for each in fields["ranks"]] == [(0, 0), (0, 1), (1, 0)]
+    assert fields["world"] == World(world_size=3, nodes=2, launcher="slurm", local_world_sizes=[2, 1])
+    (folder / ".rank0.left").unlink()
+    assert "world" not in fields_of_failed(folder, record(2, hosts[2]), ["cold"])
+
+
+def test_what_others_had_left_is_kept_though_a_second_rank_that_fails_removes_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_late(*args: Any) -> bool:
+        remove_exit_records(folder)  # by another rank, after this one has claimed the failure
+        return record_failure(*args)
+
+    monkeypatch.setattr(recording, "record_failure", claim_late)
+    hangs = SimpleNamespace(explain=lambda cause, _error: cause, forget_turn=lambda: None)
+    outcome = SimpleNamespace(report_failure=lambda *_: None)
+    parts = (SimpleNamespace(folder=folder), SimpleNamespace(rank=0, world_size=2), None, hangs, None, 0)
+    failed = recording.ScriptRecording(*parts)  # type: ignore[arg-type]
+    write_exit_record(folder, record(1, steps=1), ["cold"])
+    failed._complete_failed(ValueError("bad"), record(0, steps=1), ["cold"], 1, outcome)  # type: ignore[arg-type]
+    manifest = read_manifest(folder)
+    assert (manifest.state, [each.rank for each in manifest.ranks]) == ("failed", [0, 1])
 
 
 def test_what_was_measured_is_there_when_the_schedule_is_over(folder: Path) -> None:
