@@ -23,7 +23,7 @@ from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import one_line, print_error, print_warning
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
-from perfkit.storage.run_folder import claim_failure, fail, read_failure
+from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 from perfkit.util.error_text import text_of
 from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
@@ -155,9 +155,11 @@ def record_failure(
 def record_end_of_parent(folder: Path, rank: int) -> None:
     """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
     error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
-    if record_failure(folder, rank, error, None):
-        with suppress(OSError):  # the folder was removed
+    first = record_failure(folder, rank, error, None)
+    with suppress(OSError, StoreError):  # the folder was removed
+        if first or read_manifest(folder).finished_at is not None:  # else the first rank still writes it
             remove_temporary(folder)
+    if first:
         print_error(one_line(error))
 
 

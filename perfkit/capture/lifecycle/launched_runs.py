@@ -102,11 +102,12 @@ def remove_temporary(folder: Path) -> None:
     """Remove what ranks leave in the folder of a run only while they run: all have ended, or are about to.
 
     Raises:
-        OSError: The folder cannot be read, or something in it not be removed.
+        OSError: The folder cannot be read.
     """
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
-            _remove(path)
+            with contextlib.suppress(OSError):  # the others can be removed all the same
+                _remove(path)
 
 
 def _remove(path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause, note_run
+from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
+from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
 from perfkit.capture.lifecycle.local_launch import launch
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.errors import RunError
@@ -125,3 +126,30 @@ def test_a_rank_that_was_sent_sigterm_alone_is_named(monkeypatch: pytest.MonkeyP
     with pytest.raises(RunError, match=r"^rank 1 was ended by SIGTERM$") as raised:
         launch([], 2)
     assert raised.value.exit_code == 1
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = Path.unlink
+
+    def refuse_one(path: Path, missing_ok: bool = False) -> None:
+        if path.name == ".rank0.left":
+            raise PermissionError
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse_one)
+    remove_temporary(run)
+    assert sorted(path.name for path in run.iterdir()) == [".mine", ".rank0.left", "rank0.json.gz", "run.json"]
+
+
+def test_where_a_rank_failed_before_its_launcher_was_killed_nothing_temporary_stays(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = Failure(rank=1, message="ValueError: no")
+    claim_failure(run, failure)
+    record_end_of_parent(run, 0)
+    assert all((run / name).exists() for name in LEFT)  # rank 1 still writes the manifest, by one of these files
+    fail(run, failure, {})
+    record_end_of_parent(run, 0)
+    assert sorted(path.name for path in run.iterdir()) == [".mine", "failure.json", "rank0.json.gz", "run.json"]
+    assert read_manifest(run).failure == failure
+    assert capsys.readouterr().err == ""
