@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_category
+from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_categories
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
 from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
@@ -145,7 +145,8 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance in most steps, every n-th or many, with what their delays cost."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return Stragglers([], 0)
-    found = _find_late(times)
+    last = last_ranks(times)
+    found = _find_late(times, last)
     if not found:
         return Stragglers([], 0)
     prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
@@ -154,7 +155,7 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     if not found:
         return Stragglers([], 0)
     lags = [_lag_ns(times, one, one.category, prompt) for one in found]
-    told = _late_once(times, _usual_ns(times, lags)).among
+    told = _late_once(times, last, _usual_ns(last, lags)).among
     removed = np.stack(
         [_delays_ns(times, one, lag, prompt, told[one.place]) for lag, one in zip(lags, found, strict=True)]
     )
@@ -170,18 +171,19 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     return Stragglers(rows, _gain_ns(times, places, removed))
 
 
-def _find_late(times: OwnTimes) -> list[LateRank]:
+def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     """Return the ranks that are late by the first rule that finds them: every n-th step, every step, many steps."""
     periodic = {one.place: one for one in find_periodic(times)}
     always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
     found = list((always | periodic).values())
     # A rank that is late in one long stretch is late in the median step, too.
-    turns = [] if periodic else find_stretches(times)
+    turns = [] if periodic else find_stretches(times, last)
     if turns and {one.place for one in found} <= {one.place for one in turns}:
         return turns
     # What the ranks found so far do in the steps of their delays hides others.
     rest = without_delays(times, found)
-    more = find_stretches(rest) or _often_late(times, rest, found)
+    last_of_rest = last_ranks(rest) if found else last
+    more = find_stretches(rest, last_of_rest) or _often_late(times, rest, last_of_rest, _usual_lag_ns(last, found))
     known = {one.place for one in found}
     return found + [one for one in more if one.place not in known]
 
@@ -323,16 +325,17 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     """Return the steps in which ranks were late although they usually are not, largest lag first."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    usual_ns = _usual_ns(times, [row.lag_ns for row in stragglers.ranks])
-    return sorted(_late_steps(times, usual_ns), key=lambda late: -late.lag_ns)
+    last = last_ranks(times)
+    usual_ns = _usual_ns(last, [row.lag_ns for row in stragglers.ranks])
+    return sorted(_late_steps(times, _late_once(times, last, usual_ns)), key=lambda late: -late.lag_ns)
 
 
-def _usual_ns(times: OwnTimes, lags_ns: Sequence[float]) -> float:
+def _usual_ns(last: LastRanks, lags_ns: Sequence[float]) -> float:
     """Return the lag that is usual where some ranks are late by so much in most steps."""
-    return max([_usual_lag_ns(times, []), *lags_ns])
+    return max([_usual_lag_ns(last, []), *lags_ns])
 
 
-def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> list[LateRank]:
+def _often_late(times: OwnTimes, rest: OwnTimes, last: LastRanks, usual_ns: float) -> list[LateRank]:
     """Return the rank that is late in many steps, but neither in most nor at a regular distance; empty without one.
 
     It is late in such steps more often than chance would choose the same one of all ranks, and not nearly as often
@@ -341,9 +344,11 @@ def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> l
     Args:
         times: own times.
         rest: the same without the delays of those that were found.
-        found: the ranks that are late in an order.
+        last: its last ranks in each step.
+        usual_ns: the usual lag.
     """
-    steps = [one for one in _late_steps(rest, _usual_lag_ns(times, found)) if not one.with_ranks]
+    once = _late_once(rest, last, usual_ns)
+    steps = list(_late_steps(rest, once._replace(among=once.among & (once.among.sum(axis=0) == 1))))
     if not steps:
         return []
     (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
@@ -360,30 +365,28 @@ def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> l
     return [LateRank(place, category, 1, late, in_turns=False)]
 
 
-def _usual_lag_ns(times: OwnTimes, found: Sequence[LateRank]) -> float:
+def _usual_lag_ns(last: LastRanks, found: Sequence[LateRank]) -> float:
     """Return the median lag in the steps in which none of the ranks that were found is late, or in all if none is so.
 
     Not without their delays: in steps in which the delay of one was taken away, it can no more be later than others.
     """
-    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(times.steps), np.bool_)
-    return float(np.median(last_ranks(times).lag_ns[others if others.any() else slice(None)]))
+    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(last.lag_ns), np.bool_)
+    return float(np.median(last.lag_ns[others if others.any() else slice(None)]))
 
 
-def _late_once(times: OwnTimes, usual_ns: float) -> LastRanks:
+def _late_once(times: OwnTimes, last: LastRanks, usual_ns: float) -> LastRanks:
     """Return the ranks that are late in a step by far more than usual, among the last of each step."""
-    last = last_ranks(times)
     least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
     far = (last.lag_ns >= least_ns) & ~may_be_early(times, last.among)
     return last._replace(among=last.among & far)
 
 
-def _late_steps(times: OwnTimes, usual_ns: float) -> Iterator[OneOffStraggler]:
-    """Yield the steps in which ranks are late by far more than usual."""
-    last = _late_once(times, usual_ns)
+def _late_steps(times: OwnTimes, last: LastRanks) -> Iterator[OneOffStraggler]:
+    """Yield the steps in which ranks are late, those in `last`."""
     known = set(times.steps)
     for k in np.flatnonzero(last.among.any(axis=0)).tolist():
         late = np.flatnonzero(last.among[:, k]).tolist()
-        slow = [slow_category(times, place, k) for place in late]
+        slow = slow_categories(times, late, k)
         category, category_ns = slow[0][0], min(ns for _, ns in slow)
         explained = len({name for name, _ in slow}) == 1 and category_ns >= _MIN_EXPLAINED_SHARE * last.lag_ns[k]
         yield OneOffStraggler(
