@@ -232,7 +232,12 @@ def waited_ns(times: OwnTimes) -> Floats:
     As `waited_in_rounds_ns`, of each rank by itself; shape (ranks, steps).
     """
     rounds = rounds_of(times)
-    return np.asarray(_next_too(-excess(_communication_ns(times, rounds)))[:, rounds.number])
+    return np.asarray(waited_for_each_ns(times, rounds)[:, rounds.number])
+
+
+def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
+    """Return `waited_in_rounds_ns` of each rank by itself, shape (ranks, rounds)."""
+    return np.asarray(_next_too(-excess(_communication_ns(times, rounds))))
 
 
 def median_variance(count: int) -> float:
