@@ -350,7 +350,8 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
     last = last_ranks(times)
-    usual_ns = _usual_ns(last, [row.lag_ns for row in stragglers.ranks])
+    # What is usual among ranks that never meet these says nothing of them.
+    usual_ns = _usual_ns(last, [row.lag_ns for row in stragglers.ranks if row.rank in times.ranks])
     return sorted(_late_steps(times, _late_once(times, last, usual_ns)), key=lambda late: -late.lag_ns)
 
 
