@@ -1,5 +1,6 @@
 """Which ranks are last in a step, by how much, and in what: what delays that are not in every step are found by."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,8 @@ def may_be_early(times: OwnTimes, among: Bools) -> Bools:
     return np.asarray((2 * among.sum(axis=0) == len(among)) & (beyond.sum(axis=0) < 0))
 
 
-def slow_category(times: OwnTimes, place: int, step: int) -> tuple[Category, int]:
-    """Return the category in which a rank takes most time beyond the others' in one step, and how much."""
-    beyond = excess(times.exposed_ns[:, step])[place]
-    category = max(OWN, key=lambda name: beyond[COLUMN[name]])
-    return category, round(float(beyond[COLUMN[category]]))
+def slow_categories(times: OwnTimes, places: Sequence[int], step: int) -> list[tuple[Category, int]]:
+    """Return for each of these ranks the category in which it is longest beyond the others in one step, and by what."""
+    beyond = excess(times.exposed_ns[:, step])
+    most: list[Category] = [max(OWN, key=lambda name: beyond[place, COLUMN[name]]) for place in places]
+    return [(name, round(float(beyond[place, COLUMN[name]]))) for place, name in zip(places, most, strict=True)]

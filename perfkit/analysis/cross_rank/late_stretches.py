@@ -1,12 +1,14 @@
 """Ranks that take turns at being late: for several steps in a row, say."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.late_in_single_steps import last_ranks
+from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks
 from perfkit.analysis.cross_rank.late_patterns import MIN_SHARE, chance_of_at_least
 from perfkit.analysis.cross_rank.lateness import OWN, Bools, Floats, LateRank, OwnTimes, excess
+from perfkit.schema.common import Category
 from perfkit.trace.intervals import Ints
 
 _FEWEST: Final = 3
@@ -29,13 +31,16 @@ _BY_CHANCE: Final = 0.01
 """Accepted probability that ranks which chance chooses follow themselves so often."""
 
 
-def find_stretches(times: OwnTimes) -> list[LateRank]:
+def find_stretches(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     """Return ranks that take turns in an order; empty if chance may choose them step by step.
 
     Work that varies makes now one rank last and now another, by any amount. Here the delays of a rank are alike, there
     is next to none between, and who is late in a step tells who is late in the next, or some steps on.
+
+    Args:
+        times: own times.
+        last: their last ranks in each step.
     """
-    last = last_ranks(times)
     late = last.lag_ns >= MIN_SHARE * times.wall_ns
     if not late.any():
         return []
@@ -48,7 +53,8 @@ def find_stretches(times: OwnTimes) -> list[LateRank]:
         return []
     late = np.isin(sets, usual)
     places = np.flatnonzero((last.among & late).any(axis=1)).tolist()
-    found = [_late_rank(times, last.lag_ns, place, last.among[place] & late) for place in places]
+    beyond: dict[Category, Floats] = {name: excess(times.of(name)) for name in OWN}
+    found = [_late_rank(beyond, last.lag_ns, place, last.among[place] & late) for place in places]
     delay = min(float(np.median(last.lag_ns[sets == one])) for one in usual)
     return [one for one in found if one] if all(found) and _is_prompt(last.lag_ns[~late], delay) else []
 
@@ -82,11 +88,18 @@ def _is_ordered(sets: Ints, ranks: int) -> bool:
     return False
 
 
-def _late_rank(times: OwnTimes, lag_ns: Floats, place: int, late: Bools) -> LateRank | None:
-    """Return the rank with the one category in which it is late; None if its delays are not alike, or of many kinds."""
+def _late_rank(beyond: Mapping[Category, Floats], lag_ns: Floats, place: int, late: Bools) -> LateRank | None:
+    """Return the rank with the one category in which it is late; None if its delays are not alike, or of many kinds.
+
+    Args:
+        beyond: by how much each rank exceeds the others, by category, each of shape (ranks, steps).
+        lag_ns: lag in each step, shape (steps,).
+        place: index of the rank.
+        late: whether it is late, shape (steps,).
+    """
     lags = lag_ns[late]
     delay = float(np.median(lags))
-    longer = {name: float(np.median(excess(times.of(name))[place, late])) for name in OWN}
+    longer = {name: float(np.median(beyond[name][place, late])) for name in OWN}
     category = max(OWN, key=lambda name: longer[name])
     alike = np.mean(np.abs(lags - delay) <= _ALIKE * delay) >= _MOST
     if not alike or longer[category] < _EXPLAINED * delay:

@@ -135,9 +135,11 @@ def excess(values: Ints | Floats) -> Floats:
 
 def without_delays(times: OwnTimes, late: Iterable[LateRank]) -> OwnTimes:
     """Return the times with what these ranks exceed the others by, where they are late, taken away."""
-    exposed_ns = times.exposed_ns.copy()
+    exposed_ns, late = times.exposed_ns.copy(), list(late)
+    # Once for each category, not for each rank: of a thousand ranks, hundreds may be late.
+    beyond = {category: excess(times.of(category)) for category in {one.category for one in late}}
     for one in late:
-        delays = np.maximum(excess(times.of(one.category))[one.place], 0)
+        delays = np.maximum(beyond[one.category][one.place], 0)
         exposed_ns[one.place, :, COLUMN[one.category]] -= np.where(one.late, delays, 0).astype(np.int64)
     return times._replace(exposed_ns=exposed_ns)
 
@@ -230,7 +232,12 @@ def waited_ns(times: OwnTimes) -> Floats:
     As `waited_in_rounds_ns`, of each rank by itself; shape (ranks, steps).
     """
     rounds = rounds_of(times)
-    return np.asarray(_next_too(-excess(_communication_ns(times, rounds)))[:, rounds.number])
+    return np.asarray(waited_for_each_ns(times, rounds)[:, rounds.number])
+
+
+def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
+    """Return `waited_in_rounds_ns` of each rank by itself, shape (ranks, rounds)."""
+    return np.asarray(_next_too(-excess(_communication_ns(times, rounds))))
 
 
 def median_variance(count: int) -> float:

@@ -5,13 +5,13 @@ rank. A straggler is found by its own time instead, which contains no waiting (s
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_category
+from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_categories
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
 from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
@@ -21,10 +21,12 @@ from perfkit.analysis.cross_rank.lateness import (
     Floats,
     LateRank,
     OwnTimes,
+    Rounds,
     excess,
     rounds_of,
     surely_late,
     waited_by_all_ns,
+    waited_for_each_ns,
     waited_in_rounds_ns,
     without_delays,
 )
@@ -145,43 +147,49 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance in most steps, every n-th or many, with what their delays cost."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return Stragglers([], 0)
-    found = _find_late(times)
+    last = last_ranks(times)
+    found = _find_late(times, last)
     if not found:
         return Stragglers([], 0)
-    prompt = [place for place in range(len(times.ranks)) if place not in {one.place for one in found}]
-    found = [_only_where_late(times, one, prompt) for one in found]
-    found = [one for one in found if _lag_ns(times, one, one.category, prompt) > 0]
+    beyond = _Beyond(times, found)
+    found = [_only_where_late(one, beyond.of(one, one.category)) for one in found]
+    found = [one for one in found if _lag_ns(one, beyond.of(one, one.category)) > 0]
     if not found:
         return Stragglers([], 0)
-    lags = [_lag_ns(times, one, one.category, prompt) for one in found]
-    told = _late_once(times, _usual_ns(times, lags)).among
+    lags = [_lag_ns(one, beyond.of(one, one.category)) for one in found]
+    told = _late_once(times, last, _usual_ns(last, lags)).among
     removed = np.stack(
-        [_delays_ns(times, one, lag, prompt, told[one.place]) for lag, one in zip(lags, found, strict=True)]
+        [
+            _delays_ns(one, beyond.of(one, one.category), lag, told[one.place])
+            for lag, one in zip(lags, found, strict=True)
+        ]
     )
-    places = [one.place for one in found]
+    rounds, wall_ns = rounds_of(times), times.wall_ns
+    own_ns = rounds.sums(times.own_ns)
     rows = [
         replace(
-            _straggler(times, one, lag, _gain_ns(times, [one.place], removed[[index]])),
-            also=_also(times, one, prompt),
+            _straggler(times, one, last, lag, wall_ns, _gain_ns(times, rounds, own_ns, [one.place], removed[[index]])),
+            also=_also(one, beyond, wall_ns),
         )
         for index, (one, lag) in enumerate(zip(found, lags, strict=True))
     ]
     rows.sort(key=lambda row: (-row.lag_ns, row.rank))
-    return Stragglers(rows, _gain_ns(times, places, removed))
+    return Stragglers(rows, _gain_ns(times, rounds, own_ns, [one.place for one in found], removed))
 
 
-def _find_late(times: OwnTimes) -> list[LateRank]:
+def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     """Return the ranks that are late by the first rule that finds them: every n-th step, every step, many steps."""
     periodic = {one.place: one for one in find_periodic(times)}
-    always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
+    always = _waited_for(times, _persistent(times))
     found = list((always | periodic).values())
     # A rank that is late in one long stretch is late in the median step, too.
-    turns = [] if periodic else find_stretches(times)
+    turns = [] if periodic else find_stretches(times, last)
     if turns and {one.place for one in found} <= {one.place for one in turns}:
         return turns
     # What the ranks found so far do in the steps of their delays hides others.
     rest = without_delays(times, found)
-    more = find_stretches(rest) or _often_late(times, rest, found)
+    last_of_rest = last_ranks(rest) if found else last
+    more = find_stretches(rest, last_of_rest) or _often_late(times, rest, last_of_rest, _usual_lag_ns(last, found))
     known = {one.place for one in found}
     return found + [one for one in more if one.place not in known]
 
@@ -210,34 +218,53 @@ def _persistent(times: OwnTimes) -> dict[int, LateRank]:
     return found
 
 
-def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
-    """Return whether the others' communication agrees: they wait for the rank on average, or none was recorded.
+def _waited_for(times: OwnTimes, found: Mapping[int, LateRank]) -> dict[int, LateRank]:
+    """Return the ranks of which the others' communication agrees: they wait on average, or none was recorded.
 
     Where another rank has hiccups in half of the steps, the others wait only in the rest, so the median is no measure.
     No step counts with more than the lag, for it or against it, or one long hiccup would stand for all steps. Steps
     between which ranks do not meet are waited for together.
     """
-    lag = float(np.median(excess(times.of(one.category))[one.place]))
+    if not found or not times.of("communication").any():
+        return dict(found)
     rounds = rounds_of(times)
-    most = lag * rounds.sizes
-    waited = np.clip(waited_in_rounds_ns(times, rounds, [one.place]), -most, most)[rounds.counted].sum()
-    waited_for = bool(waited >= _MIN_WAITED_SHARE * most[rounds.counted].sum())
-    return waited_for or not times.of("communication").any()
+    beyond = {name: excess(times.of(name)) for name in {one.category for one in found.values()}}
+    waited_ns = waited_for_each_ns(times, rounds)
+
+    def is_waited_for(one: LateRank) -> bool:
+        most = float(np.median(beyond[one.category][one.place])) * rounds.sizes
+        waited = np.clip(waited_ns[one.place], -most, most)[rounds.counted].sum()
+        return bool(waited >= _MIN_WAITED_SHARE * most[rounds.counted].sum())
+
+    return {place: one for place, one in found.items() if is_waited_for(one)}
 
 
-def _beyond_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> Floats:
-    """Return how much longer the rank takes than the ranks that are never late, shape (steps,)."""
-    values = times.of(category)
-    if one.in_turns or not prompt:
-        return np.asarray(excess(values)[one.place])
-    return np.asarray(values[one.place] - np.median(values[prompt], axis=0), np.float64)
+class _Beyond:
+    """How much longer late ranks take than those that are never late, compared once for all of them."""
+
+    def __init__(self, times: OwnTimes, found: Sequence[LateRank]) -> None:
+        self._times = times
+        late = {one.place for one in found}
+        self._prompt = [place for place in range(len(times.ranks)) if place not in late]
+        self._usual_ns: dict[Category, Floats] = {}
+        self._excess_ns: dict[Category, Floats] = {}
+
+    def of(self, one: LateRank, category: Category) -> Floats:
+        """Return the excess over these in a category, shape (steps,); over all others in turns, or without these."""
+        values = self._times.of(category)
+        if one.in_turns or not self._prompt:
+            if category not in self._excess_ns:
+                self._excess_ns[category] = excess(values)
+            return np.asarray(self._excess_ns[category][one.place])
+        if category not in self._usual_ns:
+            self._usual_ns[category] = np.asarray(np.median(values[self._prompt], axis=0), np.float64)
+        return np.asarray(values[one.place] - self._usual_ns[category], np.float64)
 
 
-def _only_where_late(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> LateRank:
+def _only_where_late(one: LateRank, beyond: Floats) -> LateRank:
     """Return a rank that is late in most steps with those in which it is, if it clearly is not in the others."""
     if not one.late.all():
         return one
-    beyond = _beyond_ns(times, one, one.category, prompt)
     lag = float(np.median(beyond))
     late = beyond >= _CLEARLY_LATE * lag
     if lag <= 0 or late.mean() >= _COUNTS_AS_ALL or not all(_near(beyond[part], lag) for part in (late, ~late)):
@@ -250,50 +277,49 @@ def _near(beyond: Floats, lag: float) -> bool:
     return bool(np.median(np.abs(beyond - np.median(beyond))) <= _ALIKE * lag)
 
 
-def _lag_ns(times: OwnTimes, one: LateRank, category: Category, prompt: Sequence[int]) -> float:
+def _lag_ns(one: LateRank, beyond: Floats) -> float:
     """Return the median delay in the steps in which the rank is late."""
-    return float(np.median(_beyond_ns(times, one, category, prompt)[one.late]))
+    return float(np.median(beyond[one.late]))
 
 
-def _also(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> list[CategoryLag]:
+def _also(one: LateRank, beyond: _Beyond, wall_ns: float) -> list[CategoryLag]:
     """Return the other categories in which the rank is late in these steps, too, largest lag first."""
-    lags = {category: _lag_ns(times, one, category, prompt) for category in one.also}
-    least_ns = _MIN_LAG_SHARE * times.wall_ns
+    lags = {category: _lag_ns(one, beyond.of(one, category)) for category in one.also}
+    least_ns = _MIN_LAG_SHARE * wall_ns
     rows = [CategoryLag(category=name, lag_ns=round(lag)) for name, lag in lags.items() if lag >= least_ns]
     return sorted(rows, key=lambda row: -row.lag_ns)
 
 
-def _delays_ns(times: OwnTimes, one: LateRank, lag_ns: float, prompt: Sequence[int], is_told: Bools) -> Floats:
+def _delays_ns(one: LateRank, beyond: Floats, lag_ns: float, is_told: Bools) -> Floats:
     """Return the delay in each step, shape (steps,); that of a step which is told by itself is as long as usual.
 
     Args:
-        times: own times.
         one: the late rank.
+        beyond: how much longer it takes than the ranks that are never late, shape (steps,).
         lag_ns: its usual delay.
-        prompt: the ranks that are never late.
         is_told: whether the rank is a one-off straggler in a step, too, shape (steps,).
     """
-    beyond = np.maximum(_beyond_ns(times, one, one.category, prompt), 0)
-    return np.where(one.late, np.where(is_told, lag_ns, beyond), 0)
+    return np.where(one.late, np.where(is_told, lag_ns, np.maximum(beyond, 0)), 0)
 
 
-def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> Straggler:
-    own = times.own_ns
+def _straggler(
+    times: OwnTimes, one: LateRank, last: LastRanks, lag_ns: float, wall_ns: float, gain_ns: int
+) -> Straggler:
     return Straggler(
         rank=times.ranks[one.place],
         category=one.category,
         lag_ns=round(lag_ns),
-        share=lag_ns / times.wall_ns,
+        share=lag_ns / wall_ns,
         every=one.every,
         in_turns=one.in_turns,
         gain_ns=gain_ns,
         steps_late=int(one.late.sum()),
-        steps_last=int((own.argmax(axis=0) == one.place)[one.late].sum()),
+        steps_last=int((last.place == one.place)[one.late].sum()),
         steps=len(times.steps),
     )
 
 
-def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
+def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, places: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without these delays.
 
     A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
@@ -304,15 +330,15 @@ def _gain_ns(times: OwnTimes, places: Sequence[int], removed_ns: Floats) -> int:
 
     Args:
         times: own times.
+        rounds: result of `rounds_of`.
+        own_ns: their sums over each round, shape (ranks, rounds).
         places: indices of the ranks.
         removed_ns: their delays, shape (these ranks, steps).
     """
-    rounds = rounds_of(times)
-    own = rounds.sums(times.own_ns)
-    without = own.copy()
+    without = own_ns.copy()
     removed = rounds.sums(removed_ns)
     without[places] -= removed
-    shorter = own.max(axis=0) - without.max(axis=0)
+    shorter = own_ns.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, places), 0)
     in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, places))
     gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
@@ -323,16 +349,18 @@ def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[One
     """Return the steps in which ranks were late although they usually are not, largest lag first."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
         return []
-    usual_ns = _usual_ns(times, [row.lag_ns for row in stragglers.ranks])
-    return sorted(_late_steps(times, usual_ns), key=lambda late: -late.lag_ns)
+    last = last_ranks(times)
+    # What is usual among ranks that never meet these says nothing of them.
+    usual_ns = _usual_ns(last, [row.lag_ns for row in stragglers.ranks if row.rank in times.ranks])
+    return sorted(_late_steps(times, _late_once(times, last, usual_ns)), key=lambda late: -late.lag_ns)
 
 
-def _usual_ns(times: OwnTimes, lags_ns: Sequence[float]) -> float:
+def _usual_ns(last: LastRanks, lags_ns: Sequence[float]) -> float:
     """Return the lag that is usual where some ranks are late by so much in most steps."""
-    return max([_usual_lag_ns(times, []), *lags_ns])
+    return max([_usual_lag_ns(last, []), *lags_ns])
 
 
-def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> list[LateRank]:
+def _often_late(times: OwnTimes, rest: OwnTimes, last: LastRanks, usual_ns: float) -> list[LateRank]:
     """Return the rank that is late in many steps, but neither in most nor at a regular distance; empty without one.
 
     It is late in such steps more often than chance would choose the same one of all ranks, and not nearly as often
@@ -341,9 +369,11 @@ def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> l
     Args:
         times: own times.
         rest: the same without the delays of those that were found.
-        found: the ranks that are late in an order.
+        last: its last ranks in each step.
+        usual_ns: the usual lag.
     """
-    steps = [one for one in _late_steps(rest, _usual_lag_ns(times, found)) if not one.with_ranks]
+    once = _late_once(rest, last, usual_ns)
+    steps = list(_late_steps(rest, once._replace(among=once.among & (once.among.sum(axis=0) == 1))))
     if not steps:
         return []
     (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
@@ -360,30 +390,28 @@ def _often_late(times: OwnTimes, rest: OwnTimes, found: Sequence[LateRank]) -> l
     return [LateRank(place, category, 1, late, in_turns=False)]
 
 
-def _usual_lag_ns(times: OwnTimes, found: Sequence[LateRank]) -> float:
+def _usual_lag_ns(last: LastRanks, found: Sequence[LateRank]) -> float:
     """Return the median lag in the steps in which none of the ranks that were found is late, or in all if none is so.
 
     Not without their delays: in steps in which the delay of one was taken away, it can no more be later than others.
     """
-    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(times.steps), np.bool_)
-    return float(np.median(last_ranks(times).lag_ns[others if others.any() else slice(None)]))
+    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(last.lag_ns), np.bool_)
+    return float(np.median(last.lag_ns[others if others.any() else slice(None)]))
 
 
-def _late_once(times: OwnTimes, usual_ns: float) -> LastRanks:
+def _late_once(times: OwnTimes, last: LastRanks, usual_ns: float) -> LastRanks:
     """Return the ranks that are late in a step by far more than usual, among the last of each step."""
-    last = last_ranks(times)
     least_ns = max(_MIN_ONE_OFF_SHARE * times.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
     far = (last.lag_ns >= least_ns) & ~may_be_early(times, last.among)
     return last._replace(among=last.among & far)
 
 
-def _late_steps(times: OwnTimes, usual_ns: float) -> Iterator[OneOffStraggler]:
-    """Yield the steps in which ranks are late by far more than usual."""
-    last = _late_once(times, usual_ns)
+def _late_steps(times: OwnTimes, last: LastRanks) -> Iterator[OneOffStraggler]:
+    """Yield the steps in which ranks are late, those in `last`."""
     known = set(times.steps)
     for k in np.flatnonzero(last.among.any(axis=0)).tolist():
         late = np.flatnonzero(last.among[:, k]).tolist()
-        slow = [slow_category(times, place, k) for place in late]
+        slow = slow_categories(times, late, k)
         category, category_ns = slow[0][0], min(ns for _, ns in slow)
         explained = len({name for name, _ in slow}) == 1 and category_ns >= _MIN_EXPLAINED_SHARE * last.lag_ns[k]
         yield OneOffStraggler(

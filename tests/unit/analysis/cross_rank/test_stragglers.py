@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least
@@ -612,6 +613,17 @@ def test_a_one_off_delay_beside_a_straggler() -> None:
     found = find_stragglers(times)
     assert [row.rank for row in found.ranks] == [2]
     assert [(one.rank, one.step) for one in find_one_off_stragglers(times, found)] == [(0, 13)]
+
+
+def test_a_straggler_of_a_group_that_nothing_links_does_not_hide_a_one_off_delay() -> None:
+    """Else the rest of the delay, which the gain leaves out, is told nowhere."""
+    cells = late(4, STEPS, r2=8)
+    cells[2, 11] = 80 * MS
+    times = times_of(cells, noise_ns=noise())
+    found = find_stragglers(times)
+    elsewhere = replace(found.ranks[0], rank=7, lag_ns=60 * MS)
+    both = Stragglers([elsewhere, *found.ranks], found.gain_ns)
+    assert [(one.rank, one.step) for one in find_one_off_stragglers(times, both)] == [(2, 13)]
 
 
 def test_a_thousand_ranks() -> None:
