@@ -109,6 +109,8 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """It is late in every n-th step; 1: in all or at no regular distance, see `steps_late`."""
     in_turns: bool = False
     """Whether other ranks are late in the steps between, after each step or for several in a row."""
+    one_at_a_time: bool = False
+    """Whether in each step exactly one of several late ranks is late, among those that it was compared with."""
     gain_ns: int
     """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
     another rank is as late or none waits for it."""

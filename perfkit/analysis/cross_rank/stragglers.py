@@ -159,10 +159,12 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
         [_delays_ns(times, one, lag, prompt, told[one.place]) for lag, one in zip(lags, found, strict=True)]
     )
     places = [one.place for one in found]
+    one_at_a_time = bool((np.sum([one.late for one in found], axis=0) == 1).all())
     rows = [
         replace(
             _straggler(times, one, lag, _gain_ns(times, [one.place], removed[[index]])),
             also=_also(times, one, prompt),
+            one_at_a_time=one_at_a_time and len(found) > 1,
         )
         for index, (one, lag) in enumerate(zip(found, lags, strict=True))
     ]
