@@ -21,7 +21,7 @@ from perfkit.analysis.cross_rank.stragglers import (
     find_stragglers,
 )
 from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import Straggler, one_off_step
 from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000
@@ -638,6 +638,22 @@ def test_a_delay_in_the_first_step_is_told_as_that() -> None:
     times = times_of(cells, noise_ns=noise())
     steps = find_one_off_stragglers(times, find_stragglers(times))
     assert [(one.rank, one.step, one.is_first) for one in steps] == [(1, 2, True), (1, 7, False)]
+    assert [one_off_step(one) for one in steps] == ["step 2, with step 1 not recorded on all ranks", "step 7"]
+
+
+@pytest.mark.parametrize(
+    ("first", "apart", "said"),
+    [
+        (0, 1, "step 0, with no step before it"),
+        (100, 100, "step 100, with step 99 not recorded on all ranks"),  # numbers of another program
+    ],
+)
+def test_a_step_is_not_said_to_be_the_first_of_a_recording(first: int, apart: int, said: str) -> None:
+    cells = late(4, STEPS)
+    cells[1, 0] = 60 * MS
+    times = times_of(cells, noise_ns=noise())._replace(steps=list(range(first, first + apart * STEPS, apart)))
+    (one,) = find_one_off_stragglers(times, find_stragglers(times))
+    assert one_off_step(one) == said
 
 
 def test_a_one_off_delay_beside_a_straggler() -> None:
