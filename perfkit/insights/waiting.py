@@ -282,7 +282,7 @@ def _find_single(once: Sequence[OneOffStraggler], steps: str) -> str:
     """Return what to do about delays in single steps."""
     categories = {one.category for one in once}
     advice = _find_partly(categories.pop() if len(categories) == 1 else None, f"in {steps}")
-    first = "; the first step of a recording may also contain what starting the profiler costs"
+    first = "; a step in which recording begins may also contain what starting the profiler costs"
     return advice + (first if any(one.is_first for one in once) else "")
 
 

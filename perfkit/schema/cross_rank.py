@@ -109,6 +109,8 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """It is late in every n-th step; 1: in all or at no regular distance, see `steps_late`."""
     in_turns: bool = False
     """Whether other ranks are late in the steps between, after each step or for several in a row."""
+    one_at_a_time: bool = False
+    """Whether in each step exactly one of several late ranks is late, among those that it was compared with."""
     gain_ns: int
     """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
     another rank is as late or none waits for it."""
@@ -131,7 +133,7 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     """Other ranks that are late in the same step: fixing one of them alone saves next to nothing."""
     step: int
     is_first: bool = False
-    """Whether the step before it was not recorded: the profiler may have started in it."""
+    """Whether not all ranks recorded the step with the number before it: the profiler may have started in this one."""
     lag_ns: int
     """How much longer their own times were than any other rank's in that step, as far as others waited for them."""
     category: Category | None
@@ -143,8 +145,15 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
 
 def one_off_place(late: OneOffStraggler) -> str:
     """Return the ranks that are late in a single step, and which step that is."""
-    first = ", the first of a recording" if late.is_first else ""
-    return f"{rank_list([late.rank, *late.with_ranks])} in step {late.step}{first}"
+    return f"{rank_list([late.rank, *late.with_ranks])} in {one_off_step(late)}"
+
+
+def one_off_step(late: OneOffStraggler) -> str:
+    """Return the step in which ranks are late, and whether the one before was recorded: numbers may have gaps."""
+    if not late.is_first:
+        return f"step {late.step}"
+    before = f"with step {late.step - 1} not recorded on all ranks" if late.step > 0 else "with no step before it"
+    return f"step {late.step}, {before}"
 
 
 class EarlyRank(Struct, frozen=True, kw_only=True):

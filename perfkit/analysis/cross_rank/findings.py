@@ -14,7 +14,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     whom,
 )
 from perfkit.schema.common import Finding, Severity
-from perfkit.schema.cross_rank import CrossRankSummary, HostClock
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock, one_off_step
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration, rank_list
@@ -58,8 +58,8 @@ def cross_rank_findings(
     for late in summary.one_off_stragglers:
         message = (
             f"one-off delay: {rank_list([late.rank, *late.with_ranks])} {'delay' if late.with_ranks else 'delays'} "
-            f"{whom(late)} by {duration(late.lag_ns)} in step {late.step} ({one_off_cause(late)}), far more than in a "
-            f"typical step{'; it is the first of a recording, so the profiler may cost some of it' * late.is_first}"
+            f"{whom(late)} by {duration(late.lag_ns)} in {one_off_step(late)} ({one_off_cause(late)}), far more than "
+            f"in a typical step{'; the profiler may have started in it, and cost some of it' * late.is_first}"
         )
         rank = None if late.with_ranks else late.rank
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=rank)

@@ -121,11 +121,11 @@ def _turns(stragglers: Sequence[Straggler]) -> str:
 
 
 def take_turns(stragglers: Sequence[Straggler]) -> bool:
-    """Return whether all of them take turns with each other: those of two stages of a pipeline may do so apart."""
-    if len(stragglers) < 2 or not all(row.in_turns for row in stragglers):
+    """Return whether exactly one of them is late in each step, in turns: those of two stages may take turns apart."""
+    if len(stragglers) < 2 or not all(row.in_turns and row.one_at_a_time for row in stragglers):
         return False
-    regular = all(row.every == len(stragglers) for row in stragglers)
-    return regular or sum(row.steps_late for row in stragglers) == stragglers[0].steps
+    # Each stage with late ranks adds all of its steps.
+    return sum(row.steps_late for row in stragglers) == stragglers[0].steps
 
 
 def name_ranks(stragglers: Sequence[Straggler]) -> str:

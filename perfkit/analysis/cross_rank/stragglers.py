@@ -166,10 +166,12 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     )
     rounds, wall_ns = rounds_of(times), times.wall_ns
     own_ns = rounds.sums(times.own_ns)
+    one_at_a_time = bool((np.sum([one.late for one in found], axis=0) == 1).all())
     rows = [
         replace(
             _straggler(times, one, last, lag, wall_ns, _gain_ns(times, rounds, own_ns, [one.place], removed[[index]])),
             also=_also(one, beyond, wall_ns),
+            one_at_a_time=one_at_a_time and len(found) > 1,
         )
         for index, (one, lag) in enumerate(zip(found, lags, strict=True))
     ]

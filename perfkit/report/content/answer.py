@@ -257,7 +257,7 @@ def _but_for(compared: CrossRankSummary) -> str:
 def _in_single_steps(compared: CrossRankSummary) -> str:
     named = [f"{one_off_place(one)} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
     if more := compared.one_off_steps - len(named):
-        named.append(f"a rank in {more} more {'step' if more == 1 else 'steps'}")
+        named.append(f"in {more} more {'step' if more == 1 else 'steps'}")
     return " and ".join(named)
 
 

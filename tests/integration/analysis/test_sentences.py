@@ -145,7 +145,7 @@ def test_ranks_that_take_turns_for_five_steps_each_are_named(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("late", "step", "who"),
     [
-        ((1,), 0, "rank 1 in step 3, the first of a recording"),
+        ((1,), 0, "rank 1 in step 3, with step 2 not recorded on all ranks"),
         ((1, 2), 5, "ranks 1 and 2 in step 8"),
     ],
 )
@@ -157,6 +157,9 @@ def test_a_delay_of_one_step_is_told_of_the_first_step_and_of_two_ranks(
 
     report = analyze([train(tmp_path, 4, 10, [delayed, 300, finish])])
     assert run_answer(report.runs[0]).late == f"no rank is late beyond chance, but for {who} (by 20.0 ms)"
+    (message,) = [one.message for one in report.runs[0].findings if one.code == "one_off_straggler"]
+    assert message.endswith("; the profiler may have started in it, and cost some of it") is (step == 0)
+    assert f" in {who.partition(' in ')[2]} (compute" in message
     one = insights(report)["waiting"]
     assert f"most of it for {who} (compute +20.0 ms)" in one.sentence
     assert one.recommendation.startswith("check for more work (larger inputs, an evaluation), a slower device")

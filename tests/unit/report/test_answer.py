@@ -277,6 +277,8 @@ def test_beside_a_late_rank_the_steps_that_its_cost_leaves_out_are_told(bound: B
     run = replace(made, cross_rank=across, findings=[late], verdict=replace(made.verdict, bound=bound))
     once = "late in single steps besides: rank 1 in step 3 (by 5.00 ms)"
     assert run_answer(run).late == (once if bound == "imbalance" else f"rank 1 takes longer; {once}")
+    more = replace(run, cross_rank=replace(across, one_off_steps=4))
+    assert run_answer(more).late.endswith(f"{once} and in 3 more steps")
 
 
 def test_that_no_rank_is_late_is_said_of_the_recorded_steps_where_the_whole_run_is_known(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,10 +14,15 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least
 from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
-from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
+from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence, take_turns
+from perfkit.analysis.cross_rank.stragglers import (
+    Stragglers,
+    find_all_stragglers,
+    find_one_off_stragglers,
+    find_stragglers,
+)
 from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import Straggler, one_off_step
 from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000
@@ -201,12 +207,22 @@ def test_ranks_that_take_turns_for_several_steps_each(ranks: int, turns: list[tu
     late_steps = int((cells > 0).any(axis=0).sum())
     assert found.gain_ns == pytest.approx(40 * MS * late_steps / STEPS, rel=0.05)
     assert find_one_off_stragglers(times, found) == []
-    if sum(count.values()) == STEPS:
+    if ((cells > 0).sum(axis=0) == 1).all():
         *counts, last = count.values()
         said = f" take turns, in {', '.join(map(str, counts))} and {last} of 20 steps: one of them is late in each step"
         assert said in sentence(found)
     else:
         assert sentence(found).startswith(f"{len(count)} ranks are late: rank ")
+        assert not take_turns(found.ranks)
+
+
+def test_two_ranks_at_a_time_in_half_of_the_steps_are_not_one_in_each_step() -> None:
+    cells = late(4, 100)
+    cells[:2, :25] = cells[2:, 25:50] = 40 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(4, 100)))
+    assert [row.steps_late for row in found.ranks] == [25] * 4
+    assert sentence(found).startswith("4 ranks are late: rank ")
+    assert not take_turns(found.ranks)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -504,9 +520,28 @@ def test_a_rank_that_is_late_alone_takes_no_turns_with_one_whose_delays_are_smal
 
 def test_ranks_of_two_stages_that_take_turns_are_not_said_to_do_so_together() -> None:
     lag: dict[str, Any] = {"lag_ns": 24 * MS, "share": 0.2, "gain_ns": 0, "steps_late": 5, "steps_last": 5, "steps": 10}
-    rows = [Straggler(rank=rank, category="compute", every=2, in_turns=True, **lag) for rank in range(4)]
+    turns: dict[str, Any] = {"category": "compute", "in_turns": True, "one_at_a_time": True}
+    rows = [Straggler(rank=rank, every=2, **turns, **lag) for rank in range(4)]
     assert "take turns" in stragglers_sentence(rows[:2], 24 * MS)
     assert "take turns" not in stragglers_sentence(rows, 24 * MS)
+
+
+def test_ranks_of_a_report_that_does_not_tell_whether_one_is_late_in_each_step_do_not_take_turns() -> None:
+    row = {"category": "compute", "lag_ns": MS, "share": 0.2, "gain_ns": 0, "steps_late": 5, "steps_last": 5}
+    row |= {"steps": 10, "every": 1, "in_turns": True}
+    assert not take_turns(msgspec.convert([{"rank": rank, **row} for rank in range(2)], list[Straggler]))
+
+
+def test_ranks_of_two_stages_that_are_late_in_half_of_the_steps_each_stage_do_not_take_turns() -> None:
+    cells = late(2, 100)
+    cells[0, :25] = cells[1, 25:50] = 40 * MS
+    stages = [
+        times_of(cells, noise_ns=noise(2, 100, seed=seed))._replace(ranks=ranks)
+        for seed, ranks in enumerate(([0, 1], [2, 3]))
+    ]
+    found = find_all_stragglers(stages)
+    assert [row.steps_late for row in found.ranks] == [25] * 4
+    assert sentence(found).startswith("4 ranks are late: rank ")
 
 
 def test_ranks_that_take_turns_beside_one_that_is_always_late() -> None:
@@ -604,6 +639,22 @@ def test_a_delay_in_the_first_step_is_told_as_that() -> None:
     times = times_of(cells, noise_ns=noise())
     steps = find_one_off_stragglers(times, find_stragglers(times))
     assert [(one.rank, one.step, one.is_first) for one in steps] == [(1, 2, True), (1, 7, False)]
+    assert [one_off_step(one) for one in steps] == ["step 2, with step 1 not recorded on all ranks", "step 7"]
+
+
+@pytest.mark.parametrize(
+    ("first", "apart", "said"),
+    [
+        (0, 1, "step 0, with no step before it"),
+        (100, 100, "step 100, with step 99 not recorded on all ranks"),  # numbers of another program
+    ],
+)
+def test_a_step_is_not_said_to_be_the_first_of_a_recording(first: int, apart: int, said: str) -> None:
+    cells = late(4, STEPS)
+    cells[1, 0] = 60 * MS
+    times = times_of(cells, noise_ns=noise())._replace(steps=list(range(first, first + apart * STEPS, apart)))
+    (one,) = find_one_off_stragglers(times, find_stragglers(times))
+    assert one_off_step(one) == said
 
 
 def test_a_one_off_delay_beside_a_straggler() -> None:
