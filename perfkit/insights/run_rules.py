@@ -38,6 +38,7 @@ from perfkit.insights.run_context import (
 from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import MIN_SHARE, PAUSE_WAIT, cause_of_waiting, last_arrivals_of, waited_for
 from perfkit.scaling.points import oversubscribed as shared_cores
+from perfkit.schema.rank import ONE_TO_N, UNKNOWN_OPERATOR
 from perfkit.schema.report import BESIDES_STEPS
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 from perfkit.whatif.changes import free_transfers
@@ -45,10 +46,7 @@ from perfkit.whatif.changes import free_transfers
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
-_ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _SEND: Final = "send"
-_UNKNOWN: Final = "unknown"
-"""The operator of collectives of which only kernels are known, whose names do not tell it."""
 _MIN_REASON: Final = 0.1
 """Smallest share of communication that is named among the reasons why its waiting is unknown."""
 
@@ -272,9 +270,9 @@ def _why_unsplit(context: RunContext) -> str:
     rows = [row for rank in context.run.ranks for row in rank.collectives]
     rows_ns = sum(row.exposed_ns for row in rows)
     total_ns = max(communication_ns, rows_ns)  # collectives at the same time count in both rows
-    one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in _ONE_TO_N)
+    one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in ONE_TO_N)
     sends_ns = sum(row.exposed_ns for row in rows if row.operator == _SEND)
-    unknown_ns = sum(row.exposed_ns for row in rows if row.operator == _UNKNOWN)
+    unknown_ns = sum(row.exposed_ns for row in rows if row.operator == UNKNOWN_OPERATOR)
     calls_ns = total_ns - rows_ns
     reasons = {
         "in broadcasts and the like, in which not all ranks wait for all others": one_to_n_ns,

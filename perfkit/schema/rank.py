@@ -92,11 +92,17 @@ class PhaseStat(Struct, frozen=True, kw_only=True, gc=False):
     """Their time by category; None on ranks with a device, which works on while the host goes through its phases."""
 
 
+UNKNOWN_OPERATOR: Final = "unknown"
+"""The operator of collectives of which only kernels are known, whose names do not tell it."""
+ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
+"""Operators in which not all ranks wait for all others: nothing in a trace tells their waiting from their transfer."""
+
+
 class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one kind, group, size and type, summed over a rank's steps."""
 
     operator: str
-    """all_reduce, all_gather, …; "unknown" if the trace does not contain it."""
+    """all_reduce, all_gather, …; `UNKNOWN_OPERATOR` if the trace does not contain it."""
     group: str | None
     group_size: int | None
     bytes: int | None

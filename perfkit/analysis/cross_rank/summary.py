@@ -43,8 +43,6 @@ def summarize_cross_rank(
     world_size: int | None = None,
     mesh: Sequence[MeshDimension] = (),
     pipelines: Sequence[Pipeline] = (),
-    *,
-    one_job: bool = True,
 ) -> CrossRankSummary:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
@@ -55,11 +53,10 @@ def summarize_cross_rank(
         world_size: as the run's manifest or headers have it; None if they do not.
         mesh: the run's mesh; empty if unknown.
         pipelines: those of the run.
-        one_job: whether no traces of other jobs are among them: else nobody is late.
     """
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
-    comparable = one_job and len({rank.device for rank in ranks}) == 1
+    comparable = len({rank.device for rank in ranks}) == 1
     times = _with_waits(own_times(ranks), matched) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of

@@ -45,7 +45,11 @@ class RankGraphs(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """The reports of a run's ranks, the collectives of ranks with a known number, and findings."""
+    """The reports of a run's ranks, the collectives of ranks with a known number, and findings.
+
+    Of ranks of several jobs that cannot be told apart there are no collectives, pipelines and graphs: these serve to
+    compare ranks with each other.
+    """
 
     reports: list[RankReport]
     calls: dict[int, CollectiveCalls]
@@ -55,6 +59,11 @@ class Ranks(NamedTuple):
     findings: list[Finding]
     pauses: dict[int | None, list[TracedPause]]
     """Of each rank that has any."""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are traces of several jobs, and of which each is, is not known."""
+        return any(finding.code == "duplicate_rank" for finding in self.findings)
 
 
 def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
@@ -96,7 +105,8 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
             pauses[None] = [*pauses.get(None, ()), *named.summary.pauses]
     if len(unranked) == 1 and not known:
         graphs[0] = _graphs(unranked)
-    return Ranks(reports, calls, pipelines, graphs, findings, pauses)
+    found = Ranks(reports, calls, pipelines, graphs, findings, pauses)
+    return found._replace(calls={}, pipelines={}, graphs={}) if found.mixed else found
 
 
 def _are_apart(traces: Sequence[NamedSummary]) -> bool:

@@ -118,7 +118,7 @@ class _Compared(NamedTuple):
     matched: MatchedCollectives
     clocks: list[HostClock]
     summary: CrossRankSummary | None
-    """None with fewer than two ranks."""
+    """None with fewer than two ranks, or with ranks of several jobs."""
     efficiency: Efficiency | None
     dimensions: DimensionSummary | None
     partial: bool
@@ -151,16 +151,10 @@ def _compare(
     hosts = {rank.rank: rank.host for rank in numbered if rank.rank is not None}
     matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1
-    reports, mixed = grouped.reports, any(finding.code == "duplicate_rank" for finding in grouped.findings)
-    summary = (
-        summarize_cross_rank(matched, reports, clocks, known_size, mesh, pipelines, one_job=not mixed)
-        if several
-        else None
-    )
+    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh, pipelines) if several else None
+    partial = _partial(numbered, known_size, world_size, recorded.communication)
     # Of which job each of the traces is, is not known: ranks of different ones cannot be compared.
-    jobs = "traces of more than one job" if mixed else None
-    partial = jobs or _partial(numbered, known_size, world_size, recorded.communication)
-    factors = efficiency(numbered, grouped.calls, matched, partial, recorded.lost_device)
+    factors = None if grouped.mixed else efficiency(numbered, grouped.calls, matched, partial, recorded.lost_device)
     dimensions = summarize_dimensions(matched, numbered, factors, known_size, partial is not None)
     return _Compared(matched, clocks, summary, factors, dimensions, partial is not None)
 

@@ -49,6 +49,8 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
         clocks: of their hosts.
     """
     unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
+    if ranks.mixed:
+        return RunGraph(None, "traces of more than one job", [])
     graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
     if not graphs:
         return RunGraph(None, "several traces without a rank", unaligned)

@@ -14,7 +14,7 @@ from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause
 from perfkit.schema.per_run.pipeline import Pipeline
-from perfkit.schema.rank import CollectiveStat, RankReport
+from perfkit.schema.rank import UNKNOWN_OPERATOR, CollectiveStat, RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration, escape_unprintable, whole_percent
 
@@ -47,7 +47,6 @@ _LABELS: Final[dict[Category, str]] = {
     "data_loading": "waiting for data",
 }
 _IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
-_UNKNOWN_OPERATOR: Final = "unknown"
 _UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 _MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
 """Causes beside which, or as which, a loader without annotations may hide."""
@@ -356,7 +355,7 @@ def _top_collective(ranks: list[RankReport]) -> str:
         return where if share >= _MIN_SHOWN_SHARE else ""
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
-    if operator == _UNKNOWN_OPERATOR:  # kernels whose names do not tell it
+    if operator == UNKNOWN_OPERATOR:  # kernels whose names do not tell it
         return ""
     return f"{whole_percent(of_operator[operator] / total)} of it {operator}"
 

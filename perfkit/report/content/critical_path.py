@@ -8,6 +8,7 @@ from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.report.content.work import INDENT
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
 from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathModuleTime
+from perfkit.schema.rank import ONE_TO_N
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
@@ -20,8 +21,6 @@ WORDS: Final[dict[str, str]] = {
     **{str(cause): words for cause, words in CAUSE_WORDS.items()},
 }
 _MOST_RANKS: Final = 4
-_ONE_TO_N: Final = frozenset({"broadcast", "reduce", "scatter", "gather"})
-"""Operators in which a rank may wait for another one, which nothing in a trace tells from their transfer."""
 _SMALLEST_SHARE: Final = 0.01
 """Share of the path from which a module is shown."""
 
@@ -152,7 +151,7 @@ def communication(run: RunReport, top: int) -> Table | None:
 
 
 def _unsplit_remark(rows: Sequence[CommunicationSlack]) -> str:
-    found = sorted({row.operator for row in rows if row.operator in _ONE_TO_N})
+    found = sorted({row.operator for row in rows if row.operator in ONE_TO_N})
     return f"the transfer of {' and '.join(found)} may include waiting for other ranks" if found else ""
 
 

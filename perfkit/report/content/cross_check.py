@@ -104,15 +104,19 @@ def _reason(name: str, ours: int, theirs: int, row: CrossCheckRow) -> str:
 
 def _other_events(name: str, row: CrossCheckRow) -> Iterator[str]:
     """Yield what one counts and the other does not: figures of different events differ for that reason alone."""
-    ours, theirs = row.device_events, row.external_device_events
-    if ours is not None and theirs is not None and ours != theirs:
-        yield f"HTA has {theirs:,} device events, perfkit {ours:,}"
-    elif row.computing_events is not None and (more := (row.external_computing_events or 0) - row.computing_events):
+    if _more(row.external_device_events, row.device_events):
+        yield f"HTA has {row.external_device_events:,} device events, perfkit {row.device_events:,}"
+    elif more := _more(row.external_computing_events, row.computing_events):
         yield f"HTA, which knows only names, counts {abs(more):,} {'more' if more > 0 else 'fewer'} as computing"
     if row.external_host_events:
         yield f"HTA counts {_counted(row.external_host_events, 'host operator')} with a stream as device work"
     if row.external_synchronisations and name != "computing":
         yield f"HTA counts {_counted(row.external_synchronisations, 'synchronisation')} as work"
+
+
+def _more(theirs: int | None, ours: int | None) -> int:
+    """Return how many more events the other tool counts; 0 if one of the two does not tell."""
+    return 0 if theirs is None or ours is None else theirs - ours
 
 
 def _counted(number: int, what: str) -> str:

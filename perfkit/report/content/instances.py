@@ -6,7 +6,7 @@ from typing import TypeVar
 from perfkit.report.content.document import Instance
 from perfkit.schema.per_rank.work import WorkView
 from perfkit.schema.per_rank.work_trees import Path
-from perfkit.schema.rank import CollectiveStat, OperatorStat, RankReport
+from perfkit.schema.rank import UNKNOWN_OPERATOR, CollectiveStat, OperatorStat, RankReport
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import size
 
@@ -66,7 +66,7 @@ def collective_key(row: CollectiveStat) -> tuple[object, ...]:
 
 def collective_title(operator: str, message_bytes: int | None, group_size: int | None) -> str:
     """Return what a collective is called in a timeline: operator, size, ranks of its group."""
-    parts = ["collective" if operator == "unknown" else operator]
+    parts = ["collective" if operator == UNKNOWN_OPERATOR else operator]
     if message_bytes is not None:
         parts.append(size(message_bytes))
     if group_size:

@@ -72,6 +72,7 @@ def test_different_events_are_the_reason_before_any_other() -> None:
     ("counts", "computing", "other"),
     [
         ({"external_synchronisations": 1}, "unknown", "HTA counts 1 synchronisation as work"),
+        ({"computing_events": 7}, "unknown", "unknown"),  # HTA does not tell
         ({"external_host_events": 2}, "HTA counts 2 host operators with a stream as device work", ""),
         (
             {"computing_events": 7, "external_computing_events": 9},

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank import name_patterns as rules
+from perfkit.schema.rank import UNKNOWN_OPERATOR
 from perfkit.schema.trace_header import RecordedCollective
 from perfkit.trace.events import CollectiveArgs, Events
 from perfkit.trace.intervals import Ints
@@ -60,7 +61,7 @@ def operators_of(events: Events, rows: Ints) -> Ints:
 
 def operator_name(operator: int) -> str:
     """Return the name of an operator index."""
-    return OPERATORS[operator] if operator >= 0 else "unknown"
+    return OPERATORS[operator] if operator >= 0 else UNKNOWN_OPERATOR
 
 
 def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints) -> tuple[list[CollectiveKey], Ints]:

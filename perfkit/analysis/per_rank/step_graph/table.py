@@ -17,6 +17,7 @@ from perfkit.analysis.per_rank.step_graph.streams import Work
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
+from perfkit.schema.rank import UNKNOWN_OPERATOR
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, covers, split
 
@@ -131,7 +132,7 @@ class Table:
         found = self.trace.collectives
         table = [
             (
-                self._name_of(kind.operator) if kind.operator != "unknown" else -1,
+                self._name_of(kind.operator) if kind.operator != UNKNOWN_OPERATOR else -1,
                 -1 if kind.dimension is None else self._dimensions.setdefault(kind.dimension, len(self._dimensions)),
                 -1 if kind.bytes is None else kind.bytes,
             )

@@ -19,6 +19,7 @@ from perfkit.schema.per_run.critical_path import (
     PathNameTime,
     PathRankTime,
 )
+from perfkit.schema.rank import UNKNOWN_OPERATOR
 from perfkit.trace.intervals import Ints
 
 MOST_NAMES: Final = 100
@@ -250,7 +251,7 @@ def _communication(graph: StepGraph, found: PathPieces) -> list[CommunicationSla
         own = key == number
         known = room[own][room[own] < UNLIMITED]
         row = CommunicationSlack(
-            operator=graph.names[name - 1] if name else "unknown",
+            operator=graph.names[name - 1] if name else UNKNOWN_OPERATOR,
             dimension=graph.dimensions[dimension - 1] if dimension else None,
             count=int(own.sum()),
             transfer_ns=int(duration[own].sum()),

@@ -54,10 +54,14 @@ class SeenOptimizers:
             seen = self._by_optimizer[optimizer] = self._first_sight(optimizer)
         return seen
 
+    def everyone(self) -> list[SeenOptimizer]:
+        """Return those that are told apart, and the rest as one of each class."""
+        return [*self.all, *self._unnamed.values()]
+
     def by_class(self) -> Counter[str]:
         """Return the steps by class."""
         counts: Counter[str] = Counter()
-        for seen in [*self.all, *self._unnamed.values()]:
+        for seen in self.everyone():
             counts[seen.class_name] += seen.steps
         return counts
 

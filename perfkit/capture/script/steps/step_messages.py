@@ -1,6 +1,7 @@
 """A script's closing line about its steps: which ones were counted, or why there are none."""
 
 import sys
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from perfkit.capture.script.config import ScriptConfig
@@ -37,11 +38,11 @@ def describe_steps(counter: StepCounter) -> str:
     if counted is None or not others:
         return text
     listed = ", ".join(
-        f"{_distinct_name(seen, counted) or f'another {seen.class_name}'} made {seen.steps}"
+        f"{_distinct_name(seen, counter.enders) or f'another {seen.class_name}'} made {seen.steps}"
         for seen in others[:_MOST_LISTED]
     )
-    choice = next((name for seen in others if (name := _distinct_name(seen, counted))), None)
-    own = "" if len(by_ender) > 1 else f" of {_distinct_name(counted, others[0]) or f'one {counted.class_name}'}"
+    choice = next((name for seen in others if (name := _distinct_name(seen, counter.seen.everyone()))), None)
+    own = "" if len(by_ender) > 1 else f" of {_distinct_name(counted, others) or f'one {counted.class_name}'}"
     return f"{text}{own} ({listed}{f': --step-on {choice} counts those' if choice else ''})"
 
 
@@ -60,9 +61,11 @@ def count_steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def _distinct_name(seen: SeenOptimizer, other: SeenOptimizer) -> str | None:
-    """Return what an optimizer is called and the other one is not: a variable, else its class."""
-    return next((name for name in (*seen.names, seen.class_name) if not other.is_called(name)), None)
+def _distinct_name(seen: SeenOptimizer, others: Iterable[SeenOptimizer]) -> str | None:
+    """Return what an optimizer is called and none of the others is: a variable, else its class."""
+    rest = [other for other in others if other is not seen]
+    names = (*seen.names, seen.class_name)
+    return next((name for name in names if not any(other.is_called(name) for other in rest)), None)
 
 
 def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[str]) -> NoSteps:

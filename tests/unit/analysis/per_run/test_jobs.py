@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from perfkit.errors import PerfkitError
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
+from perfkit.pipeline.whatif import predict
 from perfkit.report.renderers import answer, console, html, markdown
 from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_report
@@ -186,7 +188,21 @@ def test_of_ranks_of_several_jobs_nobody_is_said_to_be_late_or_not(tmp_path: Pat
     assert run.verdict.sentence.startswith("no verdict")
     assert {rank.traces[0][0] for rank in run.ranks} == {"x", "y"}
     assert not any("late" in line for line in drawn(make_report(run)))
-    assert run.cross_rank is not None
-    assert not run.cross_rank.lateness_known
-    assert run.efficiency is not None
-    assert (run.efficiency.parallel, run.efficiency.load_balance) == (None, None)
+
+
+def test_nothing_is_computed_between_ranks_of_several_jobs(tmp_path: Path) -> None:
+    """Nor is any rank without a trace supposed: both jobs have all of theirs."""
+    first = one_job(tmp_path / "x", 2, begins={1: 500})
+    second = one_job(tmp_path / "y", 2, late=500, begins={0: 400})
+    folder = together(tmp_path / "both", first, second)
+    (run,) = analyze(folder).runs
+    assert len(run.ranks) == 2
+    assert (run.cross_rank, run.efficiency, run.dimensions, run.critical_path) == (None, None, None, None)
+    assert (run.pipelines, run.linked_collectives) == ([], [])
+    assert {finding.code for finding in run.findings} == {
+        "duplicate_rank",
+        "multiple_traces_per_rank",
+        "critical_path_unknown",
+    }
+    with pytest.raises(PerfkitError, match="traces of more than one job"):
+        predict(folder, ["collective[dp]=0"])

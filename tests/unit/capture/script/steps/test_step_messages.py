@@ -59,6 +59,24 @@ def test_optimizers_that_follow_each_other_are_each_given_their_own_steps() -> N
     assert describe_steps(steps) == "9 steps: 7 of SGD, 2 of Adam (other made 1: --step-on other counts those)"
 
 
+def test_a_name_that_an_earlier_counted_optimizer_has_is_no_choice() -> None:
+    """`--step-on Adam` would count the first Adam, which ended steps before."""
+    steps, others = counter(), [Adam(parameters())]
+    train_with_new(steps, Adam, 10)
+    last = SGD(parameters())
+    for optimizer in (*[last] * 20, *others * 100):
+        trained(steps, optimizer)
+    assert describe_steps(steps) == "30 steps: 10 of Adam, 20 of SGD (another Adam made 100)"
+
+
+def test_a_name_that_several_uncounted_optimizers_have_is_no_choice() -> None:
+    steps, optimizers = counter(), [SGD(parameters()), Adam(parameters()), Adam(parameters())]
+    for place, count in ((0, 1), (1, 4), (2, 7)):
+        for _ in range(count):
+            trained(steps, optimizers[place])
+    assert describe_steps(steps) == "1 step of SGD (Adam made 4, Adam made 7)"
+
+
 def test_an_optimizer_that_is_made_anew_is_one() -> None:
     steps = counter()
     for _ in range(25):  # more than are told apart
