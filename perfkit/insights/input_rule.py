@@ -101,7 +101,8 @@ def _where(context: RunContext) -> _Where:
     who = rank_list(most)
     if 2 * len(most) > len(ranks):
         few = [number for number in waits_ns if number not in most]
-        if max(waits_ns[number] for number in few) > _HARDLY_ANY * max(waits_ns.values()):
+        # Ranks without a trace may wait or not.
+        if context.run.is_partial or max(waits_ns[number] for number in few) > _HARDLY_ANY * max(waits_ns.values()):
             return _Where(ranks, "")
         who = f"all ranks but {rank_list(few)}"
     return _Where([rank for rank in ranks if rank.rank in most], f", most of it on {who}", " there")

@@ -48,7 +48,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks
-    "straggler": "Ranks take longer than the others, beyond chance: in every step, in every n-th, or in turns.",
+    "straggler": "Ranks take longer than the others, beyond chance: in all steps, in every n-th, in many, or in turns.",
     "early_ranks": "Ranks compute for less time than the others, beyond chance, and wait for them.",
     "one_off_straggler": "Ranks delay the others in a single step, and usually do not.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",

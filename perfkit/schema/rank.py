@@ -102,7 +102,7 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one kind, group, size and type, summed over a rank's steps."""
 
     operator: str
-    """all_reduce, all_gather, …; `UNKNOWN_OPERATOR` if the trace does not contain it."""
+    """all_reduce, all_gather, …; "unknown" if the trace does not contain it."""
     group: str | None
     group_size: int | None
     bytes: int | None

@@ -48,7 +48,7 @@ def cross_rank_findings(
         efficiency: of the run; None if unknown.
         begun_ns: when the first window of each rank begins, by its own clock.
         partial: whether ranks of the run have no trace, or may have none.
-        profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
+        profiler_ns: what the profiler adds to a step; 0 if that is not measurable.
     """
     yield from _stragglers(summary, profiler_ns, partial)
     if early := summary.early_ranks:

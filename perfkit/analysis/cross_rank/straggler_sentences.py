@@ -40,7 +40,7 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int, profiler_
     Args:
         stragglers: at least one, largest lag first.
         gain_ns: what the mean step could save if none were late.
-        profiler_ns: what the profiler adds to a step; 0 if that cannot be told from noise.
+        profiler_ns: what the profiler adds to a step; 0 if that is not measurable.
     """
     return _who_is_late(stragglers, gain_ns) + _profiler_clause(stragglers, profiler_ns)
 

@@ -22,6 +22,8 @@ class Bubble(Struct, frozen=True, kw_only=True):
     """Share of the step, over all ranks of pipelines."""
     details: str
     """What it consists of, in words."""
+    is_most: bool
+    """Whether it is most of the exposed communication in which no rank waits for late ranks."""
 
 
 def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None = None) -> Bubble | None:
@@ -41,7 +43,8 @@ def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSu
     own = without_late(pipelines, late, compared.stragglers_gain_ns if compared else 0)
     own_ns = sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks)
     besides = f", besides waiting for {rank_list(late)}" if own_ns < bubble_ns else ""
-    return Bubble(share=own_ns / wall_ns, details=_details(pipelines) + besides)
+    is_most = own_ns > _MAJORITY * (own_ns + communication_ns - bubble_ns)
+    return Bubble(share=own_ns / wall_ns, details=_details(pipelines) + besides, is_most=is_most)
 
 
 def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[int]:

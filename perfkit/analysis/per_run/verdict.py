@@ -109,7 +109,8 @@ def classify_bottleneck(
 def _if_largest(bubble: Bubble | None, shares: dict[Category, float]) -> Bubble | None:
     """Return the bubble of the pipelines if it alone is the largest loss; None if it is not."""
     others = [share for category, share in shares.items() if category not in ("compute", "communication")]
-    return bubble if bubble is not None and bubble.share >= max(others, default=0.0) else None
+    is_largest = bubble is not None and bubble.is_most and bubble.share >= max(others, default=0.0)
+    return bubble if is_largest else None
 
 
 def _lost_to_stragglers(

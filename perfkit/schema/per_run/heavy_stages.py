@@ -11,8 +11,8 @@ from perfkit.util.formatting import ranges
 def heavy_in_all(pipelines: Sequence[Pipeline]) -> HeavyStage | None:
     """Return the heaviest stage of a run with the others, as far as they are heavy in all its pipelines.
 
-    A stage that is heavy in one of several pipelines only is on a slow rank, which is not said here. So is what it is
-    heavier in one than in another.
+    A stage that is heavy in one of several pipelines only is on a slow rank, which is not said here. Neither is by how
+    much it is heavier in one than in another: the pipeline counts whose heaviest stage is least heavy.
     """
     found = [pipeline.heavy for pipeline in pipelines if pipeline.heavy is not None]
     if not found or len(found) < len(pipelines):
