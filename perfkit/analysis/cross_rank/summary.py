@@ -17,9 +17,9 @@ from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectiv
 from perfkit.analysis.cross_rank.stragglers import (
     MOST_ONE_OFF,
     Stragglers,
-    find_all_stragglers,
     find_one_off_stragglers,
 )
+from perfkit.analysis.cross_rank.stragglers_of_run import find_all_stragglers
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.message_batches import EXCHANGE
 from perfkit.schema.cross_rank import (

@@ -17,10 +17,10 @@ from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_time
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence, take_turns
 from perfkit.analysis.cross_rank.stragglers import (
     Stragglers,
-    find_all_stragglers,
     find_one_off_stragglers,
     find_stragglers,
 )
+from perfkit.analysis.cross_rank.stragglers_of_run import find_all_stragglers
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import Straggler, one_off_step
 from tests.support.reports.report_builders import make_rank, make_step

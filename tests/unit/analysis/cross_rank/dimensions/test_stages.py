@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers, find_one_off_stragglers
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers
+from perfkit.analysis.cross_rank.stragglers_of_run import find_all_stragglers
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.common import CATEGORIES
