@@ -63,6 +63,7 @@ class FailureGuard:
             signal.signal(signal.SIGHUP, _terminated)
         raise_keyboard_interrupt()
         before_end_with_parent(self._record_end_of_parent)
+        before_end_with_parent(self._clean_after_end_of_parent, last=True)
         return self
 
     def __exit__(
@@ -106,6 +107,10 @@ class FailureGuard:
         """Record why the ranks end; called in another thread, while this one trains."""
         if self.folder is not None:
             record_end_of_parent(self.folder, self._rank)
+
+    def _clean_after_end_of_parent(self) -> None:
+        if self.folder is not None:
+            clean_after_end_of_parent(self.folder)
 
     def _wait_for_peer_failure(self) -> None:
         """Let the watchdog record its failure first: a rank that has died comes before what that does to the others.
@@ -155,12 +160,15 @@ def record_failure(
 def record_end_of_parent(folder: Path, rank: int) -> None:
     """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
     error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
-    first = record_failure(folder, rank, error, None)
-    with suppress(OSError, StoreError):  # the folder was removed
-        if first or read_manifest(folder).finished_at is not None:  # else the first rank still writes it
-            remove_temporary(folder)
-    if first:
+    if record_failure(folder, rank, error, None):
         print_error(one_line(error))
+
+
+def clean_after_end_of_parent(folder: Path) -> None:
+    """Remove what ranks leave in the folder of a run only while they run; the last rank to end leaves nothing."""
+    with suppress(OSError, StoreError):  # the folder was removed
+        if read_manifest(folder).finished_at is not None:  # else another rank still writes it
+            remove_temporary(folder)
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

@@ -22,7 +22,7 @@ from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_m
 _NAME: Final = "runs"
 _END: Final = b"\0"
 """Ends each path in the file: a path may contain anything else."""
-_TEMPORARY: Final = re.compile(r"\.(?:captures|closing.*|explains|hang[.\d].*|(?:rank\d+|run)\..+)", re.DOTALL)
+_TEMPORARY: Final = re.compile(r"\.{1,2}(?:captures|closing.*|explains|hang[.\d].*|(?:rank\d+|run)\..+)", re.DOTALL)
 """What ranks leave in the folder of a run only while they run."""
 
 

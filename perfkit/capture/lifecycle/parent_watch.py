@@ -14,6 +14,7 @@ from perfkit.util.standard_streams import flush_all
 
 _STDIN = 0
 
+_actions: list[Callable[[], None]] = []
 _last_actions: list[Callable[[], None]] = []
 
 
@@ -28,19 +29,32 @@ def exit_with_parent() -> None:
         threading.Thread(target=_wait_for_end, args=(pipe,), daemon=True).start()
 
 
-def before_end_with_parent(action: Callable[[], None]) -> None:
-    """Call `action`, in another thread, before the process ends because its parent has."""
-    _last_actions.append(action)
+def before_end_with_parent(action: Callable[[], None], *, last: bool = False) -> None:
+    """Call `action`, in another thread, before the process ends because its parent has.
+
+    Args:
+        action: It may raise: the process ends all the same.
+        last: Whether to call it when nothing else is left to do: other threads have little time to undo it.
+    """
+    (_last_actions if last else _actions).append(action)
 
 
 def _wait_for_end(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
     try:
-        for action in _last_actions:
+        for action in _actions:
             action()
     finally:
         _release()
+        _end()
+
+
+def _end() -> NoReturn:
+    try:
+        for action in _last_actions:
+            action()
+    finally:
         if os.getpgrp() == os.getpid():  # what the rank has started would outlive it
             os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(1)

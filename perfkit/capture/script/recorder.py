@@ -27,7 +27,7 @@ from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.messages import count_messages
 from perfkit.capture.hangs.worker_stacks import follow_forks
-from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
+from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import one_line, print_warning
@@ -354,6 +354,7 @@ class ScriptRecorder:
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
+        before_end_with_parent(lambda: clean_after_end_of_parent(folder), last=True)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         return BegunRun(ranks, folder, hangs)
 

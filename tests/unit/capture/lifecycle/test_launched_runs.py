@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.capture.lifecycle.failure_guard import record_end_of_parent
+from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
 from perfkit.capture.lifecycle.local_launch import launch
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
@@ -17,7 +17,15 @@ from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
 
-LEFT = [".closing", ".hang0", ".rank0.left", ".rank1.process", ".rank0.json.gz.1a2b.tmp", ".run.json.1a2b.tmp"]
+LEFT = [
+    ".closing",
+    ".hang0",
+    ".rank0.left",
+    "..rank0.left.1a2b.tmp",
+    ".rank1.process",
+    ".rank0.json.gz.1a2b.tmp",
+    ".run.json.1a2b.tmp",
+]
 
 
 @pytest.fixture
@@ -147,9 +155,10 @@ def test_where_a_rank_failed_before_its_launcher_was_killed_nothing_temporary_st
     failure = Failure(rank=1, message="ValueError: no")
     claim_failure(run, failure)
     record_end_of_parent(run, 0)
+    clean_after_end_of_parent(run)
     assert all((run / name).exists() for name in LEFT)  # rank 1 still writes the manifest, by one of these files
     fail(run, failure, {})
-    record_end_of_parent(run, 0)
+    clean_after_end_of_parent(run)
     assert sorted(path.name for path in run.iterdir()) == [".mine", "failure.json", "rank0.json.gz", "run.json"]
     assert read_manifest(run).failure == failure
     assert capsys.readouterr().err == ""
