@@ -27,6 +27,12 @@ _MAGIC: Final = (
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 _CHECKPOINT_ENTRY: Final = re.compile(rb"[^/]+/(data\.pkl|\.format_version|byteorder|constants\.pkl)")
 _SAFETENSORS: Final = re.compile(rb".{5}\x00{3}\{", re.DOTALL)
+_OWN_JSON: Final = (
+    (rb'"perfkit_version"', "a report of perfkit: read it with perfkit.load_report, or give the traces themselves"),
+    (rb'"run"', "the record of a run: give the run's folder instead"),
+)
+"""The second key of what perfkit writes, after `schema_version`."""
+_VERSIONED: Final = rb'\s*\{\s*"schema_version"\s*:\s*\d+\s*,\s*'
 
 
 def describe_file(path: Path) -> str | None:
@@ -49,6 +55,14 @@ def describe_file(path: Path) -> str | None:
     if head[_TAR_MAGIC_AT:].startswith(b"ustar"):
         return "a tar archive"
     return "a text file" if _is_text(head) else None
+
+
+def describe_own_json(path: Path) -> str | None:
+    """Return what a JSON file is that perfkit wrote, with what to do instead of analysing it; None for any other."""
+    if path.is_fifo():
+        return None
+    head = _head(path)
+    return next((kind for key, kind in _OWN_JSON if re.match(_VERSIONED + key, head)), None)
 
 
 def _head(path: Path) -> bytes:

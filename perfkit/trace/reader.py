@@ -14,7 +14,7 @@ from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_int, parse_text
 from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import Header, ProcessGroup, RankTrace
-from perfkit.trace.file_kind import describe_file
+from perfkit.trace.file_kind import describe_file, describe_own_json
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import OPTION_KEYS, SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
@@ -91,7 +91,8 @@ def _check(scanner: JsonScanner, table: EventTableBuilder, path: Path) -> None:
         raise TraceError(f"{path}: {scanner.broken_by or 'the file is empty; was its writer killed?'}")
     broken = scanner.broken_at is not None
     if (not broken or scanner.is_followed) and (reason := _not_a_trace_reason(scanner, table)):
-        raise NotATraceError(f"{path}: is JSON but not a trace: {reason}")
+        kind = describe_own_json(path)
+        raise NotATraceError(f"{path}: is {kind}" if kind else f"{path}: is JSON but not a trace: {reason}")
     if broken and not len(table):
         if not scanner.broken_at and (kind := describe_file(path)):
             raise TraceError(f"{path}: is {kind}, not a torch.profiler trace")

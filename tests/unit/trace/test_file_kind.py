@@ -9,11 +9,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 import zstandard
 
-from perfkit.errors import TraceError
+from perfkit.errors import NotATraceError, TraceError
+from perfkit.schema.report import Report
 from perfkit.trace.file_kind import describe_file
 from perfkit.trace.reader import read_trace
 
@@ -70,3 +72,19 @@ def test_a_json_document_after_text_is_text(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_text("WARNING: something\n" + json.dumps({"traceEvents": []}))
     assert describe_file(path) == "a text file"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (msgspec.json.encode(Report(perfkit_version="0.2.0", runs=[])), "is a report of perfkit: read it with"),
+        (b'{\n  "schema_version": 2,\n  "run": "a"\n}', "is the record of a run: give the run's folder"),
+        (b'{"schema_version": 2, "rank": 0}', "is JSON but not a trace"),
+        (b'{"run": "a", "schema_version": 2}', "is JSON but not a trace"),
+    ],
+)
+def test_what_perfkit_itself_wrote_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    with pytest.raises(NotATraceError, match=message):
+        read_trace(path)
