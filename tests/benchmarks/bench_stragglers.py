@@ -1,6 +1,6 @@
 """Record training runs with known delays; print how many stragglers perfkit finds, with which size, and whom it blames.
 
-Usage: python -m tests.benchmarks.bench_stragglers [--runs 72] [--ranks 2 4] [--seed 1] [--busy 2] [--real 20]
+Usage: python -m tests.benchmarks.bench_stragglers [--runs 96] [--ranks 2 4] [--seed 1] [--busy 2] [--real 20]
            [--folder FOLDER]
 
 Every set is recorded twice: `quiet`, with ranks at real-time priority (as root; else left out), and `busy N`, at normal
@@ -155,7 +155,12 @@ def sets(busy: int) -> Iterator[tuple[str, Sequence[str], int]]:
 def main() -> None:
     """Print a row per set and number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=72, help="runs per set; half of them have a delay")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=96,
+        help="runs per set; half of them have a delay: 96 have each size of it equally often",
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--busy", type=int, default=os.cpu_count(), help="processes that only compute beside the ranks")
