@@ -6,8 +6,10 @@ from typing import Final, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
+from perfkit.analysis.cross_rank.lateness import Bools
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.trace.intervals import Ints
 
 _USUAL: Final = 0.25
 """Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody, but
@@ -38,8 +40,38 @@ def _may_link(matched: MatchedCollectives) -> bool:
     return bool(set(matched.kind[~matched.alone].tolist()) - known)
 
 
+def steps_together(matched: MatchedCollectives, group: Sequence[int], steps: Sequence[int]) -> Bools:
+    """Return whether collectives or messages of a step link all ranks of a group, or may, shape (steps,).
+
+    Args:
+        matched: those of all ranks.
+        group: the ranks.
+        steps: the steps, in order.
+    """
+    unknown = np.unique(matched.step[(matched.collective < 0) & ~matched.alone])
+    together = np.isin(np.array(steps), unknown)
+    first, second, number = _meetings(matched, steps)
+    own = np.isin(first, np.array(group))
+    pairs, number = np.stack([first[own], second[own]], axis=1), number[own]
+    order = np.argsort(number, kind="stable")
+    alike: dict[bytes, bool] = {}
+    for of_step in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else ():
+        met = pairs[of_step]
+        if (key := met.tobytes()) not in alike:
+            alike[key] = len(connected(group, map(tuple, met.tolist()))) == 1
+        together[number[of_step[0]]] |= alike[key]
+    return np.asarray(together)
+
+
 def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of ranks that often take part in one collective, among them those that link each group."""
+    first, second, _ = _meetings(matched, steps)
+    pairs, count = np.unique(np.stack([first, second], axis=1), axis=0, return_counts=True)
+    yield from map(tuple, pairs[count >= _USUAL * len(steps)].tolist())
+
+
+def _meetings(matched: MatchedCollectives, steps: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+    """Return the lowest rank and each rank of what links them, and the place of the step, each once."""
     rows = np.flatnonzero((matched.collective >= 0) & np.isin(matched.step, np.array(steps)))
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     rank, first = matched.rank[rows], np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
@@ -47,8 +79,7 @@ def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator
     # One number for each pair and step: thousands of ranks have millions of collectives.
     ranks, number = int(rank.max(initial=0)) + 1, np.searchsorted(np.sort(steps), matched.step[rows])
     meetings = np.unique((lowest * ranks + rank) * len(steps) + number)
-    pairs, count = np.unique(meetings // len(steps), return_counts=True)
-    yield from (divmod(pair, ranks) for pair in pairs[count >= _USUAL * len(steps)].tolist())
+    return meetings // len(steps) // ranks, meetings // len(steps) % ranks, meetings % len(steps)
 
 
 Late = TypeVar("Late", Straggler, OneOffStraggler)

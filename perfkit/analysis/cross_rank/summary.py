@@ -12,7 +12,7 @@ from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
-from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed
+from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed, steps_together
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives, may_lack_ranks
 from perfkit.analysis.cross_rank.stragglers import (
     MOST_ONE_OFF,
@@ -57,13 +57,14 @@ def summarize_cross_rank(
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    times = _with_waits(own_times(ranks), matched) if comparable else None
+    times = _with_waits(own_times(ranks), matched, world_size) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
-    parts = _comparable(times, groups, stage_of) if times else []
+    of_groups = [_of_group(times, group, matched) for group in groups] if times else []
+    parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts, pipelines)
-    once = _one_off(times, groups, stage_of, late) if times else []
+    once = _one_off(of_groups, stage_of, late)
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
@@ -81,17 +82,22 @@ def summarize_cross_rank(
     )
 
 
-def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
+def _with_waits(times: OwnTimes | None, matched: MatchedCollectives, world_size: int | None) -> OwnTimes | None:
     """Return own times with the exposed waits, and what receives of known waiting take exposed without waiting.
 
-    Not sends: a program may let one stay open until the end of the step, while it waits for something else.
+    Not sends: a program may let one stay open until the end of the step, while it waits for something else. What may be
+    waiting is the waits in matched collectives of which all ranks have traces, and all other exposed communication.
     """
     if times is None:
         return None
     received = np.flatnonzero(matched.paired & matched.transfer_known)
     messages_ns = _by_step(times, matched, received, matched.exposed_ns - matched.exposed_wait_ns)
     waits_ns = _by_step(times, matched, np.flatnonzero(matched.splits), matched.exposed_wait_ns)
-    return times._replace(messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns)
+    known = np.flatnonzero(matched.splits & ~may_lack_ranks(matched, partial=len(times.ranks) != world_size))
+    may_wait_ns = times.of("communication") + _by_step(times, matched, known, matched.wait_ns - matched.exposed_ns)
+    return times._replace(
+        messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns, may_wait_ns=may_wait_ns
+    )
 
 
 def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns: Ints) -> Ints:
@@ -110,16 +116,12 @@ def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
     return len(parts) == 1 and len(parts[0].ranks) == world_size
 
 
-def _comparable(times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int]) -> list[OwnTimes]:
-    return [part for group in groups for part in comparable_parts(times.among(group), stage_of)]
+def _of_group(times: OwnTimes, group: Sequence[int], matched: MatchedCollectives) -> OwnTimes:
+    return times.among(group)._replace(together=steps_together(matched, group, times.steps))
 
 
-def _one_off(
-    times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int], late: Stragglers
-) -> list[OneOffStraggler]:
-    found = [
-        one for group in groups for one in find_one_off_stragglers(level_stages(times.among(group), stage_of), late)
-    ]
+def _one_off(of_groups: Sequence[OwnTimes], stage_of: Mapping[int, int], late: Stragglers) -> list[OneOffStraggler]:
+    found = [one for times in of_groups for one in find_one_off_stragglers(level_stages(times, stage_of), late)]
     return sorted(found, key=lambda one: -one.lag_ns)
 
 

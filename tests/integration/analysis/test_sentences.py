@@ -12,7 +12,7 @@ from perfkit.pipeline.whatif import predict
 from perfkit.report.content.answer import run_answer
 from perfkit.report.views import whatif
 from perfkit.schema.report import Insight, Report
-from tests.support.traces.device_training import Device, Part, communicate, save, train
+from tests.support.traces.device_training import Beside, Device, Part, communicate, save, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -537,3 +537,61 @@ def test_kernels_that_begin_when_their_launch_lets_them_do_not_wait_for_each_oth
     assert prediction is not None
     # Of 200 launch calls of 5 us, 199 are saved.
     assert prediction.saving_ns == pytest.approx(199 * 5_000, rel=0.02)
+
+
+@pytest.mark.parametrize(("last_us", "costs_us"), [(15_000, 0), (60_000, 36_000)])
+def test_a_rank_that_computes_longer_is_late_only_as_far_as_the_network_lets_others_wait(
+    tmp_path: Path, last_us: int, costs_us: int
+) -> None:
+    """Four transfers of 8 ms beside the computation of 10 ms: the step takes as long as these, whoever computes on."""
+
+    def run(name: str, longer_us: int) -> Report:
+        def last(one: Device, _step: int) -> None:
+            one.kernels("gemm", (2_000 + longer_us * (one.rank == 1)) // 10, 10)
+
+        buckets: list[Part | int | Beside] = [kernels(lambda *_: 200), Beside(8_000)] * 4
+        return analyze([train(tmp_path / name, 4, 10, [*buckets, last, 100, finish])])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    late = run("late", last_us)
+    across = late.runs[0].cross_rank
+    assert across is not None
+    assert mean_step_ns(late) - mean_step_ns(run("healthy", 0)) == pytest.approx(costs_us * 1000, abs=0.1 * MS)
+    assert [row.rank for row in across.stragglers] == [1] * bool(costs_us)
+    assert across.stragglers_gain_ns == pytest.approx(costs_us * 1000, abs=0.1 * MS)
+    if not costs_us:
+        assert run_answer(late.runs[0]).late == "no rank is late beyond chance"
+
+
+def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_them_in_all(tmp_path: Path) -> None:
+    """Only its neighbour waits for rank 5 in each step; the other groups do when gradients are reduced."""
+
+    def run(name: str, longer_us: int) -> Report:
+        devices = [Device(rank, 8) for rank in range(8)]
+        for step in range(24):
+            begun = [one.now for one in devices]
+            for _layer in range(3):
+                for one in devices:
+                    one.kernels("gemm", 300 + longer_us * (one.rank == 5), 10)
+                for first in range(0, 8, 2):
+                    communicate(devices[first : first + 2], 200, group=(f"tp{first}", "mesh_tp"))
+            for replica in range(2) if step % 4 == 3 else ():
+                communicate(devices[replica::2], 800, group=(f"dp{replica}", "mesh_dp"))
+            for one, begin in zip(devices, begun, strict=True):
+                finish(one, step)
+                one.trace.step(step + 3, begin, one.now - begin)
+                one.now += 5
+        return analyze([save(tmp_path / name, devices)])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    late = run("late", 120)
+    across, one = late.runs[0].cross_rank, insights(late)["waiting"]
+    assert across is not None
+    truth = pytest.approx(mean_step_ns(late) - mean_step_ns(run("healthy", 0)), rel=0.02)
+    assert across.stragglers_gain_ns == truth
+    assert one.potential_saving_ns == truth
+    assert "of it waiting for rank 5, which spends 3.60 ms more per step computing" in one.sentence
