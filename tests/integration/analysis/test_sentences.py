@@ -595,3 +595,26 @@ def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_t
     assert across.stragglers_gain_ns == truth
     assert one.potential_saving_ns == truth
     assert "of it waiting for rank 5, which spends 3.60 ms more per step computing" in one.sentence
+
+
+def test_a_rank_that_is_always_late_takes_no_turns_with_one_that_is_later_now_and_then(tmp_path: Path) -> None:
+    def loads(one: Device, step: int) -> None:
+        one.load(5_000 if one.rank == 3 and step % 7 in (2, 3) else 20)
+
+    parts: list[Part | int] = [loads, kernels(lambda rank, _: 800 + 150 * (rank == 0)), 800, finish]
+    report = analyze([train(tmp_path, 4, 28, parts)])
+    assert run_answer(report.runs[0]).headline.startswith(
+        "stragglers: 2 ranks take longer than the others: rank 3 by 4.98 ms in 8 of 28 steps (data loading), "
+        "rank 0 by 1.50 ms per step (compute); without that, a step could be up to 2.49 ms shorter"
+    )
+    assert "turn" not in insights(report)["waiting"].sentence
+
+
+def test_twenty_delays_of_one_rank_are_beyond_chance_among_any_number_of_steps(tmp_path: Path) -> None:
+    late = kernels(lambda rank, step: 200 + 300 * (rank == 1 and step % 20 == 7))
+    (run,) = analyze([train(tmp_path, 4, 400, [late, 300, finish])]).runs
+    assert run_answer(run).late == (
+        "rank 1 is late in 20 of 400 steps, by 3.00 ms (compute); without that, a step could be up to 150 µs shorter"
+    )
+    assert run.cross_rank is not None
+    assert run.cross_rank.one_off_stragglers == []
