@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import RankReport
+from perfkit.stats.binomial import fewest_beyond_chance
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -315,9 +316,11 @@ def _differences(values: Ints | Floats, cells: Ints) -> Floats:
 def surely_late(values: Ints | Floats, tail: float) -> Bools:
     """Return for each rank whether the median of its excess over the others is positive beyond chance.
 
-    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. The other
-    has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all ranks
-    together, or with the rank's own, if that is larger.
+    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. Where work
+    is mostly short and sometimes long, the mean excess over the median of several ranks is positive on each of them: so
+    the rank must also exceed it in more steps than chance would choose with a probability of `tail`, or in all. The
+    other test has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all
+    ranks together, or with the rank's own, if that is larger.
 
     Args:
         values: times, shape (ranks, steps), of at least two steps.
@@ -326,6 +329,8 @@ def surely_late(values: Ints | Floats, tail: float) -> Bools:
     beyond, (ranks, steps) = excess(values), values.shape
     middle, root = np.median(beyond, axis=1), math.sqrt(steps)
     t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
+    if ranks > _PAIR:
+        t &= (beyond > 0).sum(axis=1) >= fewest_beyond_chance(steps, tail)
     together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
     noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
     df = degrees_of_freedom(ranks, steps)
