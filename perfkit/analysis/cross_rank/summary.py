@@ -57,7 +57,9 @@ def summarize_cross_rank(
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    times = _with_waits(own_times(ranks), matched, world_size) if comparable else None
+    times = _with_waits(own_times(ranks), matched) if comparable else None
+    if times is not None and ranks[0].device != "cpu":
+        times = times._replace(may_wait_ns=_may_wait_ns(times, matched, world_size))
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
@@ -82,22 +84,28 @@ def summarize_cross_rank(
     )
 
 
-def _with_waits(times: OwnTimes | None, matched: MatchedCollectives, world_size: int | None) -> OwnTimes | None:
+def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:
     """Return own times with the exposed waits, and what receives of known waiting take exposed without waiting.
 
-    Not sends: a program may let one stay open until the end of the step, while it waits for something else. What may be
-    waiting is the waits in matched collectives of which all ranks have traces, and all other exposed communication.
+    Not sends: a program may let one stay open until the end of the step, while it waits for something else.
     """
     if times is None:
         return None
     received = np.flatnonzero(matched.paired & matched.transfer_known)
     messages_ns = _by_step(times, matched, received, matched.exposed_ns - matched.exposed_wait_ns)
     waits_ns = _by_step(times, matched, np.flatnonzero(matched.splits), matched.exposed_wait_ns)
+    return times._replace(messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns)
+
+
+def _may_wait_ns(times: OwnTimes, matched: MatchedCollectives, world_size: int | None) -> Ints:
+    """Return the longest possible waiting by rank and step, shape (ranks, steps).
+
+    It is the waits in matched collectives of which all ranks have traces, and all other exposed communication. Not for
+    ranks without a device: a busy machine records the ends of gloo's collectives late, and their waits are too short.
+    """
     known = np.flatnonzero(matched.splits & ~may_lack_ranks(matched, partial=len(times.ranks) != world_size))
-    may_wait_ns = times.of("communication") + _by_step(times, matched, known, matched.wait_ns - matched.exposed_ns)
-    return times._replace(
-        messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns, may_wait_ns=may_wait_ns
-    )
+    in_others_ns = times.of("communication") - _by_step(times, matched, known, matched.exposed_ns)
+    return np.asarray(in_others_ns + _by_step(times, matched, known, matched.wait_ns))
 
 
 def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns: Ints) -> Ints:
