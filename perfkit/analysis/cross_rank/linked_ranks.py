@@ -40,27 +40,31 @@ def _may_link(matched: MatchedCollectives) -> bool:
     return bool(set(matched.kind[~matched.alone].tolist()) - known)
 
 
-def steps_together(matched: MatchedCollectives, group: Sequence[int], steps: Sequence[int]) -> Bools:
-    """Return whether collectives or messages of a step link all ranks of a group, or may, shape (steps,).
+def steps_together(matched: MatchedCollectives, groups: Sequence[Sequence[int]], steps: Sequence[int]) -> list[Bools]:
+    """Return for each group in which steps collectives or messages link all its ranks, or may, each of shape (steps,).
 
     Args:
         matched: those of all ranks.
-        group: the ranks.
+        groups: groups of ranks that nothing links with each other.
         steps: the steps, in order.
     """
-    unknown = np.unique(matched.step[(matched.collective < 0) & ~matched.alone])
-    together = np.isin(np.array(steps), unknown)
+    unknown = np.isin(np.array(steps), np.unique(matched.step[(matched.collective < 0) & ~matched.alone]))
     first, second, number = _meetings(matched, steps)
-    own = np.isin(first, np.array(group))
+    return [unknown | _linked_in(group, first, second, number, len(steps)) for group in groups]
+
+
+def _linked_in(group: Sequence[int], first: Ints, second: Ints, number: Ints, steps: int) -> Bools:
+    """Return in which of so many steps pairs of ranks, each of a step by its number, link a group, shape (steps,)."""
+    own, linked = np.flatnonzero(np.isin(first, np.array(group))), np.zeros(steps, np.bool_)
+    own = own[np.argsort(number[own], kind="stable")]
     pairs, number = np.stack([first[own], second[own]], axis=1), number[own]
-    order = np.argsort(number, kind="stable")
     alike: dict[bytes, bool] = {}
-    for of_step in np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else ():
-        met = pairs[of_step]
-        if (key := met.tobytes()) not in alike:
-            alike[key] = len(connected(group, map(tuple, met.tolist()))) == 1
-        together[number[of_step[0]]] |= alike[key]
-    return np.asarray(together)
+    for met in np.split(np.arange(len(number)), np.flatnonzero(np.diff(number)) + 1) if len(number) else ():
+        key = pairs[met].tobytes()
+        if key not in alike:
+            alike[key] = len(connected(group, map(tuple, pairs[met].tolist()))) == 1
+        linked[number[met[0]]] = alike[key]
+    return linked
 
 
 def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -63,7 +63,7 @@ def summarize_cross_rank(
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
-    of_groups = [_of_group(times, group, matched) for group in groups] if times else []
+    of_groups = list(_of_groups(times, groups, matched)) if times else []
     parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts, pipelines)
     once = _one_off(of_groups, stage_of, late)
@@ -124,8 +124,9 @@ def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
     return len(parts) == 1 and len(parts[0].ranks) == world_size
 
 
-def _of_group(times: OwnTimes, group: Sequence[int], matched: MatchedCollectives) -> OwnTimes:
-    return times.among(group)._replace(together=steps_together(matched, group, times.steps))
+def _of_groups(times: OwnTimes, groups: Sequence[list[int]], matched: MatchedCollectives) -> Iterator[OwnTimes]:
+    for group, together in zip(groups, steps_together(matched, groups, times.steps), strict=True):
+        yield times.among(group)._replace(together=together)
 
 
 def _one_off(of_groups: Sequence[OwnTimes], stage_of: Mapping[int, int], late: Stragglers) -> list[OneOffStraggler]:
