@@ -116,7 +116,7 @@ def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     """Return the ranks that are late by the first rule that finds them: every n-th step, every step, many steps."""
     periodic = {one.place: one for one in find_periodic(times)}
     always = _waited_for(times, _persistent(times))
-    found = list((always | periodic).values())
+    found = list((always | {place: _with_always(one, always.get(place)) for place, one in periodic.items()}).values())
     # A rank that is late in one long stretch is late in the median step, too.
     turns = [] if periodic else find_stretches(times, last)
     if turns and {one.place for one in found} <= {one.place for one in turns}:
@@ -127,6 +127,12 @@ def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     more = find_stretches(rest, last_of_rest) or _often_late(times, rest, last_of_rest, _usual_lag_ns(last, found))
     known = {one.place for one in found}
     return found + [one for one in more if one.place not in known]
+
+
+def _with_always(periodic: LateRank, always: LateRank | None) -> LateRank:
+    """Return a rank that is late in every n-th step with the other categories in which it is late in most steps."""
+    both = (always.category, *always.also) if always else ()
+    return periodic._replace(also=tuple(category for category in both if category != periodic.category))
 
 
 def _in_all_steps(times: OwnTimes, found: Sequence[LateRank], turns: Sequence[LateRank]) -> list[LateRank]:
@@ -235,7 +241,9 @@ def _lag_ns(one: LateRank, beyond: Floats) -> float:
 
 
 def _also(one: LateRank, beyond: _Beyond, wall_ns: float) -> list[CategoryLag]:
-    """Return the other categories in which the rank is late in these steps, too, largest lag first."""
+    """Return the other categories in which the rank is late in these steps, too, or in most, largest lag first."""
+    if one.every > 1:
+        one = one._replace(late=np.ones_like(one.late))
     lags = {category: _lag_ns(one, beyond.of(one, category)) for category in one.also}
     least_ns = _MIN_LAG_SHARE * wall_ns
     rows = [CategoryLag(category=name, lag_ns=round(lag)) for name, lag in lags.items() if lag >= least_ns]

@@ -622,3 +622,18 @@ def test_twenty_delays_of_one_rank_are_beyond_chance_among_any_number_of_steps(t
     )
     assert run.cross_rank is not None
     assert run.cross_rank.one_off_stragglers == []
+
+
+def test_what_a_rank_is_always_late_in_is_told_beside_what_it_does_in_every_fifth_step(tmp_path: Path) -> None:
+    def dump(one: Device, step: int) -> None:
+        if (one.rank, step % 5) == (1, 4):
+            one.work(9_000, "train.py(70): dump")
+
+    parts: list[Part | int] = [kernels(lambda rank, _: 1000 + 150 * (rank == 1)), 800, finish, dump]
+    report = analyze([train(tmp_path, 4, 30, parts)])
+    (late,) = report.runs[0].cross_rank.stragglers if report.runs[0].cross_rank else []
+    assert (late.every, [(one.category, one.lag_ns) for one in late.also]) == (5, [("compute", 1.5 * MS)])
+    assert run_answer(report.runs[0]).headline.startswith("straggler: rank 1 is late in every 5th step, by 9.00 ms")
+    assert run_answer(report.runs[0]).headline.endswith("; besides, it takes 1.50 ms longer in compute in most steps")
+    # All ranks wait for it, for both.
+    assert "% of it waiting for rank 1, which spends 9.00 ms more in one of 5" in insights(report)["waiting"].sentence
