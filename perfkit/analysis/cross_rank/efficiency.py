@@ -24,7 +24,9 @@ class Join(NamedTuple):
     """The progress at which each waits for the end; -1 if it does not."""
 
 
-def replay(joins: Iterable[Join], progress_ns: Ints, begun_ns: Ints | None = None) -> int:
+def replay(
+    joins: Iterable[Join], progress_ns: Ints, begun_ns: Ints | None = None, paused_ns: Ints | None = None
+) -> int:
     """Return how long the run would take with zero-cost transfers and the same arrival order.
 
     With o_r the time that rank r has waited so far, a collective completes when the last rank has joined, at
@@ -34,12 +36,13 @@ def replay(joins: Iterable[Join], progress_ns: Ints, begun_ns: Ints | None = Non
         joins: matched n-to-n collectives, in issue order.
         progress_ns: P_r(end) of each rank, shape (ranks,): its time without exposed communication.
         begun_ns: how much later than the first rank each began, shape (ranks,); None: together.
+        paused_ns: time of each rank's pauses, which are part of its progress, but of no step, shape (ranks,).
     """
     waited = np.zeros(len(progress_ns), np.int64) if begun_ns is None else begun_ns.copy()
     for rank, joined_ns, blocked_ns in joins:
         complete = (joined_ns + waited[rank]).max()
         waited[rank] = np.where(blocked_ns >= 0, np.maximum(waited[rank], complete - blocked_ns), waited[rank])
-    return int((progress_ns + waited).max())
+    return int((progress_ns + waited - (0 if paused_ns is None else paused_ns)).max())
 
 
 def joins_of(matched: MatchedCollectives, place: Mapping[int, int]) -> list[Join]:
@@ -137,7 +140,8 @@ def efficiency(
     progress = np.array([calls[rank.rank].progress_ns for rank in ranks if rank.rank is not None], np.int64)
     begun = start_offsets(ranks, matched)
     skew = int(begun.max())
-    replayed = replay(joins_of(matched, place), progress, begun) - skew
+    paused = np.array([sum(step.paused_ns for step in rank.steps) for rank in ranks], np.int64)
+    replayed = replay(joins_of(matched, place), progress, begun, paused) - skew
     floor = int((times.compute + times.host + times.data_loading).max())
     longest = max(int((times.wall + begun).max()) - skew, floor)
     ideal = min(max(replayed, floor), longest)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import RankReport
+from perfkit.stats.binomial import fewest_beyond_chance
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -53,20 +54,34 @@ class OwnTimes(NamedTuple):
     waits_ns: Ints | None = None
     """Exposed waiting for others in matched collectives, shape (ranks, steps); None if unknown."""
 
+    may_wait_ns: Ints | None = None
+    """Longest possible waiting, shape (ranks, steps): hidden waits, too, and what may be one; None if unknown."""
+
+    together: Bools | None = None
+    """Whether all ranks meet in a step, some of them perhaps through others, shape (steps,); None if unknown."""
+
     def among(self, ranks: Sequence[int]) -> "OwnTimes":
         """Return the times of some of the ranks."""
         places = [place for place, rank in enumerate(self.ranks) if rank in ranks]
-        messages_ns = None if self.messages_ns is None else self.messages_ns[places]
-        waits_ns = None if self.waits_ns is None else self.waits_ns[places]
-        ranks = [self.ranks[place] for place in places]
-        return OwnTimes(ranks, self.steps, self.exposed_ns[places], self.compared, messages_ns, waits_ns)
+        return self._replace(
+            ranks=[self.ranks[place] for place in places],
+            exposed_ns=self.exposed_ns[places],
+            of_ranks=self.compared,
+            messages_ns=None if self.messages_ns is None else self.messages_ns[places],
+            waits_ns=None if self.waits_ns is None else self.waits_ns[places],
+            may_wait_ns=None if self.may_wait_ns is None else self.may_wait_ns[places],
+        )
 
     def until(self, count: int) -> "OwnTimes":
         """Return the times of the first steps."""
-        messages_ns = None if self.messages_ns is None else self.messages_ns[:, :count]
-        waits_ns = None if self.waits_ns is None else self.waits_ns[:, :count]
-        exposed_ns = self.exposed_ns[:, :count]
-        return OwnTimes(self.ranks, self.steps[:count], exposed_ns, self.of_ranks, messages_ns, waits_ns)
+        return self._replace(
+            steps=self.steps[:count],
+            exposed_ns=self.exposed_ns[:, :count],
+            messages_ns=None if self.messages_ns is None else self.messages_ns[:, :count],
+            waits_ns=None if self.waits_ns is None else self.waits_ns[:, :count],
+            may_wait_ns=None if self.may_wait_ns is None else self.may_wait_ns[:, :count],
+            together=None if self.together is None else self.together[:count],
+        )
 
     @property
     def compared(self) -> int:
@@ -166,11 +181,14 @@ class Rounds(NamedTuple):
 def rounds_of(times: OwnTimes) -> Rounds:
     """Return the rounds of a run: usually single steps; if gradients accumulate over steps, those that do.
 
+    Steps in which only some of the ranks meet, as those of tensor parallelism do, end no round: the others wait later.
     Without any communication each step is a round, in which the ranks may have met unrecorded.
     """
     meet = (times.of("communication") != 0).any(axis=0)
     if not meet.any():
         return Rounds(np.arange(len(meet)), np.ones(len(meet), np.bool_))
+    if times.together is not None and (meet & times.together).any():
+        meet &= times.together
     number = np.cumsum(meet) - meet
     sizes = np.bincount(number)
     counted = np.arange(len(sizes)) < meet.sum()
@@ -211,8 +229,11 @@ def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
     communication = _communication_ns(times, rounds)
     others = [place for place in range(len(communication)) if place not in places]
     if not others:
-        return np.asarray((-excess(communication)).max(axis=0))
-    return np.asarray(np.median(communication[others], axis=0) - communication[list(places)].min(axis=0))
+        return np.asarray(_waited_for_each_ns(times, rounds).max(axis=0))
+    longer = np.median(communication[others], axis=0) - communication[list(places)].min(axis=0)
+    if times.may_wait_ns is None:
+        return np.asarray(longer)
+    return np.asarray(np.minimum(longer, np.median(rounds.sums(times.may_wait_ns)[others], axis=0)))
 
 
 def _communication_ns(times: OwnTimes, rounds: Rounds) -> Floats:
@@ -237,7 +258,20 @@ def waited_ns(times: OwnTimes) -> Floats:
 
 def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
     """Return `waited_in_rounds_ns` of each rank by itself, shape (ranks, rounds)."""
-    return np.asarray(_next_too(-excess(_communication_ns(times, rounds))))
+    return np.asarray(_next_too(_waited_for_each_ns(times, rounds)))
+
+
+def _waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
+    """Return the same of this round only.
+
+    Where all ranks communicate for longer than they compute, one that computes for longer exposes less of it, and the
+    others do not wait for it: the network decides. So the difference counts only as far as they may wait.
+    """
+    longer = -excess(_communication_ns(times, rounds))
+    if times.may_wait_ns is None:
+        return np.asarray(longer)
+    may_wait = rounds.sums(times.may_wait_ns)
+    return np.asarray(np.minimum(longer, may_wait - excess(may_wait)))
 
 
 def median_variance(count: int) -> float:
@@ -282,9 +316,11 @@ def _differences(values: Ints | Floats, cells: Ints) -> Floats:
 def surely_late(values: Ints | Floats, tail: float) -> Bools:
     """Return for each rank whether the median of its excess over the others is positive beyond chance.
 
-    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. The other
-    has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all ranks
-    together, or with the rank's own, if that is larger.
+    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. Where work
+    is mostly short and sometimes long, the mean excess over the median of several ranks is positive on each of them: so
+    the rank must also exceed it in more steps than chance would choose with a probability of `tail`, or in all. The
+    other test has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all
+    ranks together, or with the rank's own, if that is larger.
 
     Args:
         values: times, shape (ranks, steps), of at least two steps.
@@ -293,6 +329,8 @@ def surely_late(values: Ints | Floats, tail: float) -> Bools:
     beyond, (ranks, steps) = excess(values), values.shape
     middle, root = np.median(beyond, axis=1), math.sqrt(steps)
     t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
+    if ranks > _PAIR:
+        t &= (beyond > 0).sum(axis=1) >= fewest_beyond_chance(steps, tail)
     together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
     noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
     df = degrees_of_freedom(ranks, steps)

@@ -6,8 +6,10 @@ from typing import Final, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
+from perfkit.analysis.cross_rank.lateness import Bools
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.trace.intervals import Ints
 
 _USUAL: Final = 0.25
 """Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody, but
@@ -38,8 +40,42 @@ def _may_link(matched: MatchedCollectives) -> bool:
     return bool(set(matched.kind[~matched.alone].tolist()) - known)
 
 
+def steps_together(matched: MatchedCollectives, groups: Sequence[Sequence[int]], steps: Sequence[int]) -> list[Bools]:
+    """Return for each group in which steps collectives or messages link all its ranks, or may, each of shape (steps,).
+
+    Args:
+        matched: those of all ranks.
+        groups: groups of ranks that nothing links with each other.
+        steps: the steps, in order.
+    """
+    unknown = np.isin(np.array(steps), np.unique(matched.step[(matched.collective < 0) & ~matched.alone]))
+    first, second, number = _meetings(matched, steps)
+    return [unknown | _linked_in(group, first, second, number, len(steps)) for group in groups]
+
+
+def _linked_in(group: Sequence[int], first: Ints, second: Ints, number: Ints, steps: int) -> Bools:
+    """Return in which of so many steps pairs of ranks, each of a step by its number, link a group, shape (steps,)."""
+    own, linked = np.flatnonzero(np.isin(first, np.array(group))), np.zeros(steps, np.bool_)
+    own = own[np.argsort(number[own], kind="stable")]
+    pairs, number = np.stack([first[own], second[own]], axis=1), number[own]
+    alike: dict[bytes, bool] = {}
+    for met in np.split(np.arange(len(number)), np.flatnonzero(np.diff(number)) + 1) if len(number) else ():
+        key = pairs[met].tobytes()
+        if key not in alike:
+            alike[key] = len(connected(group, map(tuple, pairs[met].tolist()))) == 1
+        linked[number[met[0]]] = alike[key]
+    return linked
+
+
 def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield pairs of ranks that often take part in one collective, among them those that link each group."""
+    first, second, _ = _meetings(matched, steps)
+    pairs, count = np.unique(np.stack([first, second], axis=1), axis=0, return_counts=True)
+    yield from map(tuple, pairs[count >= _USUAL * len(steps)].tolist())
+
+
+def _meetings(matched: MatchedCollectives, steps: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+    """Return the lowest rank and each rank of what links them, and the place of the step, each once."""
     rows = np.flatnonzero((matched.collective >= 0) & np.isin(matched.step, np.array(steps)))
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     rank, first = matched.rank[rows], np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
@@ -47,8 +83,7 @@ def _meet_usually(matched: MatchedCollectives, steps: Sequence[int]) -> Iterator
     # One number for each pair and step: thousands of ranks have millions of collectives.
     ranks, number = int(rank.max(initial=0)) + 1, np.searchsorted(np.sort(steps), matched.step[rows])
     meetings = np.unique((lowest * ranks + rank) * len(steps) + number)
-    pairs, count = np.unique(meetings // len(steps), return_counts=True)
-    yield from (divmod(pair, ranks) for pair in pairs[count >= _USUAL * len(steps)].tolist())
+    return meetings // len(steps) // ranks, meetings // len(steps) % ranks, meetings % len(steps)
 
 
 Late = TypeVar("Late", Straggler, OneOffStraggler)

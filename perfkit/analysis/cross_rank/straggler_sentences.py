@@ -67,7 +67,7 @@ def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
 def _one(row: Straggler) -> str:
     lag, cause = duration(row.lag_ns), _cause(row)
     if _is_partly(row):
-        return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}"
+        return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}{_in_most(row)}"
     if _ALIKE * row.lag_ns <= row.gain_ns <= row.lag_ns / _ALIKE:
         return (
             f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}){_also(row)}; "
@@ -83,6 +83,14 @@ def _also(row: Straggler) -> str:
     if not row.also:
         return ""
     return f", besides {' and '.join(f'{duration(one.lag_ns)} in {_in_words(one.category)}' for one in row.also)}"
+
+
+def _in_most(row: Straggler) -> str:
+    """Return a clause with what a rank that is late in every n-th step takes longer in besides, in most steps."""
+    if row.every == 1 or not row.also:
+        return ""
+    lags = " and ".join(f"{duration(one.lag_ns)} longer in {_in_words(one.category)}" for one in row.also)
+    return f"; besides, it takes {lags} in most steps"
 
 
 def whom(row: Straggler | OneOffStraggler) -> str:

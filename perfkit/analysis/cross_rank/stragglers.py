@@ -56,7 +56,9 @@ _MIN_ONE_OFF_RATIO: Final = 5.0
 MOST_ONE_OFF: Final = 3
 """Such steps that a report lists."""
 _OFTEN: Final = 0.1
-"""Share of the steps from which a rank that is late without order is a straggler ..."""
+"""Share of the steps from which a rank that is late without order is a straggler, ..."""
+_MANY: Final = 10
+"""... or number of them, ..."""
 _SAME_RANK: Final = 0.01
 """... if the probability that chance chooses one rank so often is at most this ..."""
 _SAME_CATEGORY: Final = 0.9
@@ -114,17 +116,40 @@ def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     """Return the ranks that are late by the first rule that finds them: every n-th step, every step, many steps."""
     periodic = {one.place: one for one in find_periodic(times)}
     always = _waited_for(times, _persistent(times))
-    found = list((always | periodic).values())
+    found = list((always | {place: _with_always(one, always.get(place)) for place, one in periodic.items()}).values())
     # A rank that is late in one long stretch is late in the median step, too.
     turns = [] if periodic else find_stretches(times, last)
     if turns and {one.place for one in found} <= {one.place for one in turns}:
-        return turns
+        return _in_all_steps(times, found, turns) or turns
     # What the ranks found so far do in the steps of their delays hides others.
     rest = without_delays(times, found)
     last_of_rest = last_ranks(rest) if found else last
     more = find_stretches(rest, last_of_rest) or _often_late(times, rest, last_of_rest, _usual_lag_ns(last, found))
     known = {one.place for one in found}
     return found + [one for one in more if one.place not in known]
+
+
+def _with_always(periodic: LateRank, always: LateRank | None) -> LateRank:
+    """Return a rank that is late in every n-th step with the other categories in which it is late in most steps."""
+    both = (always.category, *always.also) if always else ()
+    return periodic._replace(also=tuple(category for category in both if category != periodic.category))
+
+
+def _in_all_steps(times: OwnTimes, found: Sequence[LateRank], turns: Sequence[LateRank]) -> list[LateRank]:
+    """Return all late ranks if some are late in the turns of others, too, which only hide it there; else none.
+
+    Args:
+        times: own times.
+        found: ranks that are late in the median step.
+        turns: ranks that seem to take turns, these among them.
+    """
+    own = {one.place: one.late for one in turns}
+    always = {}
+    for one in found:
+        beyond, late = excess(times.of(one.category))[one.place], own[one.place]
+        if not late.all() and np.median(beyond[~late]) >= _CLEARLY_LATE * np.median(beyond[late]):
+            always[one.place] = one
+    return [always.get(one.place, one._replace(in_turns=False)) for one in turns] if always else []
 
 
 def _persistent(times: OwnTimes) -> dict[int, LateRank]:
@@ -216,7 +241,9 @@ def _lag_ns(one: LateRank, beyond: Floats) -> float:
 
 
 def _also(one: LateRank, beyond: _Beyond, wall_ns: float) -> list[CategoryLag]:
-    """Return the other categories in which the rank is late in these steps, too, largest lag first."""
+    """Return the other categories in which the rank is late in these steps, too, or in most, largest lag first."""
+    if one.every > 1:
+        one = one._replace(late=np.ones_like(one.late))
     lags = {category: _lag_ns(one, beyond.of(one, category)) for category in one.also}
     least_ns = _MIN_LAG_SHARE * wall_ns
     rows = [CategoryLag(category=name, lag_ns=round(lag)) for name, lag in lags.items() if lag >= least_ns]
@@ -311,7 +338,7 @@ def _often_late(times: OwnTimes, rest: OwnTimes, last: LastRanks, usual_ns: floa
         return []
     (rank, count), *_ = Counter(one.rank for one in steps).most_common(1)
     chance = times.compared * chance_of_at_least(count, len(steps), 1 / len(times.ranks))
-    if count < _OFTEN * len(times.steps) or chance > _SAME_RANK:
+    if count < min(_OFTEN * len(times.steps), _MANY) or chance > _SAME_RANK:
         return []
     own, place = [one for one in steps if one.rank == rank], times.ranks.index(rank)
     (category, alike), *_ = Counter(one.category for one in own).most_common(1)

@@ -12,7 +12,7 @@ from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
-from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed
+from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed, steps_together
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives, may_lack_ranks
 from perfkit.analysis.cross_rank.stragglers import (
     MOST_ONE_OFF,
@@ -58,12 +58,15 @@ def summarize_cross_rank(
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
     times = _with_waits(own_times(ranks), matched) if comparable else None
+    if times is not None and ranks[0].device != "cpu":
+        times = times._replace(may_wait_ns=_may_wait_ns(times, matched, world_size))
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
-    parts = _comparable(times, groups, stage_of) if times else []
+    of_groups = list(_of_groups(times, groups, matched)) if times else []
+    parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts, pipelines)
-    once = _one_off(times, groups, stage_of, late) if times else []
+    once = _one_off(of_groups, stage_of, late)
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
@@ -94,6 +97,17 @@ def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes
     return times._replace(messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns)
 
 
+def _may_wait_ns(times: OwnTimes, matched: MatchedCollectives, world_size: int | None) -> Ints:
+    """Return the longest possible waiting by rank and step, shape (ranks, steps).
+
+    It is the waits in matched collectives of which all ranks have traces, and all other exposed communication. Not for
+    ranks without a device: a busy machine records the ends of gloo's collectives late, and their waits are too short.
+    """
+    known = np.flatnonzero(matched.splits & ~may_lack_ranks(matched, partial=len(times.ranks) != world_size))
+    in_others_ns = times.of("communication") - _by_step(times, matched, known, matched.exposed_ns)
+    return np.asarray(in_others_ns + _by_step(times, matched, known, matched.wait_ns))
+
+
 def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns: Ints) -> Ints:
     """Return the sums of some collectives' values by rank and step, shape (ranks, steps)."""
     places, numbers = ({key: place for place, key in enumerate(keys)} for keys in (times.ranks, times.steps))
@@ -110,16 +124,13 @@ def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
     return len(parts) == 1 and len(parts[0].ranks) == world_size
 
 
-def _comparable(times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int]) -> list[OwnTimes]:
-    return [part for group in groups for part in comparable_parts(times.among(group), stage_of)]
+def _of_groups(times: OwnTimes, groups: Sequence[list[int]], matched: MatchedCollectives) -> Iterator[OwnTimes]:
+    for group, together in zip(groups, steps_together(matched, groups, times.steps), strict=True):
+        yield times.among(group)._replace(together=together)
 
 
-def _one_off(
-    times: OwnTimes, groups: Sequence[list[int]], stage_of: Mapping[int, int], late: Stragglers
-) -> list[OneOffStraggler]:
-    found = [
-        one for group in groups for one in find_one_off_stragglers(level_stages(times.among(group), stage_of), late)
-    ]
+def _one_off(of_groups: Sequence[OwnTimes], stage_of: Mapping[int, int], late: Stragglers) -> list[OneOffStraggler]:
+    found = [one for times in of_groups for one in find_one_off_stragglers(level_stages(times, stage_of), late)]
     return sorted(found, key=lambda one: -one.lag_ns)
 
 

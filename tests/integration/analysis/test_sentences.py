@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.analyze import analyze
+from perfkit.pipeline.compare import compare
 from perfkit.pipeline.whatif import predict
 from perfkit.report.content.answer import run_answer
 from perfkit.report.views import whatif
 from perfkit.schema.report import Insight, Report
-from tests.support.traces.device_training import Device, Part, communicate, save, train
+from tests.support.traces.device_training import Beside, Device, Part, communicate, save, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -537,3 +538,102 @@ def test_kernels_that_begin_when_their_launch_lets_them_do_not_wait_for_each_oth
     assert prediction is not None
     # Of 200 launch calls of 5 us, 199 are saved.
     assert prediction.saving_ns == pytest.approx(199 * 5_000, rel=0.02)
+
+
+@pytest.mark.parametrize(("last_us", "costs_us"), [(15_000, 0), (60_000, 36_000)])
+def test_a_rank_that_computes_longer_is_late_only_as_far_as_the_network_lets_others_wait(
+    tmp_path: Path, last_us: int, costs_us: int
+) -> None:
+    """Four transfers of 8 ms beside the computation of 10 ms: the step takes as long as these, whoever computes on."""
+
+    def run(name: str, longer_us: int) -> Report:
+        def last(one: Device, _step: int) -> None:
+            one.kernels("gemm", (2_000 + longer_us * (one.rank == 1)) // 10, 10)
+
+        buckets: list[Part | int | Beside] = [kernels(lambda *_: 200), Beside(8_000)] * 4
+        return analyze([train(tmp_path / name, 4, 10, [*buckets, last, 100, finish])])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    late = run("late", last_us)
+    across = late.runs[0].cross_rank
+    assert across is not None
+    assert mean_step_ns(late) - mean_step_ns(run("healthy", 0)) == pytest.approx(costs_us * 1000, abs=0.1 * MS)
+    assert [row.rank for row in across.stragglers] == [1] * bool(costs_us)
+    assert across.stragglers_gain_ns == pytest.approx(costs_us * 1000, abs=0.1 * MS)
+    if not costs_us:
+        assert run_answer(late.runs[0]).late == "no rank is late beyond chance"
+
+
+def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_them_in_all(tmp_path: Path) -> None:
+    """Only its neighbour waits for rank 5 in each step; the other groups do when gradients are reduced."""
+
+    def run(name: str, longer_us: int) -> Report:
+        devices = [Device(rank, 8) for rank in range(8)]
+        for step in range(24):
+            begun = [one.now for one in devices]
+            for _layer in range(3):
+                for one in devices:
+                    one.kernels("gemm", 300 + longer_us * (one.rank == 5), 10)
+                for first in range(0, 8, 2):
+                    communicate(devices[first : first + 2], 200, group=(f"tp{first}", "mesh_tp"))
+            for replica in range(2) if step % 4 == 3 else ():
+                communicate(devices[replica::2], 800, group=(f"dp{replica}", "mesh_dp"))
+            for one, begin in zip(devices, begun, strict=True):
+                finish(one, step)
+                one.trace.step(step + 3, begin, one.now - begin)
+                one.now += 5
+        return analyze([save(tmp_path / name, devices)])
+
+    def mean_step_ns(report: Report) -> float:
+        return fmean(step.wall_ns for rank in report.runs[0].ranks for step in rank.steps)
+
+    late = run("late", 120)
+    across, one = late.runs[0].cross_rank, insights(late)["waiting"]
+    assert across is not None
+    truth = pytest.approx(mean_step_ns(late) - mean_step_ns(run("healthy", 0)), rel=0.02)
+    assert across.stragglers_gain_ns == truth
+    assert one.potential_saving_ns == truth
+    assert "of it waiting for rank 5, which spends 3.60 ms more per step computing" in one.sentence
+    # In three of four steps only two ranks are slow, in the fourth the others are: no rank's mean step is so long.
+    compared = compare(tmp_path / "healthy", tmp_path / "late")
+    assert "mean_step_disagrees" not in {finding.code for finding in compared.findings}
+
+
+def test_a_rank_that_is_always_late_takes_no_turns_with_one_that_is_later_now_and_then(tmp_path: Path) -> None:
+    def loads(one: Device, step: int) -> None:
+        one.load(5_000 if one.rank == 3 and step % 7 in (2, 3) else 20)
+
+    parts: list[Part | int] = [loads, kernels(lambda rank, _: 800 + 150 * (rank == 0)), 800, finish]
+    report = analyze([train(tmp_path, 4, 28, parts)])
+    assert run_answer(report.runs[0]).headline.startswith(
+        "stragglers: 2 ranks take longer than the others: rank 3 by 4.98 ms in 8 of 28 steps (data loading), "
+        "rank 0 by 1.50 ms per step (compute); without that, a step could be up to 2.49 ms shorter"
+    )
+    assert "turn" not in insights(report)["waiting"].sentence
+
+
+def test_twenty_delays_of_one_rank_are_beyond_chance_among_any_number_of_steps(tmp_path: Path) -> None:
+    late = kernels(lambda rank, step: 200 + 300 * (rank == 1 and step % 20 == 7))
+    (run,) = analyze([train(tmp_path, 4, 400, [late, 300, finish])]).runs
+    assert run_answer(run).late == (
+        "rank 1 is late in 20 of 400 steps, by 3.00 ms (compute); without that, a step could be up to 150 µs shorter"
+    )
+    assert run.cross_rank is not None
+    assert run.cross_rank.one_off_stragglers == []
+
+
+def test_what_a_rank_is_always_late_in_is_told_beside_what_it_does_in_every_fifth_step(tmp_path: Path) -> None:
+    def dump(one: Device, step: int) -> None:
+        if (one.rank, step % 5) == (1, 4):
+            one.work(9_000, "train.py(70): dump")
+
+    parts: list[Part | int] = [kernels(lambda rank, _: 1000 + 150 * (rank == 1)), 800, finish, dump]
+    report = analyze([train(tmp_path, 4, 30, parts)])
+    (late,) = report.runs[0].cross_rank.stragglers if report.runs[0].cross_rank else []
+    assert (late.every, [(one.category, one.lag_ns) for one in late.also]) == (5, [("compute", 1.5 * MS)])
+    assert run_answer(report.runs[0]).headline.startswith("straggler: rank 1 is late in every 5th step, by 9.00 ms")
+    assert run_answer(report.runs[0]).headline.endswith("; besides, it takes 1.50 ms longer in compute in most steps")
+    # All ranks wait for it, for both.
+    assert "% of it waiting for rank 1, which spends 9.00 ms more in one of 5" in insights(report)["waiting"].sentence

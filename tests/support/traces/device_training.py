@@ -68,12 +68,28 @@ class Device:
 
 
 def communicate(
-    devices: Sequence[Device], us: int, what: str = "allreduce", elements: int = 1_000_000, *, awaited: bool = True
+    devices: Sequence[Device],
+    us: int,
+    what: str = "allreduce",
+    elements: int = 1_000_000,
+    *,
+    awaited: bool = True,
+    group: tuple[str, str] = ("0", "default_pg"),
 ) -> None:
-    """Let all ranks communicate behind what they compute, and continue to compute behind that, or beside it."""
+    """Let the ranks of a group communicate behind what they compute, and compute on behind that, or beside it.
+
+    Args:
+        devices: the ranks.
+        us: how long it takes once all have joined.
+        what: the operation.
+        elements: number of values.
+        awaited: whether they compute on behind it.
+        group: name and description of the group.
+    """
+    members = [one.rank for one in devices]
     joined = []
     for one in devices:
-        args = collective_args(what, elements, elements, "Float", "0", "default_pg", range(len(devices)), None)
+        args = collective_args(what, elements, elements, "Float", *group, members, None)
         one.trace.op("record_param_comms", one.now, 2 * LAUNCH, args=args)
         joined.append((max(one._begin(), one.network), one._launch(), args))
         one.now += 2 * LAUNCH

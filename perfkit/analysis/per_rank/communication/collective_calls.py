@@ -1,8 +1,8 @@
 """A rank's collectives in compact columns, as input of the cross-rank analysis.
 
 Besides its kind, each collective has the rank's progress when it joined and while it was blocked: the time since the
-first window without exposed communication (metrics.md section 6). Only `ended_ns` is an instant of the rank's own
-clock, and it is used only to align clocks.
+first window without exposed communication, but with pauses, because others wait for these, too (metrics.md section 6).
+Only `ended_ns` is an instant of the rank's own clock, and it is used only to align clocks.
 """
 
 from collections.abc import Sequence
@@ -56,14 +56,13 @@ def collect_calls(collectives: Collectives, activity: Activity, steps: Steps) ->
     """Return the collectives of a trace in issue order."""
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
     both, compute = Coverage(merge(activity.compute, activity.communication)), Coverage(activity.compute)
-    pauses = Coverage(steps.pauses.spans)
     begin_ns, end_ns = steps.bounds[:1], steps.bounds[-1]
 
     def progress(instant: Ints) -> Ints:
-        """Return the time from the first window to each instant, without exposed communication and pauses: P_r(x)."""
+        """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
         instant = np.clip(instant, begin_ns, end_ns)
         exposed = (both.until(instant) - both.until(begin_ns)) - (compute.until(instant) - compute.until(begin_ns))
-        return np.asarray(instant - begin_ns - exposed - (pauses.until(instant) - pauses.until(begin_ns)))
+        return np.asarray(instant - begin_ns - exposed)
 
     order = np.argsort(collectives.issued, kind="stable")
     table = bytearray(len(COLUMNS) * order.nbytes)

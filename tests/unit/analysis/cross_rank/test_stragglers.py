@@ -733,3 +733,25 @@ def test_nothing_is_promised_beyond_what_removal_gives(exposed: Cells, rank: int
     for one in find_one_off_stragglers(times, found):
         step = times.steps.index(one.step)
         assert one.lag_ns <= own[one.rank, step] - np.delete(own[:, step], one.rank).max()
+
+
+def test_work_that_is_mostly_short_and_sometimes_long_makes_no_rank_late() -> None:
+    """Its mean is above the median of several ranks on each of them; without that a third of these runs had a culprit.
+
+    With the nominal error of 5 %, more than four of forty have one with a probability of 5 %.
+    """
+    generator = np.random.default_rng(11)
+    blamed = 0
+    for _run in range(40):
+        extra = (10 * MS * generator.lognormal(0, 0.5, (8, 200))).astype(np.int64)
+        times = times_of(np.zeros((8, 200), np.int64), noise_ns=extra - USUAL_NS)
+        blamed += bool(find_stragglers(times).ranks)
+    assert blamed <= 4
+
+
+def test_a_rank_that_is_late_beyond_such_work_is_found() -> None:
+    extra = (10 * MS * np.random.default_rng(11).lognormal(0, 0.5, (8, 200))).astype(np.int64)
+    extra[3] += 5 * MS
+    found = find_stragglers(times_of(np.zeros((8, 200), np.int64), noise_ns=extra - USUAL_NS)).ranks
+    assert [row.rank for row in found] == [3]
+    assert found[0].lag_ns == pytest.approx(5 * MS, rel=0.2)

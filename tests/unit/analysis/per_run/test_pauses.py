@@ -150,6 +150,22 @@ def test_an_evaluation_on_one_rank_is_waited_for_and_no_straggler(tmp_path: Path
     assert "for which other ranks wait 5.00 ms" in run.verdict.sentence
 
 
+def test_waiting_for_a_pause_is_no_transfer(tmp_path: Path) -> None:
+    """Each of six steps transfers for 210 us, and rank 1 waits 5 ms in one of them."""
+    one = analyse(tmp_path, training(0, pause="perfkit.evaluation"), training(1, pause=None, waits=True)).efficiency
+    assert one is not None
+    assert one.t_ns == (STEPS * STEP + PAUSE) * 1000
+    assert one.t_ideal_ns == one.t_ns - STEPS * 210_000
+    assert one.serialisation == pytest.approx((one.t_ideal_ns - PAUSE * 1000) / one.t_ideal_ns)
+
+
+def test_pauses_of_all_ranks_at_once_lose_nothing(tmp_path: Path) -> None:
+    one = analyse(tmp_path, *(training(rank, pause="perfkit.checkpoint") for rank in range(2))).efficiency
+    assert one is not None
+    assert one.t_ns == STEPS * STEP * 1000
+    assert one.serialisation == 1
+
+
 def test_a_pause_shorter_than_the_others_computation_is_waited_for_after_it(tmp_path: Path) -> None:
     run = analyse(
         tmp_path,
