@@ -2,7 +2,7 @@
 
 A script's ranks end at any time and in any order, and some may never step. Each rank that ends leaves a record and
 writes the manifest from the records so far; the last one of those that have stepped completes it, and removes the
-records. A rank also does so when its schedule is over: it may end where no code of perfkit's runs (`os._exit`).
+records. A rank also does so when its schedule is over: it may end where no code of perfkit's runs (by a signal, in C).
 """
 
 import contextlib

@@ -30,7 +30,7 @@ from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.messages import one_line, print_warning
+from perfkit.capture.messages import exit_cause, one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.pause_state import PauseState
 from perfkit.capture.recording.cycle_recorder import has_profiled
@@ -44,6 +44,7 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
 from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.capture.script.hang_watch import ScriptHangWatch
+from perfkit.capture.script.hooks.exit_hook import before_exit_at_once
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
@@ -111,6 +112,7 @@ class ScriptRecorder:
         self._outcome = OutcomeReporter(script, config)
         self._busy = False
         self._over = False
+        self._has_ended = False
         self._backward_threads = weakref.WeakSet[threading.Thread]()
         """Where backward passes have run."""
         self._captured_kind: StepKind | None = None
@@ -149,6 +151,7 @@ class ScriptRecorder:
             self._pauses.attach()
             watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
+            before_exit_at_once(self._on_exit_at_once)
             if self._counts_forward:
                 self._forward.calls.install()
             if self._first_step is not None:
@@ -161,6 +164,7 @@ class ScriptRecorder:
         """Write what is known once the script has ended, or is about to; `error` is why, None if it ended well."""
         if os.getpid() != self._pid:
             return
+        self._has_ended = True
         self._monitor.close()
         self._stop_first_step()
         recording = self._recording
@@ -393,6 +397,19 @@ class ScriptRecorder:
             config=config | msgspec.to_builtins(self._config),
             unknown=UNKNOWN_FIELDS,
         )
+
+    def _on_exit_at_once(self, code: int) -> None:
+        """Write what is known, in another thread than that of the steps: what runs there must not be stopped."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        error = SystemExit(code) if code else None
+        if self._recording is None:
+            self._run.leave(error, _SIGTERM_WAIT_S)
+        elif self._busy:  # a trace is being written, and will not be complete
+            self._recording.fail_at_once(exit_cause(error or RunError("ended by os._exit while a trace was written")))
+        else:
+            self._recording.leave_at_once(error, self._counter, self._outcome)
 
     def _on_sigterm(self) -> None:
         self.end(TerminatedError("ended by SIGTERM"))

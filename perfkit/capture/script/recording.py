@@ -11,7 +11,7 @@ from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import StepMeasurements, rank_record
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
-from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
+from perfkit.capture.script.first_cause import Cause, cause_of_end, find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import (
     assemble_manifest,
@@ -112,6 +112,36 @@ class ScriptRecording:
         elif not (self.session.folder / FAILURE_NAME).exists():
             write_exit_record(self.session.folder, record, measured.kinds)
             self._complete_ended(counter, outcome)
+
+    def leave_at_once(self, error: SystemExit | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
+        """Write this rank's part of the manifest where the process is about to end, and nothing can be waited for.
+
+        Args:
+            error: With which code it ends; None is 0.
+            counter: Has counted its steps.
+            outcome: Prints how the recording has ended.
+
+        Raises:
+            StoreError: The manifest cannot be read or written.
+        """
+        self.hangs.stop(None)
+        if self.captures.session_in_progress is None:  # else the steps that it has recorded are lost
+            self.captures.close(failed=error is not None)
+        if error is None:
+            self.complete(None, counter, outcome.without_answer())
+        else:
+            self._fail(Cause(self.ranks.rank, exit_cause(error)), counter.count, outcome)
+        self.ranks.stop_waiting()
+
+    def _fail(self, cause: Cause, steps: int, outcome: OutcomeReporter) -> None:
+        """Record and report that this rank failed, unless another one failed first."""
+        folder, ranks = self.session.folder, self.ranks
+        measured = self._measured or self._measurements(wait=False)
+        record = rank_record(ranks.rank, self._topology, measured)
+        fields = partial(fields_of_failed, folder, record, measured.kinds, read_exit_records(folder))
+        if record_failure(folder, cause.rank, cause.error, fields):
+            outcome.report_failure(folder, cause.rank, ranks.world_size, steps, cause)
+        remove_exit_records(folder)
 
     def _complete_failed(
         self,
