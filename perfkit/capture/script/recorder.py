@@ -30,7 +30,7 @@ from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.messages import exit_cause, one_line, print_warning
+from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.pause_state import PauseState
 from perfkit.capture.recording.cycle_recorder import has_profiled
@@ -403,13 +403,12 @@ class ScriptRecorder:
         if self._has_ended:
             return
         self._has_ended = True
-        error = SystemExit(code) if code else None
         if self._recording is None:
-            self._run.leave(error, _SIGTERM_WAIT_S)
+            self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
         elif self._busy:  # a trace is being written, and will not be complete
-            self._recording.fail_at_once(exit_cause(error or RunError("ended by os._exit while a trace was written")))
+            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while a trace was written"))
         else:
-            self._recording.leave_at_once(error, self._counter, self._outcome)
+            self._recording.leave_at_once(code, self._counter, self._outcome)
 
     def _on_sigterm(self) -> None:
         self.end(TerminatedError("ended by SIGTERM"))
