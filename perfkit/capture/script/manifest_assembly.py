@@ -219,10 +219,15 @@ def _update(
 
 
 def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:
-    failed = next((each for each in exit_records if each.code), None)
-    if failed is None:
-        return None
-    return Failure(rank=failed.record.rank, message=f"the script ended with exit code {failed.code}")
+    """Return the failure of a run whose ranks have all ended; None if all have ended well."""
+    for each in exit_records:
+        if each.code:
+            return Failure(rank=each.record.rank, message=f"the script ended with exit code {each.code}")
+    for each in exit_records:
+        if not each.ended:
+            how = "was killed, or ended without a message (os._exit), after the schedule was over"
+            return Failure(rank=each.record.rank, message=how)
+    return None
 
 
 def fields_of_failed(

@@ -234,7 +234,7 @@ class ScriptRecorder:
             return
         try:
             if self._recording is None and not self._over:
-                self._device = device_of(subject) or self._device
+                self._note_device(subject)
             ended = ends_step()
         except Exception as error:  # noqa: BLE001
             self._on_error(error)
@@ -251,6 +251,11 @@ class ScriptRecorder:
                 self._recording.hangs.step_ended()
             if ended:
                 self._monitor.begin_step()
+
+    def _note_device(self, subject: Any) -> None:
+        device = device_of(subject)
+        if device is not None and device.type != "meta":  # on which nothing runs
+            self._device = device
 
     def _check_backward_thread(self) -> None:
         """Refuse to record without the forward and backward passes, which would pass for idle time."""

@@ -153,7 +153,9 @@ def test_a_rank_that_is_gone_after_its_schedule_does_not_keep_the_run_open(folde
     write_exit_record(folder, record(1), ["cold", "active"], ended=False)
     write_exit_record(folder, record(0), ["cold", "active"])
     assert assemble_manifest(folder, 2, "none")
-    assert read_manifest(folder).state == "completed"
+    failure = read_manifest(folder).failure
+    assert failure is not None
+    assert (failure.rank, failure.message.startswith("was killed, or ended without a message")) == (1, True)
 
 
 def test_a_rank_that_ended_with_another_exit_code_than_0_fails_the_run_once_all_have_ended(folder: Path) -> None:
