@@ -16,6 +16,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.errors import PerfkitError, RunError
 
 T = TypeVar("T")
@@ -212,7 +213,7 @@ class StoreBarrier:
                 except RuntimeError:  # the store is gone: the main thread finds that out by itself
                     return
 
-        threading.Thread(target=beat, daemon=True).start()
+        start_own_thread("heartbeat", beat)
         try:
             yield
         finally:

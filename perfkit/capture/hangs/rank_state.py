@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.hangs.messages import awaited_message, message_counts
+from perfkit.capture.own_threads import OWN_THREAD, all_threads
 from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.diagnosis.places import program_frame, waits_in_message
@@ -32,8 +33,6 @@ _MOST_FRAMES: Final = 100
 _MOST_THREADS: Final = 64
 _MOST_CALLS: Final = 1000
 """The last collectives of a rank that are kept: a step of a sharded model has some hundreds."""
-OWN_THREAD: Final = "perfkit-"
-"""Names of perfkit's threads begin so; their stacks are left out."""
 
 
 def read_rank_state(
@@ -120,7 +119,7 @@ def _main_frame() -> FrameType | None:
 
 
 def _other_threads() -> list[ThreadStack]:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    names = {thread.ident: thread.name for thread in all_threads()}
     stacks = []
     for ident, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         name = names.get(ident, f"thread {ident}")

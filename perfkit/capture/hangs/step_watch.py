@@ -23,9 +23,10 @@ from msgspec.structs import replace
 
 from perfkit.capture.hangs.answers import read_answers
 from perfkit.capture.hangs.held_lock import write_stack_on_signal
-from perfkit.capture.hangs.rank_state import OWN_THREAD, read_rank_state, write_rank_state
+from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 from perfkit.capture.messages import one_line, print_warning
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.schema.hang.rank_state import RankState
 
 SHORTEST_DEFAULT_S: Final = 300.0
@@ -169,7 +170,7 @@ class StepWatch:
         follow_forks()
         write_stack_on_signal()
         set_place(self._folder, self._rank)
-        threading.Thread(target=self._watch, name=f"{OWN_THREAD}steps", daemon=True).start()
+        start_own_thread("steps", self._watch)
 
     def _give_up(self, error: Exception) -> None:
         self._stopped.set()

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.schema.hang.rank_state import Frame, WorkerStack
 from perfkit.util.atomic_write import atomic_write
 
@@ -102,7 +103,7 @@ def remove_requests(folder: Path) -> None:
 
 
 def _watch_in_child() -> None:
-    threading.Thread(target=_answer_requests, name="perfkit-worker", daemon=True).start()
+    start_own_thread("worker", _answer_requests)
 
 
 def _answer_requests() -> None:

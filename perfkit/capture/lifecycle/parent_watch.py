@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from perfkit.capture.lifecycle.local_launch import STDIN_VARIABLE, is_child
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.util.sigint import end_as_rank
 from perfkit.util.standard_streams import flush_all
 
@@ -26,7 +27,7 @@ def exit_with_parent() -> None:
         source = os.open(os.devnull, os.O_RDONLY) if given is None else int(given)
         os.dup2(source, _STDIN)
         os.close(source)
-        threading.Thread(target=_wait_for_end, args=(pipe,), daemon=True).start()
+        start_own_thread("parent", _wait_for_end, pipe)
 
 
 def before_end_with_parent(action: Callable[[], None], *, last: bool = False) -> None:

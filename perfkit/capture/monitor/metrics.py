@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.monitor.figures import Figure, HostFigures
+from perfkit.capture.own_threads import start_own_thread
 
 HOST: Final = "127.0.0.1"
 _OWN_NAMES: Final = (HOST, "localhost")
@@ -50,9 +50,8 @@ class MetricsServer:
         registry.register(StepMetrics(folder, samples_per_step))
         application = _for_own_names(make_wsgi_app(registry))
         self._server = make_server(HOST, port, application, _Server, _QuietHandler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"{OWN_THREAD}metrics", daemon=True)
         try:
-            self._thread.start()
+            self._thread = start_own_thread("metrics", self._server.serve_forever)
         except RuntimeError:  # no more threads
             self._server.server_close()
             raise

@@ -30,9 +30,9 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from perfkit._version import __version__
-from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.monitor.figures import Figure, HostFigures
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.errors import UsageError
 
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
@@ -72,8 +72,7 @@ class OtlpSender:
         self._messages = _OwnMessages()
         self._stopped = threading.Event()
         self._has_failed = False
-        self._thread = threading.Thread(target=self._run, name=f"{OWN_THREAD}otlp", daemon=True)
-        self._thread.start()
+        self._thread = start_own_thread("otlp", self._run)
 
     def close(self) -> None:
         """Send the last figures, and stop; a collector that does not answer is not waited for."""

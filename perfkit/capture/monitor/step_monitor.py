@@ -21,6 +21,7 @@ from perfkit.capture.monitor.device_steps import DeviceSteps
 from perfkit.capture.monitor.samples import Sample, Sampler
 from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.capture.pause_state import PauseState
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _SAMPLE_S: Final = 1.0
 _MOST_BEFORE_LOG: Final = 64
 """Records that are kept until there is a log."""
-_THREAD: Final = "perfkit-monitor"
 
 
 class StepMonitor:
@@ -100,8 +100,7 @@ class StepMonitor:
             self._log = StepLogWriter(folder, rank, world_size, str(device), self._most_bytes)
             for record in self._before_log:
                 self._log.append(record)
-            self._thread = threading.Thread(target=self._take_samples, args=(sampler,), name=_THREAD, daemon=True)
-            self._thread.start()
+            self._thread = start_own_thread("monitor", self._take_samples, sampler)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 

@@ -14,7 +14,6 @@ from torch.autograd import profiler as autograd_profiler
 from perfkit.capture.conditions import CaptureRules
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.processes import start_of
-from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import one_line, print_status, print_warning
 from perfkit.capture.on_demand.completion import complete
@@ -22,6 +21,7 @@ from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, P
 from perfkit.capture.on_demand.recording import RankCapture
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.capture.recording.session import Session
 from perfkit.capture.schedule import Schedule
 from perfkit.errors import StoreError
@@ -99,7 +99,7 @@ class CaptureAgent:
             if self._rank == 0:
                 place, pid = process_identity()
                 self._mailbox.open(OpenMark(place=place, pid=pid, started=start_of(pid), poll_s=self._poll_s))
-        threading.Thread(target=self._watch, name=f"{OWN_THREAD}captures", daemon=True).start()
+        start_own_thread("captures", self._watch)
         if self._late is not None and self._requesting is not None:
             from perfkit.capture.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest
 

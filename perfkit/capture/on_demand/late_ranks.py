@@ -16,8 +16,8 @@ from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.late import is_late
 from perfkit.analysis.per_run.monitor.table import StepTable, excess_ns, over_ranks, own_ns
 from perfkit.capture.conditions import Condition
-from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.on_demand.triggers import CALM_STEPS, Firing
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.schema.monitor.columns import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 
@@ -120,7 +120,7 @@ def look_from_now_on(
                 return
             pause_s = max(_POLL_S, (time.thread_time() - begin_s) / _SHARE)
 
-    threading.Thread(target=look, name=f"{OWN_THREAD}late", daemon=True).start()
+    start_own_thread("late", look)
 
 
 def last_plain_steps(table: StepTable) -> StepTable | None:

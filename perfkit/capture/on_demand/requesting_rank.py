@@ -13,6 +13,7 @@ from perfkit.capture.on_demand.mailbox import Request, finished_captures
 from perfkit.capture.on_demand.requester import agree, ask
 from perfkit.capture.on_demand.step_ring import LightStep
 from perfkit.capture.on_demand.triggers import Firing, Trigger
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.errors import PerfkitError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -55,8 +56,7 @@ class RequestingRank:
         self._due = None
         if step.step >= self._quiet_until and self._left > 0 and not (self._asking and self._asking.is_alive()):
             self._quiet_until = step.step + SHORTEST_PERIOD
-            self._asking = threading.Thread(target=self._ask, args=(due, step.step), name="perfkit-asks", daemon=True)
-            self._asking.start()
+            self._asking = start_own_thread("asks", self._ask, due, step.step)
 
     def offer(self, firing: Firing) -> None:
         """Ask, once the step in progress has ended, for what another thread has seen, unless it is too early for it."""

@@ -23,6 +23,7 @@ from perfkit.capture.messages import print_warning
 from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
 from perfkit.capture.script.rank_marks import ended_ranks, mark_joined
 from perfkit.errors import RunError
+from perfkit.storage.run_folder import read_failure
 from perfkit.util.atomic_write import atomic_write
 
 T = TypeVar("T")
@@ -253,8 +254,13 @@ class ScriptRankGroup:
         return None
 
     def _name_ended(self) -> str | None:
-        """Return which rank of this host has ended and will not come any more; None if none has."""
-        ended = [] if self._folder is None else ended_ranks(self._folder, self.rank)
+        """Return which rank has failed, or has ended on this host, and will not come any more; None if none has."""
+        if self._folder is None:
+            return None
+        failure = read_failure(self._folder)  # with which all marks are removed
+        if failure is not None:
+            return f"rank {failure.rank} has failed"
+        ended = ended_ranks(self._folder, self.rank)
         return f"rank {ended[0]} has ended" if ended else None
 
     def _announce(self, barrier: int) -> None:

@@ -58,13 +58,17 @@ def _peer_that_left(folder: Path, rank: int) -> Cause | None:
     for left in read_exit_records(folder):
         if left.ended and left.record.rank != rank:
             steps = len(left.record.step_wall_ns)
-            how = f"ended with exit code 0 after {steps} timed steps, before rank {rank} lost its connection"
+            how = f"ended with exit code {left.code} after {steps} timed steps, before rank {rank} lost its connection"
             return Cause(left.record.rank, RunError(how))
     return None
 
 
 def _peer_that_is_gone(folder: Path, rank: int, then: str) -> Cause | None:
+    codes = {left.record.rank: left.code for left in read_exit_records(folder) if left.ended}
     for gone in ended_ranks(folder, rank):
-        how = f"was killed, or ended without a message (os._exit), before rank {rank} {then}"
-        return Cause(gone, RunError(how))
+        if codes.get(gone) == 0:  # it has ended well: no reason to end another
+            continue
+        code = codes.get(gone)
+        how = "was killed, or ended without a message (os._exit)" if code is None else f"ended with exit code {code}"
+        return Cause(gone, RunError(f"{how}, before rank {rank} {then}"))
     return None

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import torch.distributed as dist
 
-from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.hangs.step_watch import FIRST_STEP_TIMES
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.messages import exit_cause
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import assemble_manifest, read_exit_records, remove_exit_records
@@ -130,7 +130,7 @@ class FirstStepWatch:
         """Begin the watch: the script begins. Not in a process with a group by now: a loader worker inherits it."""
         if dist.is_available() and dist.is_initialized():
             return
-        threading.Thread(target=self._watch, name=f"{OWN_THREAD}first-step", daemon=True).start()
+        start_own_thread("first-step", self._watch)
 
     def stop(self) -> None:
         """Watch no longer: the first step has ended, or the script, or it is not recorded."""

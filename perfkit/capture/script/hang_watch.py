@@ -121,7 +121,7 @@ class ScriptHangWatch:
 
     def _absent(self) -> dict[int, str]:
         left = {
-            record.record.rank: "has ended its script, with exit code 0"
+            record.record.rank: f"has ended its script, with exit code {record.code}"
             for record in read_exit_records(self._folder)
             if record.ended
         }

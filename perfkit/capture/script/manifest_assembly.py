@@ -2,7 +2,7 @@
 
 A script's ranks end at any time and in any order, and some may never step. Each rank that ends leaves a record and
 writes the manifest from the records so far; the last one of those that have stepped completes it, and removes the
-records. A rank also does so when its schedule is over: it may end where no code of perfkit's runs (`os._exit`).
+records. A rank also does so when its schedule is over: it may end where no code of perfkit's runs (by a signal, in C).
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import torch
@@ -29,8 +29,8 @@ from perfkit.capture.script.rank_marks import (
     remove_mark,
     remove_marks,
 )
-from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
-from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
+from perfkit.schema.manifest import Failure, RankRecord, RunManifest, StepKind, World
+from perfkit.storage.run_folder import claim_failure, list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
 
 UNKNOWN_FIELDS: Final = {
@@ -51,10 +51,14 @@ class RankExitRecord(Struct, frozen=True, kw_only=True):
     record: RankRecord
     kinds: list[StepKind]
     ended: bool = True
-    """Whether the script has ended, without an error."""
+    """Whether the script has ended, without an error; otherwise its schedule is over."""
+    code: int = 0
+    """The exit code with which `os._exit` has ended the script; others are told as errors."""
 
 
-def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind], *, ended: bool = True) -> None:
+def write_exit_record(
+    folder: Path, record: RankRecord, kinds: list[StepKind], *, ended: bool = True, code: int = 0
+) -> None:
     """Leave this rank's record in the run's folder.
 
     Args:
@@ -62,11 +66,12 @@ def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind], *
         record: What this rank has measured.
         kinds: The kinds of its steps.
         ended: Whether the script has ended; otherwise its schedule is over.
+        code: With which exit code it has ended.
 
     Raises:
         StoreError: The record cannot be written.
     """
-    exit_record = RankExitRecord(record=record, kinds=kinds, ended=ended)
+    exit_record = RankExitRecord(record=record, kinds=kinds, ended=ended, code=code)
     with atomic_write(folder / _RECORD_NAME.format(record.rank)) as stream:
         stream.write(msgspec.json.encode(exit_record))
 
@@ -93,8 +98,8 @@ def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
 
     Nobody waits: the rank that writes looks afterwards for records that have come meanwhile, and writes it again.
 
-    It is "completed" once every rank that has stepped has ended: a rank that never steps is not waited for. If such a
-    rank steps for the first time afterwards, its record is added later.
+    It is "completed" once every rank that has stepped has ended, "failed" if one has not ended well. A rank that never
+    steps is not waited for: if it does so for the first time afterwards, its record is added later.
 
     Returns:
         Whether this rank has completed it; what it was written from is removed.
@@ -189,6 +194,10 @@ def _update(
     before = read_manifest(folder)
     if before.state == "failed":
         return
+    failure = _failure_of_ended(exit_records) if complete else None
+    if failure is not None and not claim_failure(folder, failure):
+        return
+    ended: Literal["completed", "failed"] = "completed" if failure is None else "failed"
     records, kinds = _merge(before, exit_records)
     world, unknown = before.world, dict(UNKNOWN_FIELDS)
     if len(records) == world_size:
@@ -198,7 +207,8 @@ def _update(
     manifest = msgspec.structs.replace(
         before,
         unknown=unknown,
-        state="completed" if complete else before.state,
+        state=ended if complete else before.state,
+        failure=failure,
         finished_at=utc_now().isoformat(timespec="seconds") if complete else before.finished_at,
         world=world,
         step_kinds=kinds,
@@ -206,6 +216,18 @@ def _update(
         files=list_files(folder),
     )
     write_manifest(folder, manifest)
+
+
+def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:
+    """Return the failure of a run whose ranks have all ended; None if all have ended well."""
+    for each in exit_records:
+        if each.code:
+            return Failure(rank=each.record.rank, message=f"the script ended with exit code {each.code}")
+    for each in exit_records:
+        if not each.ended:
+            how = "was killed, or ended without a message (os._exit), after the schedule was over"
+            return Failure(rank=each.record.rank, message=how)
+    return None
 
 
 def fields_of_failed(

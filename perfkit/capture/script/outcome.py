@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from perfkit.capture.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
@@ -30,6 +32,12 @@ class OutcomeReporter:
         self._config = config
         self.explained = False
         """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
+
+    def without_answer(self) -> "OutcomeReporter":
+        """Return one that prints the command instead of the answer of the analysis, which takes time."""
+        other = OutcomeReporter(self._script, msgspec.structs.replace(self._config, report=False))
+        other.explained = self.explained
+        return other
 
     def report_end(self, folder: Path, what: str, *, failed: bool = False) -> None:
         """Print where the traces are, or why there are none; `what` describes how the script has ended.

@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from perfkit.capture.distributed.known_launchers import find_launcher
 from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.messages import print_warning
+from perfkit.capture.own_threads import start_own_thread
 from perfkit.errors import LaunchEnvironmentError
 
 VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -105,7 +105,7 @@ def _publish_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
         _write_files(folder, info, "")
         raise
     _write_files(folder, info, endpoint)
-    threading.Thread(target=_warn_of_missing_ranks, args=(folder, timeout_ns), daemon=True).start()
+    start_own_thread("ranks", _warn_of_missing_ranks, folder, timeout_ns)
     return endpoint
 
 

@@ -1,6 +1,6 @@
 """Marks that a script's ranks leave in the run's folder while they run: who takes part, and which process it is.
 
-A rank that ends without a word (`os._exit`, a signal) shows only in what it leaves behind: other ranks lose their
+A rank that ends without a word (by a signal, in C) shows only in what it leaves behind: other ranks lose their
 connection to it. Its mark tells them whose process is gone.
 """
 

@@ -44,6 +44,7 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
 from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.capture.script.hang_watch import ScriptHangWatch
+from perfkit.capture.script.hooks.exit_hook import before_exit_at_once
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
@@ -111,6 +112,7 @@ class ScriptRecorder:
         self._outcome = OutcomeReporter(script, config)
         self._busy = False
         self._over = False
+        self._has_ended = False
         self._backward_threads = weakref.WeakSet[threading.Thread]()
         """Where backward passes have run."""
         self._captured_kind: StepKind | None = None
@@ -149,6 +151,7 @@ class ScriptRecorder:
             self._pauses.attach()
             watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
+            before_exit_at_once(self._on_exit_at_once)
             if self._counts_forward:
                 self._forward.calls.install()
             if self._first_step is not None:
@@ -161,6 +164,7 @@ class ScriptRecorder:
         """Write what is known once the script has ended, or is about to; `error` is why, None if it ended well."""
         if os.getpid() != self._pid:
             return
+        self._has_ended = True
         self._monitor.close()
         self._stop_first_step()
         recording = self._recording
@@ -230,7 +234,7 @@ class ScriptRecorder:
             return
         try:
             if self._recording is None and not self._over:
-                self._device = device_of(subject) or self._device
+                self._note_device(subject)
             ended = ends_step()
         except Exception as error:  # noqa: BLE001
             self._on_error(error)
@@ -247,6 +251,11 @@ class ScriptRecorder:
                 self._recording.hangs.step_ended()
             if ended:
                 self._monitor.begin_step()
+
+    def _note_device(self, subject: Any) -> None:
+        device = device_of(subject)
+        if device is not None and device.type != "meta":  # on which nothing runs
+            self._device = device
 
     def _check_backward_thread(self) -> None:
         """Refuse to record without the forward and backward passes, which would pass for idle time."""
@@ -393,6 +402,18 @@ class ScriptRecorder:
             config=config | msgspec.to_builtins(self._config),
             unknown=UNKNOWN_FIELDS,
         )
+
+    def _on_exit_at_once(self, code: int) -> None:
+        """Write what is known, in another thread than that of the steps: what runs there must not be stopped."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._recording is None:
+            self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
+        elif self._busy:  # a trace is being written, and will not be complete
+            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while a trace was written"))
+        else:
+            self._recording.leave_at_once(code, self._counter, self._outcome)
 
     def _on_sigterm(self) -> None:
         self.end(TerminatedError("ended by SIGTERM"))

@@ -11,7 +11,7 @@ from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import StepMeasurements, rank_record
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
-from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
+from perfkit.capture.script.first_cause import Cause, cause_of_end, find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.manifest_assembly import (
     assemble_manifest,
@@ -23,8 +23,9 @@ from perfkit.capture.script.manifest_assembly import (
 from perfkit.capture.script.outcome import OutcomeReporter
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import describe_steps
+from perfkit.errors import RunError
 from perfkit.schema.manifest import RankRecord, StepKind
-from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
+from perfkit.storage.run_folder import FAILURE_NAME, read_failure, read_manifest
 
 
 class ScriptRecording:
@@ -113,6 +114,29 @@ class ScriptRecording:
             write_exit_record(self.session.folder, record, measured.kinds)
             self._complete_ended(counter, outcome)
 
+    def leave_at_once(self, code: int, counter: StepCounter, outcome: OutcomeReporter) -> None:
+        """Write this rank's part of the manifest where the process is about to end, and nothing can be waited for.
+
+        Args:
+            code: With which exit code it ends. Another than 0 is a failure, which the last rank to end records: the
+                others may lose their connections by it, and then say what they waited for.
+            counter: Has counted its steps.
+            outcome: Prints how the recording has ended.
+
+        Raises:
+            StoreError: The manifest cannot be read or written.
+        """
+        self.hangs.stop(None)
+        if self.captures.session_in_progress is None:  # else the steps that it has recorded are lost
+            self.captures.close(failed=code != 0)
+        folder = self.session.folder
+        if not (folder / FAILURE_NAME).exists():
+            measured = self._measured or self._measurements(wait=False)
+            record = rank_record(self.ranks.rank, self._topology, measured)
+            write_exit_record(folder, record, measured.kinds, code=code)
+            self._complete_ended(counter, outcome.without_answer())
+        self.ranks.stop_waiting()
+
     def _complete_failed(
         self,
         error: BaseException,
@@ -138,7 +162,11 @@ class ScriptRecording:
         if assemble_manifest(folder, ranks.world_size, ranks.info.launcher):
             if len(read_manifest(folder).ranks) == ranks.world_size:
                 ranks.clear()  # not before: a rank that steps later must find the folder
-            if not reported:
+            failure = read_failure(folder)
+            if failure is not None:
+                cause = Cause(failure.rank, RunError(failure.message))
+                outcome.report_failure(folder, failure.rank, ranks.world_size, counter.count, cause)
+            elif not reported:
                 outcome.report_end(folder, describe_steps(counter))
 
     def _measurements(self, wait: bool) -> StepMeasurements:

@@ -211,7 +211,13 @@ def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
             "rank 1: ended with exit code 0 after 8 timed steps",
             "ended with exit code 0 after 8 timed steps",
         ),
-        ("vanish", 1, 8, "rank 1: was killed, or ended without a message", "was killed, or ended without a message"),
+        (
+            "vanish",
+            1,
+            8,
+            "rank 1: ended with exit code 0 after 8 timed steps",
+            "ended with exit code 0 after 8 timed steps",
+        ),
         ("kill", 0, 8, "rank 0 was killed by SIGKILL", "was killed, or ended without a message"),
         ("end", 1, 8, "rank 1 was ended by SIGTERM", "ended by SIGTERM"),
         ("vanish", 1, 0, "rank 1 ended early, with exit code 0; then rank 0: RuntimeError: ", None),
@@ -237,6 +243,24 @@ def test_a_scripts_rank_that_leaves_is_named_and_not_the_one_that_loses_it(
     if how == "end":  # which is the whole cause: nobody waited for a rank that hung
         assert failure.message == message
         assert not (tmp_path / "left" / DIAGNOSIS_NAME).exists()
+
+
+@pytest.mark.slow  # imports torch in two ranks
+@pytest.mark.parametrize("launcher", ["n", pytest.param("mpiexec", marks=needs_mpiexec)])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_scripts_rank_that_ends_at_once_ends_with_its_exit_code(code: int, launcher: str, tmp_path: Path) -> None:
+    script = str(Path(SABOTAGE).with_name("exits_at_once.py"))
+    before = [*MPIEXEC, *PYTHON] if launcher == "mpiexec" else PYTHON
+    options = ["--name", "ended", "--trace-dir", str(tmp_path), *(["-n", "2"] if launcher == "n" else [])]
+    job = start([*before, "run", script, *options, "--", str(code)], tmp_path)
+    wait_and_see(job)
+    assert job.returncode == code
+    assert [path.name for path in (tmp_path / "ended").glob(".*")] == []
+    manifest = read_manifest(tmp_path / "ended")
+    if code == 0:
+        assert (manifest.state, [len(rank.step_wall_ns) for rank in manifest.ranks]) == ("completed", [12, 12])
+    else:
+        assert manifest.failure == Failure(rank=1, message="the script ended with exit code 3")
 
 
 @pytest.mark.slow  # trains until it is ended

@@ -45,7 +45,7 @@ def issued(op: str, details: str, how: str) -> str:
 
 EXPECTED: Final = {
     "sleep": ("not_issued", [WAITING, f"rank 3 has not issued it: it is in {place_of('load_batch')}"]),
-    "die": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
+    "die": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 has ended its script, with exit code 1"]),
     "kill": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
     "stop": ("not_issued", [WAITING, "rank 3 is stopped (SIGSTOP"]),
     "catch": (

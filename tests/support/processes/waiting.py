@@ -1,9 +1,10 @@
 """Waits for what a thread or a process does."""
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
+
+from perfkit.capture.own_threads import all_threads
 
 MOST_S: Final = 120.0
 """Longer than anything takes that tests wait for, on a slow machine that does much else."""
@@ -19,4 +20,4 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def wait_for_threads(name: str) -> None:
     """Wait until the threads of a name have ended."""
-    wait_until(lambda: not any(thread.name == name for thread in threading.enumerate()))
+    wait_until(lambda: not any(thread.name == name for thread in all_threads()))

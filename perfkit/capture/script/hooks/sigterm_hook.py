@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
+from perfkit.capture.own_threads import start_own_thread
+
 GRACE_S: Final = 3.0
 """How long the main thread may take to return to Python."""
 
@@ -44,7 +46,7 @@ class SigtermHook:
             signal.set_wakeup_fd(other)
             return
         os.register_at_fork(after_in_child=self._uninstall)
-        threading.Thread(target=self._watch, args=(reader,), name="perfkit-sigterm", daemon=True).start()
+        start_own_thread("sigterm", self._watch, reader)
 
     @property
     def _installed(self) -> bool:

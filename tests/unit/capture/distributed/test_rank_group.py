@@ -20,6 +20,8 @@ from perfkit.capture.recording.session import Session
 from perfkit.capture.script.coordination import ScriptRankGroup
 from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import StoreError
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import claim_failure
 
 CPU = torch.device("cpu")
 TIMEOUT = timedelta(seconds=120)
@@ -138,6 +140,19 @@ def test_a_rank_that_has_ended_is_not_waited_for(
         mark_joined(tmp_path, 0, pid=process.pid)
     waits.barrier()
     assert "rank 1: rank 0 has ended: " in capsys.readouterr().err
+
+
+def test_a_rank_that_has_failed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perfkit.capture.script.coordination._LOOK_S", 0.0)
+    store = HashStore()
+    failed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
+    waits.agree_on_folder(lambda: tmp_path)
+    failed.run_on_all(lambda: None)
+    claim_failure(tmp_path, Failure(rank=0, message="boom"))  # it has removed all marks
+    waits.barrier()
+    assert "rank 1: rank 0 has failed: " in capsys.readouterr().err
 
 
 def test_the_backend_of_a_group_that_names_none_is_that_of_the_device() -> None:

@@ -14,6 +14,7 @@ import pytest
 from perfkit.capture.hangs.answers import read_answers
 from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
+from perfkit.capture.own_threads import all_threads
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
 from perfkit.schema.hang.rank_state import Frame, RankState
 from tests.support.processes.waiting import MOST_S, wait_for_threads, wait_until
@@ -56,7 +57,7 @@ class Clock:
 
     def move(self, seconds: float) -> None:
         """Go on, and wait until all watches have seen that."""
-        running = [thread.ident or 0 for thread in threading.enumerate() if thread.name == "perfkit-steps"]
+        running = [thread.ident or 0 for thread in all_threads() if thread.name == "perfkit-steps"]
         assert running
         self._await_looks(running, 1)  # they have begun
         self.now += seconds

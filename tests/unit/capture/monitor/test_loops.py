@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, dataloader
 
 import perfkit
 from perfkit.capture.monitor.step_monitor import StepMonitor
+from perfkit.capture.own_threads import all_threads
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.columns import LOSS_GIVEN
 from perfkit.schema.monitor.record import StepRecord
@@ -60,7 +61,7 @@ def test_a_loop_without_marks_is_followed(tmp_path: Path) -> None:
     assert manifest.state == "completed"
     # Nothing of it stays in torch.
     assert hooked_functions() == before
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("perfkit-monitor")]
+    assert not [thread for thread in all_threads() if thread.name.startswith("perfkit-monitor")]
 
 
 def test_marks_and_pauses_of_a_recorded_loop_are_followed(tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def test_a_rank_that_left_with_exit_code_0_comes_first(tmp_path: Path) -> None:
     assert str(cause.error) == "ended with exit code 0 after 0 timed steps, before rank 0 lost its connection"
 
 
+@pytest.mark.parametrize(("code", "rank"), [(0, 0), (3, 1)])
+def test_a_rank_that_ended_well_is_no_reason_to_end_another(code: int, rank: int, tmp_path: Path, ended: int) -> None:
+    mark_joined(tmp_path, 1, pid=ended)
+    write_exit_record(tmp_path, record(1), ["cold"], code=code)
+    cause = cause_of_end(tmp_path, 0, TerminatedError("ended by SIGTERM"))
+    assert cause.rank == rank
+    assert code == 0 or str(cause.error) == "ended with exit code 3, before rank 0 was ended by SIGTERM"
+
+
 def test_a_rank_whose_process_is_gone_comes_first(tmp_path: Path, ended: int) -> None:
     mark_joined(tmp_path, 1)
     mark_joined(tmp_path, 0, pid=ended)

@@ -20,8 +20,8 @@ from perfkit.capture.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.capture.script.rank_marks import mark_joined, process_mark
-from perfkit.schema.manifest import RankRecord, StepKind, World
-from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
+from perfkit.schema.manifest import Failure, RankRecord, StepKind, World
+from perfkit.storage.run_folder import MANIFEST_NAME, read_failure, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
 
 
@@ -153,7 +153,22 @@ def test_a_rank_that_is_gone_after_its_schedule_does_not_keep_the_run_open(folde
     write_exit_record(folder, record(1), ["cold", "active"], ended=False)
     write_exit_record(folder, record(0), ["cold", "active"])
     assert assemble_manifest(folder, 2, "none")
-    assert read_manifest(folder).state == "completed"
+    failure = read_manifest(folder).failure
+    assert failure is not None
+    assert (failure.rank, failure.message.startswith("was killed, or ended without a message")) == (1, True)
+
+
+def test_a_rank_that_ended_with_another_exit_code_than_0_fails_the_run_once_all_have_ended(folder: Path) -> None:
+    for rank in range(2):
+        mark_joined(folder, rank)
+    write_exit_record(folder, record(1), ["cold"], code=3)
+    assert not assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).state == "running"
+    write_exit_record(folder, record(0), ["cold"])
+    assert assemble_manifest(folder, 2, "none")
+    manifest, failure = read_manifest(folder), Failure(rank=1, message="the script ended with exit code 3")
+    assert (manifest.state, manifest.failure, read_failure(folder)) == ("failed", failure, failure)
+    assert [rank.rank for rank in manifest.ranks] == [0, 1]
 
 
 def test_without_records_nothing_is_written(folder: Path) -> None:

@@ -66,6 +66,13 @@ def test_a_run_whose_recording_cannot_start_has_failed_for_that_reason(
     assert not list(run.glob(".*"))
 
 
+def test_a_model_on_the_device_meta_is_recorded(recorder: ScriptRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder._on_backward(torch.zeros(1, device="meta"))
+    assert recorder.has_begun
+    recorder.end(None)
+    assert "error" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("steps_too", [True, False])
 def test_a_backward_pass_of_another_thread_matters_only_if_the_one_that_steps_has_none(
     steps_too: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
