@@ -99,7 +99,7 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
             f"{missing} of {run.world_size} ranks are not replayed{why}: what others waited for them stays as it was"
         )
         yield Finding(code="ranks_not_replayed", severity="warning", message=message)
-    yield from (finding for finding in run.findings if finding.code == "suspect_matches")
+    yield from (finding for finding in run.findings if finding.code in ("suspect_matches", "damaged_trace"))
     recorded = {step.step for rank in run.ranks for step in rank.steps}
     left_out = len(recorded) - len(graph.steps)
     if left_out > 0:
