@@ -44,7 +44,7 @@ _EXPRESSION: Final = re.compile(
     re.ASCII,
 )
 _INCOMPLETE: Final = frozenset(
-    {"run_failed", "run_unfinished", "no_traces", "missing_traces", "unreadable_trace", "worker_lost"}
+    {"run_failed", "run_unfinished", "no_traces", "missing_traces", "unreadable_trace", "damaged_trace", "worker_lost"}
 )
 _KINDS: Final = ("run", "category", "idle", "loading", "efficiency")
 """The kinds of metrics that gates can name."""

@@ -56,7 +56,11 @@ def _unusable(run: RunReport) -> str | None:
         _started(run)
     except ValueError:
         return "its run.json has no valid start time"
-    return None if STEP_TIME in metrics(run) else _NO_TRACED_STEP
+    if STEP_TIME not in metrics(run):
+        return _NO_TRACED_STEP
+    # What a damaged trace lacks counts as idle time, and its rank may seem late.
+    lost = (finding for finding in run.findings if finding.code == "damaged_trace")
+    return next((f"{finding.file}: {finding.message}" for finding in lost), None)
 
 
 def _started(run: RunReport) -> datetime:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.jobs import check_one_job
 from perfkit.analysis.per_run.rank_reports import NamedSummary
 from perfkit.analysis.per_run.run_graph import RunGraph, graph_of_traces
 from perfkit.errors import TraceError
@@ -71,7 +72,7 @@ def load_run(path: str | Path, options: Options, cache: bool, progress: Progress
 
     Raises:
         TraceError: there is no such trace, or none can be read.
-        UsageError: several runs in the folder, or `options` have no valid marker of steps.
+        UsageError: several runs or jobs in the folder, or `options` have no valid marker of steps.
         StoreError: the manifest cannot be read.
     """
     check_step_marker(options.step_marker)
@@ -85,4 +86,5 @@ def load_run(path: str | Path, options: Options, cache: bool, progress: Progress
     if not summaries:
         raise TraceError(next(done.lost.message for done in outcomes if done.lost))
     manifest = read_manifest(location.path) if location.has_manifest else None
+    check_one_job(Path(path), summaries, manifest is not None)
     return LoadedRun(location, summaries, manifest, [done.lost for done in outcomes if done.lost])

@@ -7,11 +7,10 @@ from typing import Final
 import numpy as np
 
 from perfkit._version import __version__
-from perfkit.analysis.per_run.jobs import split_jobs
 from perfkit.analysis.per_run.report_builder import build_run
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.errors import TraceError, UsageError
+from perfkit.errors import TraceError
 from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
@@ -83,9 +82,6 @@ def _load(path: str | Path, options: Options, progress: Progress | None) -> tupl
         UsageError: the traces are of several jobs.
     """
     loaded = load_run(path, options, True, progress)
-    jobs = 1 if loaded.manifest else len(split_jobs(loaded.summaries))
-    if jobs > 1:
-        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a separate folder")
     location = loaded.location
     built = build_run(location.name, str(location.path), loaded.summaries, loaded.manifest, None, loaded.lost)
     if built.graph is None:
@@ -103,7 +99,7 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
             f"{missing} of {run.world_size} ranks are not replayed{why}: what others waited for them stays as it was"
         )
         yield Finding(code="ranks_not_replayed", severity="warning", message=message)
-    yield from (finding for finding in run.findings if finding.code == "suspect_matches")
+    yield from (finding for finding in run.findings if finding.code in ("suspect_matches", "damaged_trace"))
     recorded = {step.step for rank in run.ranks for step in rank.steps}
     left_out = len(recorded) - len(graph.steps)
     if left_out > 0:

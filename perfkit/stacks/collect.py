@@ -14,6 +14,8 @@ from perfkit.analysis.per_rank.summary import MOST_STEPS, check_step_marker
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import TraceError, UsageError
+from perfkit.pipeline.step_graph import load_run
+from perfkit.pipeline.summarize import Options
 from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.storage.discovery import find_run
 from perfkit.trace.events import EventKind
@@ -69,15 +71,18 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
 
     Raises:
         TraceError: a trace cannot be read, or has neither steps nor work.
-        UsageError: the traces have nothing for the weight or view, or no such rank or step.
+        UsageError: the traces have nothing for the weight or view, or no such rank or step, or are of several jobs.
     """
     check_step_marker(selection.step_marker)
+    location = find_run(path)
+    if len(location.traces) > 1 and not location.has_manifest:
+        _check_one_job(path, selection)
     weight, by = selection.weight, selection.by
     found: dict[str, defaultdict[Stack, int]] = {}
     ranks, steps = set[int](), set[int]()
     warnings: list[str] = []
     uses: list[list[KernelRuleUse]] = []
-    for file, number, work, damage in _located(find_run(path).traces, selection):
+    for file, number, work, damage in _located(location.traces, selection):
         uses.append(work.rule_uses)
         if number is not None:
             ranks.add(number)
@@ -97,6 +102,12 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     warnings += (finding.message for finding in unused_rules(add_rule_uses(uses)))
     rank_stacks = [RankStacks(name, sums) for name, sums in by_weight.items()]
     return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
+
+
+def _check_one_job(path: Path, selection: Selection) -> None:
+    """Raise UsageError for traces of several jobs: the ranks that have one number in them would be summed up."""
+    marker, rules = selection.step_marker, selection.kernel_rules
+    load_run(path, Options(step_marker=marker, max_bytes=selection.max_bytes, kernel_rules=rules), True, None)
 
 
 def _located(files: list[Path], selection: Selection) -> Iterator[tuple[Path, int | None, TraceWork, tuple[str, ...]]]:

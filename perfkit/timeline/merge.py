@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.jobs import check_one_job
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.analysis.per_run.run_graph import build_run_graph
@@ -109,7 +110,7 @@ def merge(
 
     Raises:
         TraceError: there is no such trace, or one cannot be read.
-        UsageError: no such rank or step, several runs in the folder, or an unknown suffix.
+        UsageError: no such rank or step, several runs or jobs in the folder, or an unknown suffix.
         StoreError: the file cannot be written.
     """
     path, output = Path(path), Path(output)
@@ -168,7 +169,9 @@ def _plan_run(
     progress: Progress | None,
 ) -> _Run:
     summaries, lost = _summaries(location, options, progress)
-    grouped, layout = lay_out(group_by_rank(summaries), summaries, _manifest(location))
+    manifest = _manifest(location)
+    check_one_job(location.path, summaries, manifest is not None)
+    grouped, layout = lay_out(group_by_rank(summaries), summaries, manifest)
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
     mesh = layout.sizes
     reports = _select_ranks(grouped.reports, location, wanted, steps)

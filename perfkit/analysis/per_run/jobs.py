@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import combinations
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.rank_reports import NamedSummary, clash
+from perfkit.errors import UsageError
 from perfkit.schema.rank import StepBreakdown
 
 _MAX_GAP_NS: Final = 3_600 * 10**9
@@ -41,6 +43,22 @@ def split_jobs(traces: Sequence[NamedSummary]) -> list[Job]:
         seen[job.label] += 1
         unique.append(job if counts[job.label] == 1 else job._replace(label=f"{job.label} #{seen[job.label]}"))
     return unique
+
+
+def check_one_job(path: Path, traces: Sequence[NamedSummary], has_manifest: bool) -> None:
+    """Refuse the traces of several jobs: what is put together of them would show ranks that never met.
+
+    Args:
+        path: the folder they are in.
+        traces: all of its traces.
+        has_manifest: whether its `run.json` makes them one run.
+
+    Raises:
+        UsageError: they are of several jobs.
+    """
+    jobs = 1 if has_manifest else len(split_jobs(traces))
+    if jobs > 1:
+        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a separate folder")
 
 
 Parts = list[tuple[str, list[NamedSummary]]]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
+from perfkit.capture.lifecycle.launcher_end import LauncherEnd
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.messages import print_error
 from perfkit.errors import StoreError
@@ -34,7 +35,6 @@ _POLL_S: Final = 0.5
 
 _DISMISSED: Final = b"done"
 _TEMPORARY: Final = "--temporary"
-_GONE: Final = "was killed, or ended without an error message (see the system log: out of memory?)"
 
 
 def process_identity() -> tuple[str, int]:
@@ -97,23 +97,24 @@ def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False)
     """
     watched, gone = _open(ranks)
     poll = select.poll()
-    poll.register(0, select.POLLIN)
-    for descriptor in watched:
+    launchers = LauncherEnd()
+    for descriptor in (0, *watched, *launchers.descriptors):
         poll.register(descriptor, select.POLLIN)
     deadline: float | None = None
     while watched:
         ready = [descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)]
-        if 0 in ready:
-            if os.read(0, len(_DISMISSED)) == _DISMISSED:
-                return
-            poll.unregister(0)  # the rank that started this process has ended
-        for descriptor in ready:
+        if 0 in ready and os.read(0, len(_DISMISSED)) == _DISMISSED:
+            return
+        launchers.note(ready, list(watched))
+        for descriptor in ready:  # the process has ended; if 0, the rank that started this one
+            poll.unregister(descriptor)
             if descriptor in watched:
                 gone.append(watched.pop(descriptor))
-                poll.unregister(descriptor)
         if gone and deadline is None:
             with contextlib.suppress(StoreError):  # the folder is gone, or full: ranks that hang must end all the same
-                _record_failure(folder, gone, "" if temporary else "; the cycles written before are kept")
+                _record_failure(
+                    folder, gone, launchers.message(), "" if temporary else "; the cycles written before are kept"
+                )
         if deadline is None and (gone or read_failure(folder) is not None):
             deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
         if deadline is not None and time.monotonic() > deadline:
@@ -141,17 +142,17 @@ def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
     return watched, gone
 
 
-def _record_failure(folder: Path, gone: list[int], kept: str) -> None:
-    """Record and report which ranks have ended, and what is `kept`, unless the run itself has recorded its end."""
+def _record_failure(folder: Path, gone: list[int], how: str, kept: str) -> None:
+    """Record and report which ranks have ended, and `how`, and what is `kept`, unless the run has recorded its end."""
     if read_manifest(folder).state != "running":
         return
     who = f"ranks {', '.join(map(str, sorted(gone)))}: each" if len(gone) > 1 else f"rank {gone[0]}:"
-    failure = Failure(rank=min(gone), message=_GONE)
+    failure = Failure(rank=min(gone), message=how)
     if read_failure(folder) is not None or not claim_failure(folder, failure):
         return
     fail(folder, failure, {})
     if not is_child():  # otherwise the parent reports it, with the signal
-        print_error(f"{who} {_GONE}{kept}")
+        print_error(f"{who} {how}{kept}")
 
 
 def _end(descriptors: list[int]) -> None:

@@ -94,7 +94,9 @@ def test_a_gate_and_the_headline_follow_one_rule() -> None:
     assert state_of("step_time > +5%", before, noisy, 0.01)[0] == "not_evaluated"
 
 
-@pytest.mark.parametrize("code", ["run_failed", "run_unfinished", "unreadable_trace", "missing_traces"])
+@pytest.mark.parametrize(
+    "code", ["run_failed", "run_unfinished", "unreadable_trace", "damaged_trace", "missing_traces"]
+)
 def test_incomplete_runs_pass_no_gate(code: str) -> None:
     lost = Finding(code=code, severity="warning", message="rank 1 is lost", rank=1)
     for before, after in (([BEFORE], [replace(AFTER, findings=[lost])]), ([replace(BEFORE, findings=[lost])], [AFTER])):

@@ -1,5 +1,6 @@
 """Histories: runs grouped by configuration, and their change points."""
 
+import gzip
 import io
 from pathlib import Path
 
@@ -104,17 +105,22 @@ def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
     (make_run_folder(tmp_path / "left" / "damaged", 10) / "run.json").write_text("{")
     for trace in make_run_folder(tmp_path / "left" / "timed", 10).glob("*.json.gz"):
         trace.unlink()
+    cut = make_run_folder(tmp_path / "left" / "cut", 10) / "rank0.json.gz"
+    text = gzip.decompress(cut.read_bytes())
+    cut.write_bytes(gzip.compress(text[: len(text) * 3 // 4]))
     history = perfkit.history(tmp_path)
     assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
     excluded = {finding.message.partition(" is excluded: ")[::2] for finding in history.findings}
-    assert excluded == {
+    (lost,) = {reason for run, reason in excluded if run == "cut"}
+    assert lost.startswith("rank0.json.gz: the file breaks at byte ")
+    assert excluded - {("cut", lost)} == {
         ("running", "its state is running"),
         ("timeless", "its run.json has no valid start time"),
         ("foreign", "it has no run.json, so its start time and configuration are unknown"),
         ("timed", "none of its steps is in a trace (with --no-profile none is): a history compares those"),
         ("damaged", "its run.json cannot be read, so its start time and configuration are unknown"),
     }
-    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 4 more\)"):
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 5 more\)"):
         perfkit.history(tmp_path / "left")
 
 

@@ -191,9 +191,9 @@ def test_ranks_whose_clock_is_none_of_the_others_begin_with_them(suffix: str, tm
     for rank, (host, base_ns, begin) in enumerate(
         (("b", None, 0), ("b", None, 100), ("a", BASE_NS, 0), ("c", None, 7))
     ):
-        builder = TraceBuilder(rank=rank, world_size=4, base_ns=base_ns, host_name=host)
+        builder = TraceBuilder(rank=rank, world_size=6, base_ns=base_ns, host_name=host)
         builder.step(0, begin, 900).op("aten::mm", begin + 10, 30).write(tmp_path / f"rank{rank}.json.gz")
-    TraceBuilder(rank=4, world_size=5, host_name="a").step(0, 50, 900).op("aten::mm", 60, 30).write(
+    TraceBuilder(rank=4, world_size=6, host_name="a").step(0, 50, 900).op("aten::mm", 60, 30).write(
         tmp_path / "r4.json"
     )
     TraceBuilder(rank=5, world_size=6, host_name="d").step(0, 60, 900).op("aten::mm", 60, 30).write(

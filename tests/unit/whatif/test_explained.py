@@ -106,3 +106,12 @@ def test_nothing_is_predicted_where_collectives_of_two_groups_pass_for_one(tmp_p
     assert run.cross_rank.stragglers_gain_ns > 0
     assert run.predicted_savings == []
     assert "suspect_matches" in codes(tmp_path)
+
+
+def test_a_replay_of_a_damaged_trace_says_so(tmp_path: Path) -> None:
+    """Its missing events count as idle time, and whose they were is not known."""
+    file = write(tmp_path, 510, 510) / "rank1.json"
+    assert "damaged_trace" not in codes(tmp_path)
+    text = file.read_text()
+    file.write_text(text[: text.rindex("aten::add")])
+    assert "damaged_trace" in codes(tmp_path)

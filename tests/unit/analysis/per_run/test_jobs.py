@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
 from perfkit.pipeline.whatif import predict
 from perfkit.report.renderers import answer, console, html, markdown
 from perfkit.schema.report import Report
+from perfkit.stacks.collect import Selection, collect_stacks
+from perfkit.timeline.merge import merge
 from tests.support.reports.report_builders import make_report
 from tests.support.traces.device_training import Part, train
 from tests.support.traces.trace_builder import TraceBuilder
@@ -206,3 +208,19 @@ def test_nothing_is_computed_between_ranks_of_several_jobs(tmp_path: Path) -> No
     }
     with pytest.raises(PerfkitError, match="traces of more than one job"):
         predict(folder, ["collective[dp]=0"])
+
+
+def test_traces_of_several_jobs_are_put_together_nowhere(tmp_path: Path) -> None:
+    """Neither on one timeline, as ranks that wait for each other, nor in sums of what has one rank number."""
+    (tmp_path / "both").mkdir()
+    for name, rank, run in (("a", 0, "x"), ("b", 1, "y"), ("c", 0, "y")):
+        trace(rank, 2, run=run).write(tmp_path / "both" / f"{name}.json")
+    refused = pytest.raises(UsageError, match="both has the traces of 2 jobs: put each into a separate folder")
+    with refused:
+        merge(tmp_path / "both", tmp_path / "merged.json")
+    with refused:
+        collect_stacks(tmp_path / "both", Selection())
+    with refused:
+        predict(tmp_path / "both", ["input=0"])
+    assert not (tmp_path / "merged.json").exists()
+    assert collect_stacks(tmp_path / "both" / "a.json", Selection()).ranks[0].name == "rank 0"

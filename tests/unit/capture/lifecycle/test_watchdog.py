@@ -1,9 +1,12 @@
 """The watchdog in a separate process: what it writes into the folder of a run whose ranks have ended."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from perfkit.schema.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
 from perfkit.util.atomic_write import private_folder
 from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.waiting import wait_until
 from tests.unit.storage.test_run_folder import MANIFEST
 
 needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="the watchdog needs Linux")
@@ -90,3 +94,51 @@ def test_what_a_killed_rank_was_writing_is_removed(tmp_path: Path) -> None:
         _close(tmp_path, [1])
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["kept"]
+
+
+_RANK = """
+import subprocess, sys
+ranks = [subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL) for _ in range(2)]
+numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
+command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", sys.argv[1], *numbers]
+watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+print(watchdog.pid, *(rank.pid for rank in ranks), flush=True)
+watchdog.wait()
+"""
+
+
+@needs_pidfds
+@pytest.mark.parametrize(
+    ("killed", "expected"),
+    [("launcher", "was ended after its launcher, which ended first"), ("rank", "(see the system log: out of memory?)")],
+)
+def test_a_rank_whose_launcher_ended_first_is_not_said_to_have_been_killed(
+    tmp_path: Path, killed: str, expected: str
+) -> None:
+    """As where a terminal is closed: mpiexec ends by SIGHUP, and its daemon kills the ranks."""
+    folder, launcher = tmp_path / "run", tmp_path / "mpiexec"
+    folder.mkdir()
+    write_manifest(folder, MANIFEST)
+    launcher.write_text('#!/bin/sh\n"$@"\nexit 1\n')
+    launcher.chmod(0o755)
+    command = [str(launcher), sys.executable, "-c", _RANK, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        watchdog, *ranks = map(int, started.stdout.readline().split())
+        wait_until(lambda: _pidfds(watchdog) == 3)  # of the launcher and of both ranks
+        for number in [started.pid, *ranks] if killed == "launcher" else [ranks[0], started.pid, ranks[1]]:
+            os.kill(number, signal.SIGKILL)
+            time.sleep(1)  # so that the watchdog sees one after the other
+        wait_until(lambda: not _pidfds(watchdog))
+    failure = read_manifest(folder).failure
+    assert failure is not None
+    assert expected in failure.message
+
+
+def _pidfds(pid: int) -> int:
+    """Return how many processes another one watches; none once it has ended."""
+    found = 0
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            found += "[pidfd]" in os.readlink(descriptor)
+    return found
