@@ -18,7 +18,7 @@ from perfkit.comparison.step_work import step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.aggregate import common_kind, steps_ns
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, worst_first
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
 from perfkit.schema.run import RunReport
@@ -73,15 +73,17 @@ def compare(
         assumed_noise=assume_noise if few_runs(compared[0], compared[1]) else None,
         changes=changed,
         gates=check_gates(gates, changed, *sides),
-        findings=[
-            *step_work(*compared),
-            *disagreement(changed),
-            *mean_step(compared[0], compared[1], measured_on),
-            *findings(compared[0], compared[1], assume_noise),
-            *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
-            *unused_rules(add_rule_uses(report.kernel_rules for report in reports)),
-            *_run_findings(sides),
-        ],
+        findings=worst_first(
+            [
+                *step_work(*compared),
+                *disagreement(changed),
+                *mean_step(compared[0], compared[1], measured_on),
+                *findings(compared[0], compared[1], assume_noise),
+                *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
+                *unused_rules(add_rule_uses(report.kernel_rules for report in reports)),
+                *_run_findings(sides),
+            ]
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Types that the records share: categories, units and findings."""
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
@@ -24,3 +25,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     message: str
     rank: int | None = None
     file: str | None = None
+
+
+_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings by severity, those of one in the order in which they are given."""
+    return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))

@@ -1,7 +1,7 @@
 """Build the report of a run from the summaries of its traces."""
 
 from collections.abc import Container, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.schema.common import Finding, Severity
+from perfkit.schema.common import Finding, worst_first
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.dimensions import DimensionSummary
@@ -102,14 +102,11 @@ def build_run(
         pauses=pauses,
         critical_path=run_graph.path(ranks, world_size),
         roofline=roofline(ranks, _device_names(traces), manifest, device_table),
-        findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
+        findings=worst_first(findings),
         **(manifest_metrics(manifest) if manifest else {}),
     )
     report = replace(report, linked_collectives=linked_collectives(report, matched, clocks, page_steps))
     return BuiltRun(report, run_graph.graph)
-
-
-_SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
 class _Compared(NamedTuple):

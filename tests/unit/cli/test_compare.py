@@ -1,6 +1,7 @@
 """`perfkit compare` from end to end, on the samples."""
 
 import json
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_an_assumption_about_noise_is_said() -> None:
     assert done.returncode == 0, done.stderr
     assert "within the assumed noise of 60.0 %" in done.stdout
     assert "1 run before and 1 after" in done.stdout
+
+
+def test_what_is_wrong_with_a_run_comes_before_other_findings(tmp_path: Path) -> None:
+    shutil.copytree(HDF5, tmp_path / "failed")
+    manifest = json.loads((tmp_path / "failed" / "run.json").read_bytes())
+    changes = {"state": "failed", "failure": {"rank": 1, "message": "RuntimeError: out of memory"}}
+    (tmp_path / "failed" / "run.json").write_text(json.dumps(manifest | changes))
+    report = json.loads(compare(MEMORY, str(tmp_path / "failed"), "-f", "json").stdout)
+    codes = [(finding["code"], finding["severity"]) for finding in report["findings"]]
+    assert codes[0] == ("run_failed", "error")
+    assert len(codes) > 1
 
 
 def test_json_is_what_its_schema_says_and_reads_back() -> None:
