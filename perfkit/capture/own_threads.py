@@ -37,6 +37,11 @@ def start_own_thread(name: str, target: Callable[..., object], *args: Any) -> th
     return thread
 
 
+def is_own_thread() -> bool:
+    """Return whether perfkit has started the thread that calls this."""
+    return threading.current_thread() in _own
+
+
 def _threads_of_program() -> list[threading.Thread]:
     return [thread for thread in all_threads() if thread not in _own]
 

@@ -71,8 +71,6 @@ class _Server(ThreadingMixIn, WSGIServer):
     Anybody on the machine can connect, and the threads and descriptors are the program's: it must not run out of them.
     """
 
-    daemon_threads = True
-
     def __init__(self, *args: Any) -> None:
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__(*args)
@@ -83,7 +81,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self.shutdown_request(request)
             return
         try:
-            super().process_request(request, client_address)
+            start_own_thread("request", self.process_request_thread, request, client_address)
         except RuntimeError:  # no more threads
             self._free.release()
             self.shutdown_request(request)

@@ -55,20 +55,21 @@ def cause_of_end(folder: Path, rank: int, error: BaseException) -> Cause:
 
 
 def _peer_that_left(folder: Path, rank: int) -> Cause | None:
-    for left in read_exit_records(folder):
-        if left.ended and left.record.rank != rank:
-            steps = len(left.record.step_wall_ns)
-            how = f"ended with exit code {left.code} after {steps} timed steps, before rank {rank} lost its connection"
-            return Cause(left.record.rank, RunError(how))
-    return None
+    records = [left for left in read_exit_records(folder) if left.ended and left.record.rank != rank]
+    if not records:
+        return None
+    left = min(records, key=lambda each: each.code == 0)
+    steps = len(left.record.step_wall_ns)
+    how = f"ended with exit code {left.code} after {steps} timed steps, before rank {rank} lost its connection"
+    return Cause(left.record.rank, RunError(how))
 
 
 def _peer_that_is_gone(folder: Path, rank: int, then: str) -> Cause | None:
     codes = {left.record.rank: left.code for left in read_exit_records(folder) if left.ended}
-    for gone in ended_ranks(folder, rank):
-        if codes.get(gone) == 0:  # it has ended well: no reason to end another
-            continue
-        code = codes.get(gone)
-        how = "was killed, or ended without a message (os._exit)" if code is None else f"ended with exit code {code}"
-        return Cause(gone, RunError(f"{how}, before rank {rank} {then}"))
-    return None
+    failed = [gone for gone, code in codes.items() if code and gone != rank]
+    if failed:  # on another host, perhaps
+        return Cause(failed[0], RunError(f"ended with exit code {codes[failed[0]]}, before rank {rank} {then}"))
+    # One that has ended well is no reason to end another.
+    gone = next((gone for gone in ended_ranks(folder, rank) if gone not in codes), None)
+    how = f"was killed, or ended without a message, before rank {rank} {then}"
+    return None if gone is None else Cause(gone, RunError(how))

@@ -8,7 +8,7 @@ records. A rank also does so when its schedule is over: it may end where no code
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -129,11 +129,16 @@ def _state_of_folder(folder: Path) -> tuple[dict[str, tuple[int, int]], set[int]
     return records, joined_ranks(folder)
 
 
-def _is_complete(folder: Path, exit_records: Sequence[RankExitRecord]) -> bool:
-    """Return whether all ranks that have stepped have ended, some perhaps by a signal after their schedule was over."""
+def _is_complete(folder: Path, exit_records: Sequence[RankExitRecord], gone: Container[int]) -> bool:
+    """Return whether all ranks that have stepped have ended, some perhaps by a signal after their schedule was over.
+
+    Args:
+        folder: The run's folder.
+        exit_records: What the ranks have left by now.
+        gone: The ranks whose processes had ended before these were read: they have left their last record.
+    """
     left = {each.record.rank for each in exit_records}
-    still = {each.record.rank for each in exit_records if not each.ended}
-    return joined_ranks(folder) <= left and (not still or still.issubset(ended_ranks(folder, -1)))
+    return joined_ranks(folder) <= left and all(each.ended or each.record.rank in gone for each in exit_records)
 
 
 def _record_paths(folder: Path) -> list[Path]:
@@ -170,10 +175,11 @@ def _release_if_killed(lock: Path) -> None:
 
 def _write(folder: Path, world_size: int, launcher: str) -> bool:
     """Write the manifest, and remove what it was written from if it is complete; returns whether it is."""
+    gone = set(ended_ranks(folder, -1))
     exit_records = read_exit_records(folder)
     if not exit_records:  # a rank that ended at the same time was the last
         return False
-    complete = _is_complete(folder, exit_records)
+    complete = _is_complete(folder, exit_records, gone)
     _update(folder, exit_records, world_size, launcher, complete=complete)
     if complete or world_size == 1:
         _remove_read(folder, exit_records)
@@ -225,7 +231,7 @@ def _failure_of_ended(exit_records: Sequence[RankExitRecord]) -> Failure | None:
             return Failure(rank=each.record.rank, message=f"the script ended with exit code {each.code}")
     for each in exit_records:
         if not each.ended:
-            how = "was killed, or ended without a message (os._exit), after the schedule was over"
+            how = "was killed, or ended without a message, after the schedule was over"
             return Failure(rank=each.record.rank, message=how)
     return None
 

@@ -103,6 +103,10 @@ class OutcomeReporter:
         """Print that an error of perfkit's own has ended the recording."""
         print_error(f"{one_line(error)}: {self._script} is not recorded any further")
 
+    def report_incomplete(self, error: BaseException) -> None:
+        """Print that an error of perfkit's own has kept what is known at the end from being written."""
+        print_error(f"{one_line(error)}: what is recorded of {self._script} is incomplete")
+
 
 def _has_trace(folder: Path) -> bool:
     return any(file.kind == "trace" for file in list_files(folder))

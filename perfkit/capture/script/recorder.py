@@ -68,7 +68,7 @@ from perfkit.capture.script.script_monitor import ScriptMonitor
 from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import count_steps, explain_no_steps
-from perfkit.errors import RunError, UsageError
+from perfkit.errors import RunError, StoreError, UsageError
 from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import read_manifest
 
@@ -77,6 +77,9 @@ TIMED_AFTER: Final = 100
 
 _SIGTERM_WAIT_S: Final = 1.0
 """How long a rank that is to end waits for one of its threads which begins the run."""
+_BUSY_WAIT_S: Final = 0.4
+"""How long a script that ends at once waits until perfkit has ended a step: part of what `exit_hook` allows in all."""
+_BUSY_POLL_S: Final = 0.01
 
 
 class ScriptRecorder:
@@ -308,6 +311,8 @@ class ScriptRecorder:
     def _on_error(self, error: Exception) -> None:
         """Report an error of perfkit's own; the script continues without being recorded."""
         if self._over:
+            if self._has_ended and isinstance(error, StoreError):
+                self._outcome.report_incomplete(error)
             return
         self._over = self._outcome.explained = True
         self._stop_first_step()
@@ -408,10 +413,20 @@ class ScriptRecorder:
         if self._has_ended:
             return
         self._has_ended = True
+        try:
+            self._leave_at_once(code)
+        except Exception as error:  # noqa: BLE001  the outermost boundary of the thread
+            self._outcome.report_incomplete(error)
+
+    def _leave_at_once(self, code: int) -> None:
         if self._recording is None:
             self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
-        elif self._busy:  # a trace is being written, and will not be complete
-            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while a trace was written"))
+            return
+        deadline = time.monotonic() + _BUSY_WAIT_S
+        while self._busy and time.monotonic() < deadline:  # another thread of the script ends a step
+            time.sleep(_BUSY_POLL_S)
+        if self._busy:  # a trace may be being written, and will not be complete
+            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
         else:
             self._recording.leave_at_once(code, self._counter, self._outcome)
 

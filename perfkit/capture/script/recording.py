@@ -126,14 +126,16 @@ class ScriptRecording:
         Raises:
             StoreError: The manifest cannot be read or written.
         """
-        self.hangs.stop(None)
-        if self.captures.session_in_progress is None:  # else the steps that it has recorded are lost
-            self.captures.close(failed=code != 0)
         folder = self.session.folder
-        if not (folder / FAILURE_NAME).exists():
+        has_failed = (folder / FAILURE_NAME).exists()
+        if not has_failed:  # first: without it, this rank would be taken for one that was killed
             measured = self._measured or self._measurements(wait=False)
             record = rank_record(self.ranks.rank, self._topology, measured)
             write_exit_record(folder, record, measured.kinds, code=code)
+        self.hangs.stop(None)
+        if self.captures.session_in_progress is None:  # else the steps that it has recorded are lost
+            self.captures.close(failed=code != 0)
+        if not has_failed:
             self._complete_ended(counter, outcome.without_answer())
         self.ranks.stop_waiting()
 

@@ -145,6 +145,21 @@ def test_a_script_that_ends_at_once_leaves_a_completed_run(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.parametrize("then", ["vanish", "well"])
+def test_a_script_whose_folder_is_gone_at_its_end_says_so_in_one_line(then: str, tmp_path: Path) -> None:
+    script, folder = tmp_path / "removes.py", tmp_path / "gone"
+    script.write_text(
+        f"import os, runpy, shutil, sys\nsys.path.insert(0, {str(SCRIPTS)!r})\n"
+        f"runpy.run_path({TRAIN!r}, run_name='__main__')\n"
+        f"shutil.rmtree({str(folder)!r})\n{'os._exit(0)' if then == 'vanish' else ''}\n"
+    )
+    done = execute([*PYTHON, "run", str(script), "--name", "gone", "--trace-dir", str(tmp_path)], stub_torch=True)
+    assert done.returncode == 0
+    (line,) = messages(done.stderr)
+    assert line.startswith(f"perfkit: error: cannot write {folder}")
+    assert line.endswith(f"what is recorded of {script} is incomplete")
+
+
 @pytest.mark.slow  # imports torch three times; `make test` has children of one rank
 @pytest.mark.parametrize("how", ["well", "fail"])
 def test_ranks_that_a_script_spawns_are_recorded_each(how: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import perfkit
 from perfkit.capture.config import RunConfig
 from perfkit.capture.monitor import metrics
 from perfkit.capture.monitor.metrics import MetricsServer, StepMetrics
+from perfkit.capture.own_threads import all_threads
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from perfkit.schema.monitor.columns import LOSS_GIVEN
@@ -92,11 +93,11 @@ def test_such_a_page_is_told_nothing_from_the_first_moment(tmp_path: Path, monke
 def test_a_client_that_resets_its_connection_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     server = MetricsServer(port, tmp_path, None)
-    before = threading.enumerate()
+    before = all_threads()
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /met")
         # One that is listed may not have started yet.
-        while not (answering := [each for each in threading.enumerate() if each not in before and each.is_alive()]):
+        while not (answering := [each for each in all_threads() if each not in before and each.is_alive()]):
             time.sleep(0.01)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for thread in answering:
@@ -111,15 +112,16 @@ def test_many_clients_that_ask_nothing_take_few_threads_and_files_of_the_program
     port = free_port()
     with perfkit.monitor(tmp_path / "run", metrics_port=port, device="cpu") as mon:
         mon.step()
-        before = threading.active_count()
+        before, of_program = len(all_threads()), threading.active_count()
         clients = [socket.create_connection(("127.0.0.1", port), timeout=MOST_S) for _ in range(40)]
         for client in clients:
             client.settimeout(0.2)
         wait_until(lambda: sum(map(is_closed, clients)) >= 24)
-        assert threading.active_count() - before <= 16
+        assert 0 < len(all_threads()) - before <= 16
+        assert threading.active_count() == of_program
         for client in clients:
             client.close()
-        wait_until(lambda: threading.active_count() <= before)
+        wait_until(lambda: len(all_threads()) <= before)
         assert scrape(port)["perfkit_steps_total"] == {"0": 1.0}
         assert capfd.readouterr().err == ""
 

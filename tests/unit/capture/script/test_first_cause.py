@@ -36,6 +36,14 @@ def test_a_rank_that_left_with_exit_code_0_comes_first(tmp_path: Path) -> None:
     assert str(cause.error) == "ended with exit code 0 after 0 timed steps, before rank 0 lost its connection"
 
 
+def test_a_rank_that_left_with_another_exit_code_comes_before_those_with_0(tmp_path: Path) -> None:
+    write_exit_record(tmp_path, record(1), ["cold"])
+    write_exit_record(tmp_path, record(2), ["cold"], code=3)
+    assert find_first_cause(tmp_path, 0, LOST).rank == 2
+    # Of another host, so that its process is not known.
+    assert cause_of_end(tmp_path, 0, TerminatedError("ended by SIGTERM")).rank == 2
+
+
 @pytest.mark.parametrize(("code", "rank"), [(0, 0), (3, 1)])
 def test_a_rank_that_ended_well_is_no_reason_to_end_another(code: int, rank: int, tmp_path: Path, ended: int) -> None:
     mark_joined(tmp_path, 1, pid=ended)

@@ -13,9 +13,11 @@ from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.script import manifest_assembly, recording
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
+    RankExitRecord,
     assemble_manifest,
     fields_of_failed,
     place_records,
+    read_exit_records,
     remove_exit_records,
     write_exit_record,
 )
@@ -156,6 +158,27 @@ def test_a_rank_that_is_gone_after_its_schedule_does_not_keep_the_run_open(folde
     failure = read_manifest(folder).failure
     assert failure is not None
     assert (failure.rank, failure.message.startswith("was killed, or ended without a message")) == (1, True)
+
+
+def test_a_rank_that_ends_while_the_records_are_read_has_not_been_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+
+    def read_before_its_end(of_run: Path) -> list[RankExitRecord]:
+        records = read_exit_records(of_run)
+        mark_joined(folder, 1, pid=process.pid)
+        write_exit_record(folder, record(1), ["cold", "active"])
+        return records
+
+    for rank in range(2):
+        mark_joined(folder, rank)
+    write_exit_record(folder, record(1), ["cold", "active"], ended=False)
+    write_exit_record(folder, record(0), ["cold", "active"])
+    monkeypatch.setattr(manifest_assembly, "read_exit_records", read_before_its_end)
+    assert assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).state == "completed"
 
 
 def test_a_rank_that_ended_with_another_exit_code_than_0_fails_the_run_once_all_have_ended(folder: Path) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,23 @@ from perfkit.storage.run_folder import read_manifest
 def recorder(tmp_path: Path) -> ScriptRecorder:
     config = ScriptConfig(trace_dir=str(tmp_path / "traces"), workload="train", step_on="backward")
     return ScriptRecorder("train.py", [], config, time.perf_counter_ns(), Path(config.trace_dir))
+
+
+@pytest.mark.parametrize(("busy_s", "called"), [(0.0, "leave_at_once"), (0.1, "leave_at_once"), (60.0, "fail_at_once")])
+def test_a_script_that_ends_at_once_waits_a_little_for_the_end_of_a_step(
+    busy_s: float, called: str, recorder: ScriptRecorder
+) -> None:
+    calls: dict[str, Any] = {}
+    names = ("leave_at_once", "fail_at_once")
+    recording: Any = SimpleNamespace(**{name: lambda *args, name=name: calls.update({name: args}) for name in names})
+    recorder._recording, recorder._busy = recording, busy_s > 0
+    end_of_step = threading.Timer(busy_s, lambda: setattr(recorder, "_busy", False))
+    end_of_step.start()
+    recorder._on_exit_at_once(3)
+    end_of_step.cancel()
+    assert list(calls) == [called]
+    if called == "fail_at_once":
+        assert str(calls[called][0]) == "ended with exit code 3 (os._exit) while perfkit ended a step"
 
 
 @pytest.mark.parametrize("error", [AssertionError("Expected np.nditer base"), KeyError("a"), MemoryError()])
