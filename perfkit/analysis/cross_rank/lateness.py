@@ -5,6 +5,7 @@ of a rank's own time in a category over the median of the other ranks, step by s
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import RankReport
-from perfkit.stats.binomial import fewest_beyond_chance
+from perfkit.stats.binomial import chance_of_at_least
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -330,11 +331,26 @@ def surely_late(values: Ints | Floats, tail: float) -> Bools:
     middle, root = np.median(beyond, axis=1), math.sqrt(steps)
     t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
     if ranks > _PAIR:
-        t &= (beyond > 0).sum(axis=1) >= fewest_beyond_chance(steps, tail)
+        t &= _beyond_chance((beyond > 0).sum(axis=1), steps, tail)
     together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
     noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
     df = degrees_of_freedom(ranks, steps)
     return np.asarray((t & (middle > 0)) | (middle * root > upper_quantile(tail / 2, df) * MEDIAN_ERROR * noise))
+
+
+def _beyond_chance(numbers: Ints, count: int, tail: float) -> Bools:
+    """Return for numbers of `count` events, each with probability one half, whether they are so rare, or all of them.
+
+    The higher the rarer, so a search among those that occur needs few chances: each takes milliseconds.
+
+    Args:
+        numbers: how many of the events occur, shape (ranks,).
+        count: number of events.
+        tail: accepted probability of as many or more.
+    """
+    distinct = [*np.unique(numbers).tolist(), count]
+    first = bisect_left(distinct, True, hi=len(distinct) - 1, key=lambda n: chance_of_at_least(n, count, 0.5) <= tail)
+    return np.asarray(numbers >= distinct[first])
 
 
 def _own_noise_ns(beyond: Floats) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_categories
-from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
+from perfkit.analysis.cross_rank.late_patterns import find_periodic
 from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
     FALSE_ALARMS,
@@ -32,6 +32,7 @@ from perfkit.analysis.cross_rank.lateness import (
 )
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
+from perfkit.stats.binomial import chance_of_at_least
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
