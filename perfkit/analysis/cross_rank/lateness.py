@@ -56,7 +56,10 @@ class OwnTimes(NamedTuple):
     """Exposed waiting for others in matched collectives, shape (ranks, steps); None if unknown."""
 
     may_wait_ns: Ints | None = None
-    """Longest possible waiting, shape (ranks, steps): hidden waits, too, and what may be one; None if unknown."""
+    """Longest possible waiting, shape (ranks, steps): hidden waits, too, and what may be one.
+
+    None if unknown, as of ranks without a device, whose records of collectives end late.
+    """
 
     together: Bools | None = None
     """Whether all ranks meet in a step, some of them perhaps through others, shape (steps,); None if unknown."""
@@ -230,7 +233,7 @@ def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
     communication = _communication_ns(times, rounds)
     others = [place for place in range(len(communication)) if place not in places]
     if not others:
-        return np.asarray(_waited_for_each_ns(times, rounds).max(axis=0))
+        return np.asarray(_waited_in_round_ns(times, rounds).max(axis=0))
     longer = np.median(communication[others], axis=0) - communication[list(places)].min(axis=0)
     if times.may_wait_ns is None:
         return np.asarray(longer)
@@ -258,12 +261,12 @@ def waited_ns(times: OwnTimes) -> Floats:
 
 
 def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
-    """Return `waited_in_rounds_ns` of each rank by itself, shape (ranks, rounds)."""
-    return np.asarray(_next_too(_waited_for_each_ns(times, rounds)))
+    """Return `waited_in_rounds_ns` of each rank by itself (ns), shape (ranks, rounds)."""
+    return np.asarray(_next_too(_waited_in_round_ns(times, rounds)))
 
 
-def _waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
-    """Return the same of this round only.
+def _waited_in_round_ns(times: OwnTimes, rounds: Rounds) -> Floats:
+    """Return how much more the others communicate, exposed, than each rank in a round (ns), shape (ranks, rounds).
 
     Where all ranks communicate for longer than they compute, one that computes for longer exposes less of it, and the
     others do not wait for it: the network decides. So the difference counts only as far as they may wait.
