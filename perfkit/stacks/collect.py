@@ -76,7 +76,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     check_step_marker(selection.step_marker)
     location = find_run(path)
     if len(location.traces) > 1 and not location.has_manifest:
-        _check_one_job(path, selection)
+        _refuse_several_jobs(path, selection)
     weight, by = selection.weight, selection.by
     found: dict[str, defaultdict[Stack, int]] = {}
     ranks, steps = set[int](), set[int]()
@@ -104,8 +104,11 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
 
 
-def _check_one_job(path: Path, selection: Selection) -> None:
-    """Raise UsageError for traces of several jobs: the ranks that have one number in them would be summed up."""
+def _refuse_several_jobs(path: Path, selection: Selection) -> None:
+    """Raise UsageError for traces of several jobs: the ranks that have one number in them would be summed up.
+
+    Jobs may differ only in the times of their steps, so each trace is analysed besides, unless that is cached.
+    """
     marker, rules = selection.step_marker, selection.kernel_rules
     load_run(path, Options(step_marker=marker, max_bytes=selection.max_bytes, kernel_rules=rules), True, None)
 

@@ -1,25 +1,15 @@
-"""The binomial distribution of events that are as likely as not."""
+"""The binomial distribution."""
 
 import math
 
 
-def fewest_beyond_chance(count: int, tail: float) -> int:
-    """Return the fewest of `count` events, each with probability one half, that occur by chance at most so seldom.
+def chance_of_at_least(least: int, count: int, rate: float) -> float:
+    """Return the probability of `least` of `count` independent events or more, of which each has this rate above 0.
 
-    By logarithms: of thousands of events, numbers of combinations exceed any float.
-
-    Args:
-        count: number of events, at least one.
-        tail: accepted probability of as many or more, below one half.
-
-    Returns:
-        `count` if even all of them occur more often.
+    By logarithms: of thousands of steps, numbers of combinations exceed any float.
     """
-    log_all, chance, least = count * math.log(2), 0.0, count
-    for number in range(count, 0, -1):
-        ways = math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1)
-        chance += math.exp(ways - log_all)
-        if chance > tail:
-            break
-        least = number
-    return least
+    if rate >= 1:
+        return 1.0
+    ways = (math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(least, count + 1))
+    logs = (way + k * math.log(rate) + (count - k) * math.log1p(-rate) for k, way in enumerate(ways, least))
+    return math.fsum(map(math.exp, logs))

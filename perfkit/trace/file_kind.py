@@ -27,11 +27,13 @@ _MAGIC: Final = (
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 _CHECKPOINT_ENTRY: Final = re.compile(rb"[^/]+/(data\.pkl|\.format_version|byteorder|constants\.pkl)")
 _SAFETENSORS: Final = re.compile(rb".{5}\x00{3}\{", re.DOTALL)
+_OWN_VERSION: Final = rb'"perfkit_version"\s*:\s*"[^"]*"\s*,\s*'
 _OWN_JSON: Final = (
-    (rb'"perfkit_version"', "a report of perfkit: read it with perfkit.load_report, or give the traces themselves"),
+    (_OWN_VERSION + rb'"runs"', "a report of perfkit: read it with perfkit.load_report, or give the traces themselves"),
+    (_OWN_VERSION, "what perfkit wrote, not a trace: give the traces themselves"),
     (rb'"run"', "the record of a run: give the run's folder instead"),
 )
-"""The second key of what perfkit writes, after `schema_version`."""
+"""The keys of what perfkit writes, after `schema_version`: only in a report, "runs" follows perfkit's version."""
 _VERSIONED: Final = rb'\s*\{\s*"schema_version"\s*:\s*\d+\s*,\s*'
 
 

@@ -22,6 +22,7 @@ from perfkit.analysis.cross_rank.lateness import (
     without_delays,
 )
 from perfkit.schema.common import Category
+from perfkit.stats.binomial import chance_of_at_least
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -207,18 +208,6 @@ def _stands_out(one: _Category, place: int, period: int, explained: Bools) -> bo
     count, least = int(late.sum()), int(long[place, late].sum())
     chance = chance_of_at_least(least, count, float(rate))
     return bool(chance * one.ranks * period * (period + 1) / 2 <= FALSE_ALARMS)
-
-
-def chance_of_at_least(least: int, count: int, rate: float) -> float:
-    """Return the probability of `least` of `count` independent events or more, of which each has this rate above 0.
-
-    By logarithms: of thousands of steps, numbers of combinations exceed any float.
-    """
-    if rate >= 1:
-        return 1.0
-    ways = (math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(least, count + 1))
-    logs = (way + k * math.log(rate) + (count - k) * math.log1p(-rate) for k, way in enumerate(ways, least))
-    return math.fsum(map(math.exp, logs))
 
 
 def _is_waited_for(beyond: Floats, waited: Floats, late: Bools, share: float = _WAITED) -> bool:

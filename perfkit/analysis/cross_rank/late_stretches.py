@@ -6,9 +6,10 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks
-from perfkit.analysis.cross_rank.late_patterns import MIN_SHARE, chance_of_at_least
+from perfkit.analysis.cross_rank.late_patterns import MIN_SHARE
 from perfkit.analysis.cross_rank.lateness import OWN, Bools, Floats, LateRank, OwnTimes, excess
 from perfkit.schema.common import Category
+from perfkit.stats.binomial import chance_of_at_least
 from perfkit.trace.intervals import Ints
 
 _FEWEST: Final = 3

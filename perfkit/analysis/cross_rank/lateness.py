@@ -5,6 +5,7 @@ of a rank's own time in a category over the median of the other ranks, step by s
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import RankReport
-from perfkit.stats.binomial import fewest_beyond_chance
+from perfkit.stats.binomial import chance_of_at_least
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -55,7 +56,10 @@ class OwnTimes(NamedTuple):
     """Exposed waiting for others in matched collectives, shape (ranks, steps); None if unknown."""
 
     may_wait_ns: Ints | None = None
-    """Longest possible waiting, shape (ranks, steps): hidden waits, too, and what may be one; None if unknown."""
+    """Longest possible waiting, shape (ranks, steps): hidden waits, too, and what may be one.
+
+    None if unknown, as of ranks without a device, whose records of collectives end late.
+    """
 
     together: Bools | None = None
     """Whether all ranks meet in a step, some of them perhaps through others, shape (steps,); None if unknown."""
@@ -229,7 +233,7 @@ def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
     communication = _communication_ns(times, rounds)
     others = [place for place in range(len(communication)) if place not in places]
     if not others:
-        return np.asarray(_waited_for_each_ns(times, rounds).max(axis=0))
+        return np.asarray(_waited_in_round_ns(times, rounds).max(axis=0))
     longer = np.median(communication[others], axis=0) - communication[list(places)].min(axis=0)
     if times.may_wait_ns is None:
         return np.asarray(longer)
@@ -257,12 +261,12 @@ def waited_ns(times: OwnTimes) -> Floats:
 
 
 def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
-    """Return `waited_in_rounds_ns` of each rank by itself, shape (ranks, rounds)."""
-    return np.asarray(_next_too(_waited_for_each_ns(times, rounds)))
+    """Return `waited_in_rounds_ns` of each rank by itself (ns), shape (ranks, rounds)."""
+    return np.asarray(_next_too(_waited_in_round_ns(times, rounds)))
 
 
-def _waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
-    """Return the same of this round only.
+def _waited_in_round_ns(times: OwnTimes, rounds: Rounds) -> Floats:
+    """Return how much more the others communicate, exposed, than each rank in a round (ns), shape (ranks, rounds).
 
     Where all ranks communicate for longer than they compute, one that computes for longer exposes less of it, and the
     others do not wait for it: the network decides. So the difference counts only as far as they may wait.
@@ -330,11 +334,26 @@ def surely_late(values: Ints | Floats, tail: float) -> Bools:
     middle, root = np.median(beyond, axis=1), math.sqrt(steps)
     t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
     if ranks > _PAIR:
-        t &= (beyond > 0).sum(axis=1) >= fewest_beyond_chance(steps, tail)
+        t &= _beyond_chance((beyond > 0).sum(axis=1), steps, tail)
     together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
     noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
     df = degrees_of_freedom(ranks, steps)
     return np.asarray((t & (middle > 0)) | (middle * root > upper_quantile(tail / 2, df) * MEDIAN_ERROR * noise))
+
+
+def _beyond_chance(numbers: Ints, count: int, tail: float) -> Bools:
+    """Return for numbers of `count` events, each with probability one half, whether they are so rare, or all of them.
+
+    The higher the rarer, so a search among those that occur needs few chances: each takes milliseconds.
+
+    Args:
+        numbers: how many of the events occur, shape (ranks,).
+        count: number of events.
+        tail: accepted probability of as many or more.
+    """
+    distinct = [*np.unique(numbers).tolist(), count]
+    first = bisect_left(distinct, True, hi=len(distinct) - 1, key=lambda n: chance_of_at_least(n, count, 0.5) <= tail)
+    return np.asarray(numbers >= distinct[first])
 
 
 def _own_noise_ns(beyond: Floats) -> Floats:

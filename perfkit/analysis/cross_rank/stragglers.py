@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.late_in_single_steps import LastRanks, last_ranks, may_be_early, slow_categories
-from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least, find_periodic
+from perfkit.analysis.cross_rank.late_patterns import find_periodic
 from perfkit.analysis.cross_rank.late_stretches import find_stretches
 from perfkit.analysis.cross_rank.lateness import (
     FALSE_ALARMS,
@@ -32,6 +32,7 @@ from perfkit.analysis.cross_rank.lateness import (
 )
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
+from perfkit.stats.binomial import chance_of_at_least
 
 _MIN_LAG_SHARE: Final = 0.03
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
@@ -120,7 +121,8 @@ def _find_late(times: OwnTimes, last: LastRanks) -> list[LateRank]:
     # A rank that is late in one long stretch is late in the median step, too.
     turns = [] if periodic else find_stretches(times, last)
     if turns and {one.place for one in found} <= {one.place for one in turns}:
-        return _in_all_steps(times, found, turns) or turns
+        always = _late_in_turns_of_others(times, found, turns)
+        return [always.get(one.place, one._replace(in_turns=False)) for one in turns] if always else turns
     # What the ranks found so far do in the steps of their delays hides others.
     rest = without_delays(times, found)
     last_of_rest = last_ranks(rest) if found else last
@@ -135,8 +137,10 @@ def _with_always(periodic: LateRank, always: LateRank | None) -> LateRank:
     return periodic._replace(also=tuple(category for category in both if category != periodic.category))
 
 
-def _in_all_steps(times: OwnTimes, found: Sequence[LateRank], turns: Sequence[LateRank]) -> list[LateRank]:
-    """Return all late ranks if some are late in the turns of others, too, which only hide it there; else none.
+def _late_in_turns_of_others(
+    times: OwnTimes, found: Sequence[LateRank], turns: Sequence[LateRank]
+) -> dict[int, LateRank]:
+    """Return, by index, the ranks that are late in the turns of others, too, which only hide it there.
 
     Args:
         times: own times.
@@ -149,7 +153,7 @@ def _in_all_steps(times: OwnTimes, found: Sequence[LateRank], turns: Sequence[La
         beyond, late = excess(times.of(one.category))[one.place], own[one.place]
         if not late.all() and np.median(beyond[~late]) >= _CLEARLY_LATE * np.median(beyond[late]):
             always[one.place] = one
-    return [always.get(one.place, one._replace(in_turns=False)) for one in turns] if always else []
+    return always
 
 
 def _persistent(times: OwnTimes) -> dict[int, LateRank]:

@@ -12,7 +12,7 @@ from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
 from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes, own_times
-from perfkit.analysis.cross_rank.linked_ranks import linked_ranks, name_delayed, steps_together
+from perfkit.analysis.cross_rank.linked_ranks import Meetings, find_meetings, linked_ranks, name_delayed, steps_together
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives, may_lack_ranks
 from perfkit.analysis.cross_rank.stragglers import (
     MOST_ONE_OFF,
@@ -62,8 +62,9 @@ def summarize_cross_rank(
         times = times._replace(may_wait_ns=_may_wait_ns(times, matched, world_size))
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
-    groups = linked_ranks(matched, times.ranks, times.steps, world_size) if times else []
-    of_groups = list(_of_groups(times, groups, matched)) if times else []
+    meetings = find_meetings(matched, times.ranks, times.steps) if times else None
+    groups = linked_ranks(matched, meetings, world_size) if meetings else []
+    of_groups = list(_of_groups(times, groups, meetings)) if times and meetings else []
     parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts, pipelines)
     once = _one_off(of_groups, stage_of, late)
@@ -124,8 +125,8 @@ def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
     return len(parts) == 1 and len(parts[0].ranks) == world_size
 
 
-def _of_groups(times: OwnTimes, groups: Sequence[list[int]], matched: MatchedCollectives) -> Iterator[OwnTimes]:
-    for group, together in zip(groups, steps_together(matched, groups, times.steps), strict=True):
+def _of_groups(times: OwnTimes, groups: Sequence[list[int]], meetings: Meetings) -> Iterator[OwnTimes]:
+    for group, together in zip(groups, steps_together(meetings, groups), strict=True):
         yield times.among(group)._replace(together=together)
 
 

@@ -10,7 +10,10 @@ from typing import Final
 _GONE: Final = "was killed, or ended without an error message"
 _ALONE: Final = f"{_GONE} (see the system log: out of memory?)"
 _TOGETHER: Final = f"{_GONE}, and so did its launcher: which was first is not known"
-_AFTER: Final = "was ended after its launcher, which ended first: was that killed, or its terminal closed?"
+_AFTER: Final = (
+    "was ended after its launcher, which ended first: was that killed, was its terminal closed, or did a rank on "
+    "another host end?"
+)
 _SOON_S: Final = 10.0
 """How long after their launcher ranks end because of it: most launchers kill them at once, some let them go on."""
 _LAUNCHERS: Final = frozenset({"mpiexec", "mpiexec.hydra", "mpirun", "orterun", "prterun", "torchrun"})

@@ -27,14 +27,17 @@ def test_a_program_does_not_wait_for_threads_that_are_not_its_own() -> None:
 
 
 def test_own_threads_are_seen_where_they_are_asked_for() -> None:
-    end = threading.Event()
+    end, before = threading.Event(), set(threading.enumerate())
+    program = threading.Thread(target=end.wait)
+    program.start()
     thread = start_own_thread("here", end.wait)
     try:
         assert thread.name == f"{OWN_THREAD}here"
         assert thread.daemon
-        assert thread in all_threads()
-        assert thread not in threading.enumerate()
-        assert threading.active_count() == len(threading.enumerate())
+        assert {thread, program} <= set(all_threads())
+        assert set(threading.enumerate()) == {*before, program}
+        assert threading.active_count() == len(before) + 1
     finally:
         end.set()
         thread.join()
+        program.join()

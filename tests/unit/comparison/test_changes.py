@@ -1,7 +1,7 @@
 """Changes of known size, and the rate of false positives."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,8 +103,35 @@ def test_a_change_of_some_steps_only_is_said_beside_the_median(slow_ms: int, eve
     found = mean_step([steady(60)], [after], None)
     assert bool(found) is said
     if said:
-        assert "the mean step changed by +66.7 % (100 ms before, 167 ms after), the median step by" in found[0].message
-        assert found[0].message.endswith("some steps take much more time than most")
+        assert found[0].message == (
+            "the mean step changed by +66.7 % (100 ms before, 167 ms after), the median step of the same rank by +0.0 %"
+            ": some steps take much more time than most"
+        )
+
+
+def walls(*ranks_ms: Sequence[int]) -> RunReport:
+    """Return a run whose ranks have steps of so many milliseconds, of which 40 ms are not compute."""
+    steps = [[make_step(n, compute=(ms - 40) * MS) for n, ms in enumerate(of_rank)] for of_rank in ranks_ms]
+    return make_run("run", ranks=[make_rank(rank, of_rank) for rank, of_rank in enumerate(steps)])
+
+
+def test_where_ranks_are_slow_in_different_steps_mean_and_median_are_of_one_rank() -> None:
+    """In each step one of two ranks is slow, twice the first: no rank's steps are as long as the longest of each."""
+    before, after = walls([100] * 6, [100] * 6), walls([200, 100, 100] * 2, [100, 200, 100] * 2)
+    (finding,) = mean_step([before], [after], None)
+    # The largest of each step have a median of 200 ms, and a mean of 167 ms.
+    assert finding.message == (
+        "the mean step changed by +33.3 % (100 ms before, 133 ms after), the median step of the same rank by +0.0 %: "
+        "some steps take much more time than most"
+    )
+    assert mean_step([before], [walls([200, 100] * 3, [100, 200] * 3)], "recorded") == []
+
+
+def test_a_rank_that_is_slow_in_all_steps_is_said_by_the_step_time_already() -> None:
+    """The others wait for it in every fourth step only, and take as long on average."""
+    slow, waiting = [200] * 8, [100, 100, 100, 500] * 2
+    for ranks in ([slow, waiting], [waiting, slow]):
+        assert mean_step([walls([100] * 8, [100] * 8)], [walls(*ranks)], None) == []
 
 
 def test_some_short_steps_are_not_said_to_be_long() -> None:

@@ -14,10 +14,35 @@ import pytest
 import torch
 import zstandard
 
+from perfkit.cli import main
 from perfkit.errors import NotATraceError, TraceError
+from perfkit.schema.comparison import Comparison, Side
+from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.report import Report
 from perfkit.trace.file_kind import describe_file
 from perfkit.trace.reader import read_trace
+from tests.support.traces.trace_builder import TraceBuilder
+
+SIDE = Side(path="a", runs=["a"])
+REPORT = msgspec.json.encode(Report(perfkit_version="0.2.0", runs=[]))
+COMPARISON = msgspec.json.encode(
+    Comparison(perfkit_version="0.2.0", before=SIDE, after=SIDE, changes=[], gates=[], findings=[])
+)
+WHAT_IF = msgspec.json.encode(
+    WhatIf(
+        perfkit_version="0.2.0",
+        run="a",
+        path="a",
+        ranks=[0],
+        world_size=1,
+        steps=[1],
+        measured_step_ns=1.0,
+        replayed_step_ns=1.0,
+        prediction=None,
+        ranking=None,
+        findings=[],
+    )
+)
 
 
 def checkpoint(*, new: bool) -> bytes:
@@ -77,7 +102,11 @@ def test_a_json_document_after_text_is_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (msgspec.json.encode(Report(perfkit_version="0.2.0", runs=[])), "is a report of perfkit: read it with"),
+        (REPORT, "is a report of perfkit: read it with perfkit.load_report"),
+        (msgspec.json.format(REPORT), "is a report of perfkit: read it with perfkit.load_report"),
+        (COMPARISON, "is what perfkit wrote, not a trace: give the traces themselves"),
+        (msgspec.json.format(COMPARISON), "is what perfkit wrote, not a trace: give the traces themselves"),
+        (WHAT_IF, "is what perfkit wrote, not a trace: give the traces themselves"),
         (b'{\n  "schema_version": 2,\n  "run": "a"\n}', "is the record of a run: give the run's folder"),
         (b'{"schema_version": 2, "rank": 0}', "is JSON but not a trace"),
         (b'{"run": "a", "schema_version": 2}', "is JSON but not a trace"),
@@ -88,3 +117,13 @@ def test_what_perfkit_itself_wrote_is_named(tmp_path: Path, content: bytes, mess
     path.write_bytes(content)
     with pytest.raises(NotATraceError, match=message):
         read_trace(path)
+
+
+def test_what_its_commands_write_is_named(tmp_path: Path) -> None:
+    trace, report, comparison = (str(tmp_path / name) for name in ("rank0.json", "report.json", "compare.json"))
+    TraceBuilder(0, 1).step(1, 0, 100).op("aten::add", 10, 20).write(Path(trace))
+    for command in (["analyze", trace, "-o", report], ["compare", trace, trace, "-o", comparison]):
+        assert main(command) == 0
+    for file, kind in ((report, "a report of perfkit: read it with"), (comparison, "what perfkit wrote, not a trace")):
+        with pytest.raises(NotATraceError, match=f"is {kind}"):
+            read_trace(Path(file))

@@ -1,12 +1,15 @@
 """Ranks of groups that nothing links do not wait for each other: a late one is named, with the ranks that it delays."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import perfkit
+from perfkit.analysis.cross_rank.linked_ranks import connected, find_meetings, linked_ranks, steps_together
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import CrossRankSummary
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -101,3 +104,64 @@ def test_late_ranks_of_a_group_are_named_where_all_meet_every_few_steps(tmp_path
 def test_a_rank_without_a_trace_may_link_the_others(tmp_path: Path) -> None:
     across = compared(tmp_path, [2], ranks=[0, 2, 3])
     assert all(row.delays == [] for row in across.stragglers)
+
+
+def matched_of(*collectives: tuple[int, Sequence[int]]) -> MatchedCollectives:
+    """Return the collectives of these steps and ranks; one with a single rank has lost its counterpart."""
+    rows = [(number, step, rank) for number, (step, ranks) in enumerate(collectives) for rank in ranks]
+    number, step, rank = np.array(rows, np.int64).reshape(-1, 3).T
+    lost = np.array([len(collectives[one][1]) == 1 for one in number], np.bool_)
+    zeros = np.zeros(len(rows), np.int64)
+    return MatchedCollectives(
+        kinds=[CollectiveKey("all_reduce")],
+        rank=rank,
+        kind=zeros,
+        step=step,
+        duration_ns=zeros,
+        exposed_ns=zeros,
+        joined_ns=zeros,
+        blocked_ns=zeros,
+        ended_ns=zeros,
+        collective=np.where(lost, -1, number),
+        order=zeros,
+        splits=zeros > 0,
+        transfer_ns=zeros,
+        wait_known=zeros > 0,
+    )
+
+
+def test_ranks_that_meet_with_those_of_other_groups_are_together() -> None:
+    steps = range(10, 20)
+    pairs = [(step, pair) for step in steps if step != 14 for pair in ((0, 1), (2, 3))]
+    matched = matched_of(*pairs, (14, WORLD), (17, (3,)))
+    meetings = find_meetings(matched, WORLD, steps)
+    groups = linked_ranks(matched, meetings, len(WORLD))
+    assert groups == [[0, 1], [2, 3]]
+    for together in steps_together(meetings, groups):
+        assert together.all()
+
+
+def test_ranks_may_be_together_where_a_collective_has_lost_its_counterpart() -> None:
+    collectives = [(10, (0, 1)), (11, (1, 2)), (11, (2, 3)), (12, (3,))]
+    meetings = find_meetings(matched_of(*collectives), WORLD, range(10, 14))
+    first, second = steps_together(meetings, [[0, 1], [2, 3]])
+    assert (first.tolist(), second.tolist()) == ([True, False, True, False], [False, True, True, False])
+
+
+def test_ranks_are_together_where_pairs_of_all_ranks_connect_them() -> None:
+    draw = np.random.default_rng(3)
+    ranks, steps = [2, 3, 5, 7, 11, 13, 17, 19, 40, 41], [3, 4, 5, 9, 10]
+    for _ in range(200):
+        collectives = [
+            (int(draw.choice(steps)), sorted(draw.choice(ranks, draw.integers(2, 4), replace=False).tolist()))
+            for _ in range(draw.integers(0, 25))
+        ]
+        meetings = find_meetings(matched_of(*collectives), ranks, steps)
+        groups = [ranks, ranks[:2], ranks[2:5], ranks[7:]]
+        for group, together in zip(groups, steps_together(meetings, groups), strict=True):
+            for step, is_together in zip(steps, together.tolist(), strict=True):
+                met = [
+                    (one, other) for at, members in collectives if at == step for one in members for other in members
+                ]
+                lines = connected(ranks, met)
+                assert is_together is any(set(group) <= set(line) for line in lines)

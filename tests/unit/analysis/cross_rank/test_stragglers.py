@@ -1,6 +1,5 @@
 """Ranks that are late in every step, in every n-th, in turns or once; and silence where nobody is."""
 
-import math
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.late_patterns import chance_of_at_least
 from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence, take_turns
 from perfkit.analysis.cross_rank.stragglers import (
@@ -346,12 +344,6 @@ def test_thousands_of_delays_beside_a_hiccup() -> None:
     cells[0, 101] = 60 * MS
     (row,) = find_stragglers(times_of(cells, noise_ns=noise(2, 4_000))).ranks
     assert (row.rank, row.every, row.steps_late) == (1, 2, 2_000)
-
-
-@pytest.mark.parametrize(("least", "count", "rate"), [(2, 3, 0.5), (1, 4, 0.1), (0, 5, 0.3), (5, 5, 0.2), (3, 3, 1.0)])
-def test_the_chance_of_so_many_long_steps_is_binomial(least: int, count: int, rate: float) -> None:
-    exact = sum(math.comb(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(least, count + 1))
-    assert chance_of_at_least(least, count, rate) == pytest.approx(exact)
 
 
 def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
