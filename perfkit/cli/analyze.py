@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
-from perfkit.cli.analyze_output import PAGES, targets_of, write_page, write_report, write_sections
+from perfkit.cli.analyze_output import PAGES, Targets, targets_of, write_page, write_report, write_sections
 from perfkit.cli.completion import among
 from perfkit.cli.output import format_check
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
@@ -224,6 +224,7 @@ def analyze(
             memory_snapshot=memory_snapshot,
             comm_log=comm_log or [],
             page_steps=page_steps,
+            subjects=_asked(section, targets, html=html),
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
@@ -234,6 +235,15 @@ def analyze(
         write_report(report, drawn, targets, top)
     if html:
         write_page(drawn, paths, top)
+
+
+def _asked(section: list[str] | None, targets: Targets, *, html: bool) -> tuple[str, ...] | None:
+    """Return the subjects to compute for what is written; None for all."""
+    from perfkit.subjects.table import answer_subjects
+
+    if section:
+        return tuple(section)
+    return answer_subjects() if targets.is_answer and not html else None
 
 
 def _page_steps(steps: str | None, *, has_timelines: bool) -> Ranges | None:

@@ -33,6 +33,12 @@ class Targets(Struct, frozen=True):
         """Whether one of the files is an HTML page."""
         return any(_is_page(chosen) for _, chosen in self.files)
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether nothing but the short answer is written."""
+        summary = FORMATS[Report]["summary"]
+        return not self.trackers and all(chosen is summary for _, chosen in self.files)
+
 
 def _is_page(chosen: Reporter) -> bool:
     return chosen is FORMATS[Report]["html"]

@@ -1,6 +1,6 @@
 """Analyse the traces under paths into a report: the only place where file I/O meets analysis."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from os import PathLike
@@ -14,17 +14,18 @@ from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
-from perfkit.insights.ranking import find_insights
+from perfkit.insights.ranking import Insights, find_insights
 from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
+from perfkit.pipeline.run_report import BuiltRun, build_run
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
@@ -43,6 +44,7 @@ from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
+from perfkit.subjects.table import Asked, answer_subjects
 from perfkit.util.formatting import shell_word
 from perfkit.whatif.savings import predicted_savings
 
@@ -80,6 +82,7 @@ def analyze(
     memory_snapshot: str | Path | None = None,
     comm_log: str | Path | Iterable[str | Path] = (),
     page_steps: Container[int] | None = None,
+    subjects: Collection[str] | None = None,
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -111,6 +114,8 @@ def analyze(
             without this.
         page_steps: numbers of the steps whose timelines a page is to have: collectives are linked across ranks in them.
             None for the longest step and one of median length.
+        subjects: names of the subjects to compute (`perfkit.subjects.table.SUBJECTS`); None for all. Recommendations
+            need those of the short answer, at least.
 
     Returns:
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
@@ -131,14 +136,18 @@ def analyze(
     others = _load_other_files(collectives, memory_snapshot, flat_paths([comm_log]))
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
+    asked = None if subjects is None else tuple(subjects)
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=asked)
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
-    by_location = [_runs(location, outcome_iterator, rank, step_marker, devices, page_steps) for location in locations]
+    by_location = [
+        _runs(location, outcome_iterator, rank, step_marker, devices, page_steps, subjects) for location in locations
+    ]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
-    multi_run = scaling(relevant, by, forecast)
-    insights = find_insights(relevant, multi_run)
+    advised = asked is None or set(answer_subjects()) <= set(asked)
+    multi_run = scaling(relevant, by, forecast) if advised else None
+    insights = find_insights(relevant, multi_run) if advised else Insights([], [])
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
     report = Report(
         perfkit_version=__version__,
@@ -227,6 +236,7 @@ def _runs(
     step_marker: str | None,
     devices: Sequence[DevicePeaks],
     page_steps: Container[int] | None,
+    subjects: Asked,
 ) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
@@ -245,12 +255,9 @@ def _runs(
             build_run(
                 f"{location.name} ({job.label})" if job.label else location.name,
                 str(location.path),
-                job.traces,
-                manifest,
-                rank,
+                RunContext(job.traces, manifest, rank, devices, page_steps),
                 lost,
-                devices,
-                page_steps,
+                subjects,
             ),
             step_marker,
         )

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.jobs import check_one_job
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import RunGraph, graph_of_traces
+from perfkit.analysis.per_run.run_graph import RunGraph
 from perfkit.errors import TraceError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
@@ -58,7 +59,7 @@ def load_run_graph(
     """
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
     loaded = load_run(path, options, cache, progress)
-    return graph_of_traces(loaded.summaries, loaded.manifest, rank)
+    return RunContext(loaded.summaries, loaded.manifest, rank).graph
 
 
 def load_run(path: str | Path, options: Options, cache: bool, progress: Progress | None) -> LoadedRun:

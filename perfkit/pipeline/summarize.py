@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import NotATraceError, TraceError
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage import cache
+from perfkit.storage.cache import Fingerprint
 from perfkit.trace.reader import read_trace
 from perfkit.util.formatting import escape_unprintable
 
@@ -26,6 +28,8 @@ class Options(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
     kernel_rules: tuple[KernelRule, ...] = ()
     """Checked rules for kernel names, which come before perfkit's own."""
+    subjects: tuple[str, ...] | None = None
+    """Names of the subjects to compute; None for all."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -64,7 +68,7 @@ Progress = Callable[[int], None]
 def load_cached(task: Task) -> TraceSummary | None:
     """Return the cached summary of a file that has not changed since, without reading the file; else None."""
     fingerprint = cache.known_fingerprint(task.file) if task.cached else None
-    summary = cache.load(fingerprint, _key(task.options)) if fingerprint else None
+    summary = _cached(fingerprint, task.options) if fingerprint else None
     return _decoded_if_valid(summary, task) if summary else None
 
 
@@ -76,7 +80,7 @@ def summarize_file(task: Task, progress: Progress | None = None) -> SummarizeRes
         progress: called with the number of bytes of the file read since the last call.
     """
     fingerprint = cache.fingerprint(task.file) if task.cached else None
-    summary = cache.load(fingerprint, _key(task.options)) if fingerprint else None
+    summary = _cached(fingerprint, task.options) if fingerprint else None
     if fingerprint and summary and _decoded_if_valid(summary, task):
         cache.store_stat(fingerprint)
         return SummarizeResult(summary=summary)
@@ -101,9 +105,10 @@ def decoded(summary: bytes, file: str) -> TraceSummary:
     for cause in decoded_summary.idle.causes:
         force_setattr(cause, "detail", sys.intern(cause.detail))
         force_setattr(cause, "context", cause.context and sys.intern(cause.context))
-    for node in (node for tree in decoded_summary.work.trees for node in tree.nodes):
+    work = decoded_summary.work
+    for node in (node for tree in (work.trees if work else ()) for node in tree.nodes):
         force_setattr(node, "name", sys.intern(node.name))
-    for kernel in decoded_summary.work.kernels:
+    for kernel in work.kernels if work else ():
         for field in ("name", "operator", "inputs"):
             text = getattr(kernel, field)
             force_setattr(kernel, field, text and sys.intern(text))
@@ -119,6 +124,12 @@ def _decoded_if_valid(summary: bytes, task: Task) -> TraceSummary | None:
         return None
 
 
+def _cached(fingerprint: Fingerprint, options: Options) -> bytes | None:
+    """Return the cached summary with the subjects that are asked for, or with all."""
+    found = cache.load(fingerprint, _key(options))
+    return found or (options.subjects and cache.load(fingerprint, _key(replace(options, subjects=None)))) or None
+
+
 def _key(options: Options) -> bytes:
     return msgspec.msgpack.encode(options)
 
@@ -132,6 +143,7 @@ def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
             name,
             task.options.step_marker,
             task.options.kernel_rules,
+            subjects=task.options.subjects,
         )
         return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 
 from perfkit._version import __version__
-from perfkit.analysis.per_run.report_builder import build_run
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import TraceError
+from perfkit.pipeline.run_report import build_run
 from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
@@ -83,7 +84,8 @@ def _load(path: str | Path, options: Options, progress: Progress | None) -> tupl
     """
     loaded = load_run(path, options, True, progress)
     location = loaded.location
-    built = build_run(location.name, str(location.path), loaded.summaries, loaded.manifest, None, loaded.lost)
+    context = RunContext(loaded.summaries, loaded.manifest)
+    built = build_run(location.name, str(location.path), context, loaded.lost)
     if built.graph is None:
         reasons = [finding.message for finding in built.report.findings if finding.code == "critical_path_unknown"]
         raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))

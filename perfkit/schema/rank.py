@@ -1,6 +1,6 @@
 """Records of one rank, from its traces."""
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -235,3 +235,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     have none."""
     loading: RankLoading | None = None
     """How its batches were fetched; None if the traces do not contain it."""
+    subjects: dict[str, list[Any]] = {}
+    """Records of the subjects that packages add (`perfkit.subjects`), one per trace, by name."""

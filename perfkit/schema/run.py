@@ -248,6 +248,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""
+    subjects: dict[str, Any] = {}
+    """Records of the subjects that packages add (`perfkit.subjects`), by name."""
 
     @property
     def lacks_events(self) -> bool:

@@ -8,12 +8,12 @@ from typing import Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from perfkit.analysis.per_rank.attribution.call_paths import PathTable
-from perfkit.analysis.per_rank.attribution.locate import TraceWork, locate_trace
 from perfkit.analysis.per_rank.attribution.tabulate import PathTexts, sum_by
+from perfkit.analysis.per_rank.context import TraceContext
 from perfkit.analysis.per_rank.summary import MOST_STEPS, check_step_marker
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
-from perfkit.errors import TraceError, UsageError
+from perfkit.errors import UsageError
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
@@ -83,7 +83,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     warnings: list[str] = []
     uses: list[list[KernelRuleUse]] = []
     for file, number, work, damage in _located(location.traces, selection):
-        uses.append(work.rule_uses)
+        uses.append(work.names.rule_uses)
         if number is not None:
             ranks.add(number)
         if selection.ranks is not None and (number is None or number not in selection.ranks):
@@ -113,15 +113,15 @@ def _refuse_several_jobs(path: Path, selection: Selection) -> None:
     load_run(path, Options(step_marker=marker, max_bytes=selection.max_bytes, kernel_rules=rules), True, None)
 
 
-def _located(files: list[Path], selection: Selection) -> Iterator[tuple[Path, int | None, TraceWork, tuple[str, ...]]]:
+def _located(
+    files: list[Path], selection: Selection
+) -> Iterator[tuple[Path, int | None, TraceContext, tuple[str, ...]]]:
     """Yield the work of each trace with its rank, and what is lost of it, one trace in memory at a time."""
     for file in files:
         trace = read_trace(file, max_bytes=selection.max_bytes)
         (number,), _ = assign_ranks([(file.name, trace.header.rank)], None)
-        work = locate_trace(trace, selection.step_marker, selection.kernel_rules, MOST_STEPS)
-        if work is None:
-            raise TraceError(f"{file}: no host operators, device activity or steps: nothing to show")
-        yield file, number, work, trace.damage
+        marker, rules = selection.step_marker, selection.kernel_rules
+        yield file, number, TraceContext(trace, str(file), marker, rules, most_steps=MOST_STEPS), trace.damage
 
 
 def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:
@@ -131,11 +131,11 @@ def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:
         selection.steps.check(steps, "step")
 
 
-def _first_recorded(work: TraceWork) -> By:
+def _first_recorded(work: TraceContext) -> By:
     return next((by for by in BYS if work.located.has(by)), "operator")
 
 
-def _check_recorded(weight: Weight, by: By, work: TraceWork, file: Path) -> None:
+def _check_recorded(weight: Weight, by: By, work: TraceContext, file: Path) -> None:
     """Raise UsageError if a trace has nothing for a weight or view."""
     if weight in ("device", "exposed") and not work.has_device:
         raise UsageError(f"--weight {weight}: {file} has no device activity; use --weight host")
@@ -146,7 +146,7 @@ def _check_recorded(weight: Weight, by: By, work: TraceWork, file: Path) -> None
         raise UsageError(f"--by {by}: {file} has no {what}; record with --with-stack (with_stack=True)")
 
 
-def _stacks_of(work: TraceWork, weight: Weight, by: By, wanted: Ranges | None) -> dict[Stack, int]:
+def _stacks_of(work: TraceContext, weight: Weight, by: By, wanted: Ranges | None) -> dict[Stack, int]:
     located, table = work.located, PathTable()
     path = located.paths(by, table)
     if by != "operator":
@@ -164,7 +164,7 @@ def _stacks_of(work: TraceWork, weight: Weight, by: By, wanted: Ranges | None) -
     return found
 
 
-def _with_work(work: TraceWork, path: Ints, table: PathTable) -> Ints:
+def _with_work(work: TraceContext, path: Ints, table: PathTable) -> Ints:
     """Return the paths extended by the innermost operator and the kernel: what runs at the end of the stack."""
     located, events = work.located, work.located.events
     operator, row = located.operator_row, located.items.row

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.clock_alignment import aligned
-from perfkit.analysis.per_rank.attribution.tabulate import locate_work
+from perfkit.analysis.per_rank.annotations import annotation_rows
+from perfkit.analysis.per_rank.attribution.items import find_items
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
 from perfkit.analysis.per_rank.communication.collectives import Collectives, find_collectives
 from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
@@ -261,8 +263,14 @@ class _TrackBuilder:
     ) -> Spans | None:
         """Return the shown steps' work by module, and note the module of each event."""
         events, device, marker = self.events, self.device, self.plan.step_marker
-        passes = find_passes(events, steps)
-        located = locate_work(events, self.frames, self.names, device, activity, collectives, passes, steps, marker)
+        located = Located(
+            events,
+            self.frames,
+            lambda: annotation_rows(events, self.names, steps, marker),
+            find_passes(events, steps),
+            lambda: find_items(events, device, activity, collectives, steps),
+            steps,
+        )
         found = find_module_work(located, device, shown)
         if found is None:
             return None

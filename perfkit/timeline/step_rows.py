@@ -5,23 +5,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.per_rank.breakdown import Activity, find_activity
-from perfkit.analysis.per_rank.classify import Device, Names, rows_by_key
+from perfkit.analysis.per_rank.classify import rows_by_key
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.communication.collectives import Collectives, find_collectives
-from perfkit.analysis.per_rank.idle.attribution import Threads, attribute, find_gaps, host_time
-from perfkit.analysis.per_rank.idle.host_thread import Host
+from perfkit.analysis.per_rank.context import TraceContext
+from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
 from perfkit.analysis.per_rank.idle.pieces import merge_neighbours
-from perfkit.analysis.per_rank.steps import Steps
-from perfkit.analysis.per_rank.summary import MOST_STEPS
-from perfkit.analysis.per_rank.trace_steps import find_trace_steps
 from perfkit.report.content.instances import collective_title
 from perfkit.report.content.run_tables import LONG
-from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.timeline.rank_tracks import exclusive
-from perfkit.trace.events import EventKind, Events, RankTrace
+from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import Ints, Union, measure
 
 MOST_EVENTS: Final = 2_000
@@ -39,33 +33,8 @@ Links = Mapping[tuple[int, int], int]
 """Start and end of a rank's collectives, and their place in `RunReport.linked_collectives`."""
 
 
-class ReadSteps(NamedTuple):
-    """What is known of one trace, for the rows of its steps."""
-
-    events: Events
-    names: Names
-    device: Device
-    steps: Steps
-    activity: Activity
-    collectives: Collectives
-    host: Host
-    threads: Threads
-
-
-def find_read_steps(trace: RankTrace, step_marker: str | None, kernel_rules: Sequence[KernelRule]) -> ReadSteps | None:
-    """Return what the timelines of a trace's steps are made of; None if it contains neither steps nor work."""
-    events = trace.events
-    names, device, steps = find_trace_steps(trace, step_marker, kernel_rules, MOST_STEPS)
-    if steps is None:
-        return None
-    activity = find_activity(events, names, device, steps)
-    collectives, _ = find_collectives(events, names, device, activity, steps, trace.header)
-    host, threads = host_time(events, trace.frames, names, device, steps, step_marker)
-    return ReadSteps(events, names, device, steps, activity, collectives, host, threads)
-
-
 def step_timeline(
-    read: ReadSteps, place: int, links: Links, *, rank: int | None, trace: str, begin_ns: int | None
+    read: TraceContext, place: int, links: Links, *, rank: int | None, trace: str, begin_ns: int | None
 ) -> StepTimeline:
     """Return the timeline of a step.
 
@@ -97,7 +66,7 @@ class _Slices(NamedTuple):
 class _StepRows:
     """Collects the rows of one step."""
 
-    def __init__(self, read: ReadSteps, place: int, links: Links) -> None:
+    def __init__(self, read: TraceContext, place: int, links: Links) -> None:
         self.read = read
         self.place = place
         self.links = links

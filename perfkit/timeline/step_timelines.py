@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from perfkit.analysis.per_rank.context import TraceContext
+from perfkit.analysis.per_rank.summary import MOST_STEPS as MOST_TRACE_STEPS
 from perfkit.analysis.per_run.drawn_steps import chosen_steps, on_reference_clock
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.cross_rank import HostClock
@@ -14,7 +16,7 @@ from perfkit.schema.per_run.step_timeline import StepTimeline
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.timeline.step_rows import Links, find_read_steps, step_timeline
+from perfkit.timeline.step_rows import Links, step_timeline
 from perfkit.trace.reader import read_trace
 from perfkit.util.number_ranges import Ranges
 
@@ -57,7 +59,7 @@ def with_step_timelines(
             run,
             step_timelines=[
                 drawn
-                for rank, wanted in chosen_steps(run, steps)
+                for rank, wanted in chosen_steps(run.ranks, run.cross_rank, steps)
                 for drawn in _timelines(run, rank, wanted, step_marker, kernel_rules, max_bytes)
             ],
         )
@@ -106,12 +108,10 @@ def _timelines(
             continue
         try:
             trace = read_trace(path, max_bytes=max_bytes)
+            read = TraceContext(trace, name, step_marker, kernel_rules, most_steps=MOST_TRACE_STEPS)
         except TraceError:  # gone or changed since the analysis
             continue
-        read = find_read_steps(trace, step_marker, kernel_rules)
         del trace
-        if read is None:
-            continue
         for place, step in enumerate(zip(read.steps.number, read.steps.bounds[:-1].tolist(), strict=True)):
             if step in left:
                 left.remove(step)

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.errors import TraceError
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
-from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.critical_path.drawing import MOST_SPANS
 from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import graph_of_traces
 from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.modules import NO_MODULE
 from perfkit.analysis.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces
@@ -157,7 +157,7 @@ def test_generated_ranks(
         summaries = [NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]
     except TraceError:
         return
-    found = graph_of_traces(summaries)
+    found = RunContext(summaries).graph
     if found.graph is None:
         assert found.reason == "the ranks recorded different steps"
         return

@@ -10,10 +10,9 @@ from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.per_rank.communication.collective_calls import NO_STEP
 from perfkit.schema.aggregate import mean_own_step_ns, traced_step_ns
-from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.per_run.linked_collectives import CollectiveOnRank, LinkedCollective
 from perfkit.schema.rank import RankReport, StepBreakdown
-from perfkit.schema.run import RunReport
 from perfkit.trace.intervals import Ints
 
 MOST_PER_STEP: Final = 200
@@ -23,16 +22,17 @@ MOST_RANKS: Final = 8
 
 
 def chosen_steps(
-    run: RunReport, numbers: Container[int] | None = None
+    ranks: Sequence[RankReport], cross_rank: CrossRankSummary | None, numbers: Container[int] | None = None
 ) -> Iterator[tuple[RankReport, list[StepBreakdown]]]:
     """Yield the straggler, or the rank that takes longest without communication, and a typical rank, with their steps.
 
     Args:
-        run: the run's report.
+        ranks: the run's ranks.
+        cross_rank: what they show together; None for a single rank.
         numbers: numbers of the steps; None for the longest of the run and one of median length, each as long as on its
             slowest rank.
     """
-    wall_ns = traced_step_ns(run.ranks)
+    wall_ns = traced_step_ns(ranks)
     if not wall_ns:
         return
     if numbers is None:
@@ -40,13 +40,13 @@ def chosen_steps(
         wanted = {max(wall_ns, key=wall_ns.__getitem__), min(wall_ns, key=lambda step: abs(wall_ns[step] - middle))}
     else:
         wanted = {step for step in wall_ns if step is not None and step in numbers}
-    for rank in _chosen_ranks(run):
+    for rank in _chosen_ranks(ranks, cross_rank):
         yield rank, [step for step in rank.steps if step.step in wanted]
 
 
-def _chosen_ranks(run: RunReport) -> list[RankReport]:
-    ranks = [rank for rank in run.ranks if rank.steps]
-    late = [one.rank for one in run.cross_rank.stragglers] if run.cross_rank else []
+def _chosen_ranks(ranks: Sequence[RankReport], cross_rank: CrossRankSummary | None) -> list[RankReport]:
+    late = [one.rank for one in cross_rank.stragglers] if cross_rank else []
+    ranks = [rank for rank in ranks if rank.steps]
     slowest = next((rank for rank in ranks if late and rank.rank == late[0]), None) or max(ranks, key=mean_own_step_ns)
     others = [rank for rank in ranks if rank is not slowest]
     if not others:
@@ -56,17 +56,17 @@ def _chosen_ranks(run: RunReport) -> list[RankReport]:
 
 
 def linked_collectives(
-    run: RunReport, matched: MatchedCollectives, clocks: Sequence[HostClock], numbers: Container[int] | None = None
+    chosen: Sequence[tuple[RankReport, list[StepBreakdown]]],
+    matched: MatchedCollectives,
+    clocks: Sequence[HostClock],
 ) -> list[LinkedCollective]:
     """Return the matched collectives of the steps that a page draws, step by step in order of time.
 
     Args:
-        run: the run's report.
-        matched: the collectives of all of its ranks.
+        chosen: those of `chosen_steps`.
+        matched: the collectives of all ranks.
         clocks: the clocks of their hosts.
-        numbers: numbers of the steps, as for `chosen_steps`.
     """
-    chosen = list(chosen_steps(run, numbers))
     drawn = {rank.rank for rank, _ in chosen if rank.rank is not None}
     steps = dict.fromkeys(step.step for _, steps in chosen for step in steps)
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfkit.accelerators import backend_on
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, concatenate_cycles
@@ -118,7 +118,9 @@ def _are_apart(traces: Sequence[NamedSummary]) -> bool:
 
 def _graphs(traces: list[NamedSummary]) -> RankGraphs:
     counts = [len(named.summary.calls.column("kind")) for named in traces]
-    return RankGraphs([named.summary.graph for named in traces], [0, *accumulate(counts[:-1])])
+    return RankGraphs(
+        [graph for named in traces if (graph := named.summary.graph) is not None], [0, *accumulate(counts[:-1])]
+    )
 
 
 def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:
@@ -181,8 +183,17 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
         loading=add_loading(summary.loading for summary in summaries),
         work=add_work(summary.work for summary in summaries),
+        subjects=_joined_subjects(summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})
         },
     )
+
+
+def _joined_subjects(summaries: Sequence[TraceSummary]) -> dict[str, list[Any]]:
+    """Return the records of each subject that a package adds, of all traces in order of time."""
+    names = {name for summary in summaries for name in summary.subjects}
+    return {
+        name: [summary.subjects[name] for summary in summaries if name in summary.subjects] for name in sorted(names)
+    }

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
 from perfkit.analysis.per_run.critical_path.summarize import summarize_path
-from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
-from perfkit.analysis.per_run.run_layout import lay_out
+from perfkit.analysis.per_run.rank_reports import RankGraphs, Ranks
 from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
-from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.rank import RankReport
 
@@ -37,6 +35,13 @@ class RunGraph(NamedTuple):
         recorded = max(len(rank.steps) for rank in ranks)
         return summarize_path(self.graph, recorded, max(0, world_size - len(ranks)), self.unaligned)
 
+    def findings(self, ranks: Sequence[RankReport]) -> list[Finding]:
+        """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
+        if self.reason is None or all(rank.rank is None for rank in ranks):
+            return []
+        message = f"no critical path over the ranks: {self.reason}"
+        return [Finding(code="critical_path_unknown", severity="info", message=message)]
+
 
 def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
     """Return the graph of the steps that the graphs of all ranks have.
@@ -59,22 +64,6 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
     if not steps:
         return RunGraph(None, "the ranks recorded different steps", unaligned)
     return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
-
-
-def graph_of_traces(
-    traces: Sequence[NamedSummary], manifest: RunManifest | None = None, rank: int | None = None
-) -> RunGraph:
-    """Return the graph of the steps of a run.
-
-    Args:
-        traces: summaries of its traces, at least one.
-        manifest: the run's manifest; None for foreign traces.
-        rank: rank of traces without one.
-    """
-    ranks, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
-    hosts = {report.rank: report.host for report in ranks.reports if report.rank is not None}
-    matched, clocks = match_run(ranks.calls, hosts, layout.mesh, layout.world_size)
-    return build_run_graph(ranks, matched, clocks)
 
 
 def _member(own: RankGraphs) -> Member:

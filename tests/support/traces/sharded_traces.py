@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Self
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.per_rank.sharding import ParameterGathers
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder

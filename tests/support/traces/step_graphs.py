@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import graph_of_traces
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.step_graph.graph import EDGE_KINDS, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import replay
@@ -17,7 +18,7 @@ from tests.support.traces.trace_builder import TraceBuilder
 
 def graph_of(*paths: Path) -> StepGraph:
     """Return the graph of one run's traces."""
-    found = graph_of_traces([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths])
+    found = RunContext([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]).graph
     assert found.graph is not None, found.reason
     return found.graph
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import TraceError
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.processes.launching import LIMIT_S

@@ -73,7 +73,7 @@ def _exposed(events: Events, device: Device, activity: Activity, steps: Steps) -
         (device.is_copy, activity.memcpy),
     )
     for mask, spans in categories:
-        mask &= steps.device_step != IN_A_PAUSE
+        mask = mask & (steps.device_step != IN_A_PAUSE)
         rows = device.row[mask]
         own = split_overlap_to_earliest(events.start_ns[rows], events.end_ns[rows])
         first, last = np.clip(own.start, *bounds), np.clip(own.end, *bounds)

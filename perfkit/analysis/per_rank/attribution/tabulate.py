@@ -5,40 +5,19 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.annotations import annotation_rows
 from perfkit.analysis.per_rank.attribution.call_paths import PathTable
-from perfkit.analysis.per_rank.attribution.items import Items, find_items
+from perfkit.analysis.per_rank.attribution.items import Items
 from perfkit.analysis.per_rank.attribution.kernels import classes_of, tabulate_classes, tabulate_kernels
 from perfkit.analysis.per_rank.attribution.views import Located
-from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names
-from perfkit.analysis.per_rank.communication.collectives import Collectives
-from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.work import OTHERS, WORK_PHASES, WORK_VIEWS, Work, WorkPart, WorkTree, WorkView
 from perfkit.schema.per_rank.work_trees import MOST_NODES, Longest, Path, Weights, build_tree, with_longest
-from perfkit.trace.events import Events, PythonFrames
+from perfkit.trace.events import Events
 from perfkit.trace.intervals import Ints
 
 _FORWARD: Final = WORK_PHASES.index("forward")
 _BACKWARD: Final = WORK_PHASES.index("backward")
-
-
-def locate_work(
-    events: Events,
-    frames: PythonFrames,
-    names: Names,
-    device: Device,
-    activity: Activity,
-    collectives: Collectives,
-    passes: Passes,
-    steps: Steps,
-    step_marker: str | None,
-) -> Located:
-    """Return the work of the steps, and what it belongs to."""
-    items = find_items(events, device, activity, collectives, steps)
-    annotations = annotation_rows(events, names, steps, step_marker)
-    return Located(events, frames, annotations, passes, items, steps)
 
 
 def tabulate_work(located: Located, names: Names, device: Device, steps: Steps) -> Work:

@@ -1,6 +1,7 @@
 """Where each piece of work belongs: its path in each view, and its phase (metrics.md section 20)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,33 +21,56 @@ from perfkit.trace.module_names import shown_class, shown_module
 
 
 class Located:
-    """Items, with their phase and what they belong to."""
+    """Items, with their phase and what they belong to; each part is computed on first use."""
 
     def __init__(
         self,
         events: Events,
         frames: PythonFrames,
-        annotations: Ints,
+        annotations: Callable[[], Ints],
         passes: Passes,
-        items: Items,
+        items: Callable[[], Items],
         steps: Steps,
     ) -> None:
         """Locate items; `annotations` are the rows of annotations that tell where work belongs."""
-        self.events, self.frames, self.items = events, frames, items
-        self.passes = passes
+        self.events, self.frames, self.passes = events, frames, passes
+        self._find_items, self._find_annotations, self._steps = items, annotations, steps
         self.texts: list[str] = [*events.names, *frames.names, *LABELS]
-        self.autograd = Autograd(events, steps)
-        self._operators = _of_events(events, np.union1d(events.rows(EventKind.OPERATOR), annotations))
-        self.operator_row = self._innermost_operator()
-        self._sites = CallSites(events, self.autograd, passes, items.thread, items.instant, self.operator_row)
-        self.phase = self._sites.phase
-        """Place of each item's phase in `WORK_PHASES`."""
-        self._modules: ThreadSpans | None = None
+
+    @cached_property
+    def items(self) -> Items:
+        """Its work."""
+        return self._find_items()
+
+    @cached_property
+    def autograd(self) -> Autograd:
+        """The operators of its backward passes."""
+        return Autograd(self.events, self._steps)
+
+    @cached_property
+    def _operators(self) -> "_EventSpans":
+        shown = self.events.kind == EventKind.OPERATOR
+        shown[self._find_annotations()] = True
+        return _EventSpans(self.events, np.flatnonzero(shown))
+
+    @cached_property
+    def _sites(self) -> CallSites:
+        thread, instant = self.items.thread, self.items.instant
+        return CallSites(self.events, self.autograd, self.passes, thread, instant, self.operator_row)
+
+    @property
+    def phase(self) -> Ints:
+        """Index of each item's phase in `WORK_PHASES`."""
+        return self._sites.phase
+
+    @cached_property
+    def operator_row(self) -> Ints:
+        """Row of the innermost operator that ran when each item was issued; -1 without one."""
+        return self._innermost_operator()
 
     def _innermost_operator(self) -> Ints:
-        """Return the row of the innermost operator that ran when each item was issued; -1 without one."""
         rows = self.events.rows(EventKind.OPERATOR)
-        at = _of_events(self.events, rows).at(self.items.thread, self.items.instant)
+        at = _EventSpans(self.events, rows).at(self.items.thread, self.items.instant)
         issued = np.where(at >= 0, rows[at], -1) if len(rows) else np.full(len(at), -1, np.int64)
         own = self.items.row
         is_operator = (own >= 0) & (self.events.kind[own] == EventKind.OPERATOR)
@@ -59,17 +83,16 @@ class Located:
         if view == "operator":
             return self._operator_paths(table)
         texts = self._frame_texts(view)
-        spans = self._functions() if view == "python" else self.module_spans()
+        spans = self._functions() if view == "python" else self.module_spans
         return self._frame_paths(spans.renamed(texts), table)
 
     def _functions(self) -> ThreadSpans:
         return self._spans_of(FrameNames(self.frames.names).own)
 
+    @cached_property
     def module_spans(self) -> ThreadSpans:
-        """Return the calls of modules, by the names of their frames."""
-        if self._modules is None:
-            self._modules = self._spans_of(self._is_module())
-        return self._modules
+        """The calls of modules, by the names of their frames."""
+        return self._spans_of(self._is_module())
 
     def module_frames(self) -> Ints:
         """Return which frames are calls of modules."""
@@ -147,7 +170,3 @@ class _EventSpans(ThreadSpans):
         self.rows = rows
         thread, name = events.thread[rows].astype(np.int64), events.name[rows].astype(np.int64)
         super().__init__(thread, events.start_ns[rows], events.end_ns[rows], name)
-
-
-def _of_events(events: Events, rows: Ints) -> _EventSpans:
-    return _EventSpans(events, rows)

@@ -38,7 +38,7 @@ class ModuleOwners:
         sites = CallSites(
             located.events, located.autograd, located.passes, thread, instant, np.full(len(thread), -1, np.int64)
         )
-        spans = located.module_spans()
+        spans = located.module_spans
         around = sites.around(spans)
         path = spans.paths(around.span, self._table)
         bare = np.flatnonzero(around.span < 0)

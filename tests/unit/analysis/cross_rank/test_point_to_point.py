@@ -7,8 +7,8 @@ import pytest
 import perfkit
 from perfkit.analysis.cross_rank.matching import match
 from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
-from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.report.content.run_facts import _ranks, _waiting
 from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.manifest import MeshDimension

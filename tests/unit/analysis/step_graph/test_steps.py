@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from perfkit.analysis.per_rank.step_graph.selection import MOST_EVENTS, most_graph_events
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import RunGraph, graph_of_traces
+from perfkit.analysis.per_run.run_graph import RunGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import replay
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.step_graphs import on_path
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
@@ -33,7 +35,7 @@ def summary(folder: Path, trace: TraceBuilder, events: int | None = None) -> Tra
 
 
 def run_graph(*ranks: TraceSummary) -> RunGraph:
-    return graph_of_traces([NamedSummary(f"rank{number}.json", one) for number, one in enumerate(ranks)])
+    return RunContext([NamedSummary(f"rank{number}.json", one) for number, one in enumerate(ranks)]).graph
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_of_several_traces_per_rank_the_one_in_the_middle_counts(tmp_path: Path)
         for number in range(2)
         for cycle, steps in enumerate(cycles)
     ]
-    graph = graph_of_traces(named).graph
+    graph = RunContext(named).graph.graph
     assert graph is not None
     assert graph.steps == (4, 5)
     assert graph.violated == {}

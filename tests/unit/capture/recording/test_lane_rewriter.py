@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.capture.recording import lane_rewriter as lanes
 from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.capture.recording.trace_export import compress, write_trace
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.lanes import MOST_LANES, assign_lanes, decode_lanes
 from perfkit.trace.reader import read_trace
 

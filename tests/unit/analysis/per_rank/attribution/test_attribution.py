@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.per_rank.work import Work, WorkView
 from perfkit.schema.per_rank.work_trees import Path as NodePath
 from perfkit.schema.per_rank.work_trees import Weights, paths_of

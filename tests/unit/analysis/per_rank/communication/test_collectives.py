@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder, collective_args

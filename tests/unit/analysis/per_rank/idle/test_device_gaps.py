@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.aggregate import OTHER_DETAILS
 from perfkit.schema.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, SILENT_THREAD
 from perfkit.trace.reader import read_trace

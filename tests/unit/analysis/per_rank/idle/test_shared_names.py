@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.analysis.per_rank.idle.pieces import FIXED, Texts
-from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.events import RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder

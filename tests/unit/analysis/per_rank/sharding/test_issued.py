@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.schema.aggregate import MOST_LAYER_ROWS, add_issued
 from perfkit.schema.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
 from perfkit.trace.reader import read_trace

@@ -1,0 +1,81 @@
+"""Build the report of one run from the summaries of its traces."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from perfkit.analysis.per_run.context import RunContext
+from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
+from perfkit.analysis.per_run.pauses import pauses_clauses
+from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.schema.common import Finding, worst_first
+from perfkit.schema.run import RunReport, Verdict
+from perfkit.subjects.table import Asked, asked_subjects
+
+_FIELDS: Final = frozenset(RunReport.__struct_fields__)
+_NOT_ASKED: Final = Verdict(bound="unknown", share=0.0, sentence="")
+
+
+class BuiltRun(NamedTuple):
+    """The report of a run, and the graph of its steps."""
+
+    report: RunReport
+    graph: StepGraph | None
+    """None if there is none: `RunReport.findings` has the reason."""
+
+
+def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding], subjects: Asked = None) -> BuiltRun:
+    """Build the report of one run, and the graph of its steps.
+
+    Args:
+        run: name of the run.
+        path: its folder or file.
+        context: what its traces and its manifest tell.
+        lost: findings about traces that could not be read.
+        subjects: names of the subjects to report; None for all. Without causes of idle time there is no verdict.
+    """
+    manifest = context.manifest
+    findings = [*lost, *context.findings]
+    parts, added = _parts(context, subjects)
+    explained = subjects is None or "idle" in subjects
+    report = RunReport(
+        run=run,
+        path=path,
+        workload=manifest.workload if manifest else None,
+        source=context.source,
+        world_size=context.world_size,
+        state=manifest.state if manifest else None,
+        verdict=_verdict(context, findings) if explained else _NOT_ASKED,
+        ranks=context.ranks,
+        profiler_cost=context.profiler_cost,
+        throughput=manifest.throughput if manifest else None,
+        config=manifest.config if manifest else None,
+        injections=manifest.injections if manifest else [],
+        findings=worst_first(findings),
+        subjects=added,
+        **({"data_loading": None, "efficiency": None, "cross_rank": None} | parts),
+        **(manifest_metrics(manifest) if manifest else {}),
+    )
+    return BuiltRun(report, context.graph.graph)
+
+
+def _parts(context: RunContext, subjects: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts of perfkit's own subjects by field, and of those that packages add by name."""
+    parts: dict[str, Any] = {}
+    added: dict[str, Any] = {}
+    for name, subject in asked_subjects(subjects):
+        for field, compute in subject.run.items():
+            if field in _FIELDS:
+                parts[field] = compute(context)
+            else:
+                added[name] = compute(context)
+    return parts, added
+
+
+def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:
+    ranks, loading, compared = context.ranks, context.data_loading, context.cross_rank
+    verdict = classify_bottleneck(
+        ranks, loading, compared, context.efficiency, context.profiler_cost, context.pipelines
+    )
+    verdict = with_clauses(verdict, pauses_clauses(context.pauses, ranks))
+    return add_caveats(verdict, findings, len(context.traces))

@@ -1,0 +1,13 @@
+"""Collectives: waits and transfers by kind, size and dimension of parallelism."""
+
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject(
+    run={
+        "cross_rank": lambda run: run.cross_rank,
+        "dimensions": lambda run: run.dimensions,
+        "linked_collectives": lambda run: run.linked_collectives,
+    }
+)

@@ -1,0 +1,7 @@
+"""What the logs of NCCL, RCCL and oneCCL tell."""
+
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject()

@@ -1,0 +1,7 @@
+"""The same traces according to another tool."""
+
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject()

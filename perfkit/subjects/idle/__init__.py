@@ -1,0 +1,13 @@
+"""Why ranks were idle."""
+
+from typing import Final
+
+from perfkit.analysis.per_rank.launches import tabulate_launches
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject(
+    rank={
+        "idle": lambda trace: trace.idle.time,
+        "launches": lambda trace: tabulate_launches(trace.events, trace.device, trace.steps),
+    }
+)

@@ -1,0 +1,7 @@
+"""Checkpoints, evaluations and logging, which are no part of the steps."""
+
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject(run={"pauses": lambda run: run.pauses})

@@ -1,0 +1,12 @@
+"""Ranks compared with each other: who waits, who is late, and how efficient the run is."""
+
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+
+SUBJECT: Final = Subject(
+    run={
+        "cross_rank": lambda run: run.cross_rank,
+        "efficiency": lambda run: run.efficiency,
+    }
+)

@@ -1,0 +1,52 @@
+"""All subjects: one row each, in the order in which they are shown."""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from perfkit.analysis.subject import Subject
+from perfkit.plugins import Registry, instance_of
+
+_NAMES: Final = (
+    "ranks",
+    "monitor",
+    "critical-path",
+    "pipelines",
+    "steps",
+    "pauses",
+    "idle",
+    "input",
+    "memory",
+    "phases",
+    "work",
+    "roofline",
+    "collectives",
+    "sharding",
+    "comm-logs",
+    "cross-check",
+)
+
+SUBJECTS: Final[Registry[Subject]] = Registry(
+    "perfkit.subjects",
+    "subject",
+    {name: f"perfkit.subjects.{name.replace('-', '_')}:SUBJECT" for name in _NAMES},
+    instance_of(Subject, "perfkit.Subject"),
+)
+"""Names of `--section`, blocks of the page."""
+
+Asked = Collection[str] | None
+"""Names of subjects; None for all."""
+
+
+def asked_subjects(asked: Asked) -> Iterator[tuple[str, Subject]]:
+    """Yield the subjects that are asked for; those of plug-ins last, without any that cannot be loaded."""
+    for name in SUBJECTS.builtin:
+        if asked is None or name in asked:
+            yield name, SUBJECTS.load(name)
+    for name, subject in SUBJECTS.load_plugins():
+        if asked is None or name in asked:
+            yield name, subject
+
+
+def answer_subjects() -> tuple[str, ...]:
+    """Return the names of the subjects that the short answer needs."""
+    return tuple(name for name, subject in asked_subjects(None) if subject.in_answer)
