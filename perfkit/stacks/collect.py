@@ -7,8 +7,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from perfkit.analysis.per_rank.attribution.call_paths import PathTable
-from perfkit.analysis.per_rank.attribution.tabulate import PathTexts, sum_by
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable, PathTexts, sum_by
 from perfkit.analysis.per_rank.context import TraceContext
 from perfkit.analysis.per_rank.summary import MOST_STEPS, check_step_marker
 from perfkit.analysis.per_run.rank_assignment import assign_ranks

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from perfkit import __version__
+from perfkit._version import __version__
 from perfkit.comparison.metrics import metrics
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.report import DEFAULT_TOP, reporter

@@ -26,6 +26,7 @@ _TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
 """Chunks scan all events, so their number over all threads is bounded to keep the time linear."""
+_FEW_KEYS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +159,19 @@ def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[
 def rows_by_key(key: NDArray[Any], rows: Ints) -> dict[int, Ints]:
     """Return `rows` by the value that `key`, a column, has at each; in order within each.
 
-    Sorting once is what keeps many threads cheap: a scan per thread costs threads times events.
+    Sorting once is what keeps many threads cheap: a scan per thread costs threads times events. Up to sixteen scans
+    take less time than a sort (measured with a million rows), and a third of its memory.
     """
     if not len(rows):
         return {}
-    ordered = rows[np.argsort(key[rows], kind="stable")]
-    distinct, first = np.unique(key[ordered], return_index=True)
-    return dict(zip(distinct.tolist(), np.split(ordered, first[1:]), strict=True))
+    keys = key[rows]
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < _FEW_KEYS:
+        return {found: of for found in range(low, high + 1) if len(of := rows[keys == found])}
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    return dict(zip(keys[np.append(0, cuts)].tolist(), np.split(rows[order], cuts), strict=True))
 
 
 def data_loading_rows(events: Events, names: Names) -> Ints:

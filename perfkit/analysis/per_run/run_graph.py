@@ -5,12 +5,10 @@ from typing import NamedTuple
 
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
-from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.per_run.rank_reports import RankGraphs, Ranks
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
-from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.rank import RankReport
 
 
@@ -22,18 +20,6 @@ class RunGraph(NamedTuple):
     """Why there is no graph."""
     unaligned: list[int]
     """Ranks that are left out because nothing links their clocks to the others'."""
-
-    def path(self, ranks: Sequence[RankReport], world_size: int) -> CriticalPath | None:
-        """Return the critical path; None without a graph.
-
-        Args:
-            ranks: the run's.
-            world_size: how many it had.
-        """
-        if self.graph is None:
-            return None
-        recorded = max(len(rank.steps) for rank in ranks)
-        return summarize_path(self.graph, recorded, max(0, world_size - len(ranks)), self.unaligned)
 
     def findings(self, ranks: Sequence[RankReport]) -> list[Finding]:
         """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""

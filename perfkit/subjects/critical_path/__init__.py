@@ -2,9 +2,22 @@
 
 from typing import Final
 
+from perfkit.analysis.per_run.context import RunContext
+from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.subject import Subject
+from perfkit.schema.per_run.critical_path import CriticalPath
+
+
+def _critical_path(run: RunContext) -> CriticalPath | None:
+    """Return the critical path; None without ranks, or if they recorded different steps."""
+    graph, unaligned = run.graph.graph, run.graph.unaligned
+    if graph is None:
+        return None
+    recorded = max(len(rank.steps) for rank in run.ranks)
+    return summarize_path(graph, recorded, max(0, run.world_size - len(run.ranks)), unaligned)
+
 
 SUBJECT: Final = Subject(
     rank={"graph": lambda trace: trace.graph},
-    run={"critical_path": lambda run: run.graph.path(run.ranks, run.world_size)},
+    run={"critical_path": _critical_path},
 )

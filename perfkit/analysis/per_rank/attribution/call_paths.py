@@ -1,6 +1,6 @@
 """Call paths: the spans around an instant on a thread, from the outermost to the innermost, as one number each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Final
 
@@ -91,6 +91,27 @@ def _joined(parts: list[Ints]) -> Ints:
     if len(parts) > 1:
         parts[:] = [np.concatenate(parts)]
     return parts[0]
+
+
+class PathTexts:
+    """The names of paths, made when asked for: most are not listed."""
+
+    def __init__(self, table: PathTable, texts: Sequence[str]) -> None:
+        self._table, self._texts = table, texts
+
+    def __getitem__(self, path: int) -> tuple[str, ...]:
+        names: list[str] = []
+        while path > 0:
+            names.append(self._texts[self._table.name[path]])
+            path = int(self._table.parent[path])
+        return tuple(reversed(names))
+
+
+def sum_by(key: Ints, values: Ints, count: int) -> Ints:
+    """Return the sum of values by key, exactly; shape (count,)."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, key, values)
+    return total
 
 
 class ThreadSpans:

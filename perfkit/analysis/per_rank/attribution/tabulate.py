@@ -1,11 +1,10 @@
 """Sum the work of a rank by module, Python function, operator, phase and class (metrics.md section 20)."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.attribution.call_paths import PathTable
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable, PathTexts, sum_by
 from perfkit.analysis.per_rank.attribution.items import Items
 from perfkit.analysis.per_rank.attribution.kernels import classes_of, tabulate_classes, tabulate_kernels
 from perfkit.analysis.per_rank.attribution.views import Located
@@ -46,13 +45,6 @@ def _phases(items: Items, phase: Ints) -> list[WorkPart]:
         for name, count, total_ns, exposed_ns, size in zip(WORK_PHASES, *sums, strict=True)
         if count or exposed_ns or size
     ]
-
-
-def sum_by(key: Ints, values: Ints, count: int) -> Ints:
-    """Return the sum of values by key, exactly; shape (count,)."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, key, values)
-    return total
 
 
 def _tree(located: Located, view: WorkView, steps: Steps) -> WorkTree:
@@ -109,7 +101,7 @@ def _largest(inclusive: list[Ints], parent: Ints) -> Ints:
     return np.array(sorted(kept), np.int64)
 
 
-def _weights(chosen: Ints, inclusive: list[Ints], parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
+def _weights(chosen: Ints, inclusive: list[Ints], parent: Ints, texts: PathTexts) -> dict[Path, Weights]:
     """Return what the chosen paths weigh, and of each the others below it."""
     place = np.full(len(parent), -1, np.int64)
     place[chosen] = np.arange(len(chosen))
@@ -137,17 +129,3 @@ def _from_the_deepest(parent: Ints) -> list[Ints]:
     order = np.argsort(-depth, kind="stable")
     cuts = np.flatnonzero(np.diff(depth[order])) + 1
     return [level for level in np.split(order, cuts) if depth[level[0]] > 0]
-
-
-class PathTexts:
-    """The names of paths, made when asked for: most are not listed."""
-
-    def __init__(self, table: PathTable, texts: Sequence[str]) -> None:
-        self._table, self._texts = table, texts
-
-    def __getitem__(self, path: int) -> Path:
-        names: list[str] = []
-        while path > 0:
-            names.append(self._texts[self._table.name[path]])
-            path = int(self._table.parent[path])
-        return tuple(reversed(names))

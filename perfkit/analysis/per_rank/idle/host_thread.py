@@ -123,11 +123,17 @@ class _Spans:
 def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
     cuts = [host.events.start_ns[rows], host.events.end_ns[rows]]
     cuts += [host.frames.start_ns[frame_rows], host.frames.end_ns[frame_rows]]
-    cuts += [edge for others in (host.profiling, host.compiling, host.stepless, host.launches) for edge in others]
+    for others in (host.profiling, host.compiling, host.stepless, host.launches):
+        cuts += [_between(edges, spans) for edges in others]
     parts = split(spans, np.concatenate(cuts))
     running = _running(host, rows, frame_rows, parts.start)
     issuing = host.is_issuing(parts.start) & _is_short(_working(host.events, rows), parts.start)
     return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
+
+
+def _between(edges: Ints, spans: Union) -> Ints:
+    """Return the edges within the time from the first to the last of the spans."""
+    return edges[(edges > spans.start[0]) & (edges < spans.end[-1])] if len(spans.start) else edges[:0]
 
 
 def _working(events: Events, rows: Ints) -> Union:

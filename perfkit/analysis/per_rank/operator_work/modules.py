@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perfkit.analysis.per_rank.attribution.call_paths import PathTable
-from perfkit.analysis.per_rank.attribution.tabulate import PathTexts
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable, PathTexts
 from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.schema.per_rank.operator_work import ModuleWork
 from perfkit.schema.per_rank.operator_work_sums import add_modules
