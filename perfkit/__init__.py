@@ -29,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from perfkit._version import __version__
+from perfkit.schema.display import RENDERING
 
 if TYPE_CHECKING:
     from perfkit.capture.profile import monitor as monitor
@@ -62,14 +63,14 @@ if TYPE_CHECKING:
     from perfkit.planning.api import plan as plan
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
-    from perfkit.schema.history import History as History
+    from perfkit.schema.comparison import History as History
     from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
     from perfkit.schema.per_run.whatif import WhatIf as WhatIf
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
-    from perfkit.schema.roofline.device_table import DevicePeaks as DevicePeaks
+    from perfkit.schema.roofline import DevicePeaks as DevicePeaks
     from perfkit.schema.run import RunReport as RunReport
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
@@ -82,9 +83,9 @@ _ERRORS: Final = (
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Comparison": "perfkit.schema.comparison",
-    "DevicePeaks": "perfkit.schema.roofline.device_table",
+    "DevicePeaks": "perfkit.schema.roofline",
     "Finding": "perfkit.schema.common",
-    "History": "perfkit.schema.history",
+    "History": "perfkit.schema.comparison",
     "Insight": "perfkit.schema.report",
     "KernelRule": "perfkit.schema.kernel_rules",
     "Merged": "perfkit.timeline.merge",
@@ -157,6 +158,10 @@ __all__ = [
     "step",
     "steps",
 ]
+
+
+# Records are below the reports that show them: here, both are known.
+RENDERING.append(lambda: import_module("perfkit.report.display"))
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from perfkit.util.sigint import exit_on_sigint, use_default_sigint
+from perfkit.util.process import exit_on_sigint, use_default_sigint
 from perfkit.util.standard_streams import open_closed_streams
 
 __all__ = ["main"]

@@ -106,13 +106,9 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(config.width, bias=config.bias)
         self.head = nn.Linear(config.width, vocab_size, bias=False)
         self.head.weight = self.tokens.weight
-        self._initialise(config.layers)
-
-    def _initialise(self, layers: int) -> None:
-        """Draw weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)).
-
-        Each of the 2 x layers projections adds to the residual stream; its variance would grow with depth otherwise.
-        """
+        # Weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)): each of the 2 x layers
+        # projections adds to the residual stream, whose variance would grow with depth otherwise.
+        layers = config.layers
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

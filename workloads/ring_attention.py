@@ -149,7 +149,9 @@ class _Coming(NamedTuple):
         with record_function(EXCHANGE):
             # NCCL has one work for both.
             for work, tensor in zip(reversed(self.works), (self.received, self.sent), strict=False):
-                _wait(work, tensor)
+                # In `work.wait` traces would show the wait as computation of `_RingAttention`.
+                torch._C._distributed_c10d._register_work(tensor, work)
+                torch.ops._c10d_functional.wait_tensor(tensor)
         return self.received
 
 
@@ -162,12 +164,3 @@ def _send_on(tensor: Tensor, ring: Ring) -> _Coming:
         dist.P2POp(dist.irecv, received, previous, ring.group),
     ]
     return _Coming(received, sent, dist.batch_isend_irecv(operations))
-
-
-def _wait(work: dist.Work, tensor: Tensor) -> None:
-    """Wait for a transfer of `tensor` in a separate operator.
-
-    In `work.wait` traces would show the wait as computation of `_RingAttention`.
-    """
-    torch._C._distributed_c10d._register_work(tensor, work)
-    torch.ops._c10d_functional.wait_tensor(tensor)

@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 from msgspec import Struct
 
 from perfkit.errors import UsageError
-from perfkit.util.byte_sizes import parse_size
+from perfkit.util.parsing import parse_size
 
 ConditionKind = Literal["step", "loader", "late", "every"]
 

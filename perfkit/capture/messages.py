@@ -7,8 +7,7 @@ import logging
 from typing import Final
 
 from perfkit.errors import PerfkitError, RunError
-from perfkit.util.error_text import text_of
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_unprintable, text_of
 from perfkit.util.log import STATUS, always_show
 
 _LOG: Final = always_show("perfkit.capture")

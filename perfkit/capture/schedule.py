@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 State = Literal["plain", "warmup", "active"]
 

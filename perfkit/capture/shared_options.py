@@ -8,9 +8,9 @@ from msgspec import Meta, Struct, structs
 from msgspec.structs import force_setattr
 
 from perfkit.errors import UsageError
-from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
-from perfkit.util.byte_sizes import parse_size
-from perfkit.util.extras import install_extra
+from perfkit.schema.monitor import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
+from perfkit.util.formatting import install_extra
+from perfkit.util.parsing import parse_size
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 HANG_AFTER_DEFAULT: Final = "20 times the median step, at least 5m"

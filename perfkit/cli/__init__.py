@@ -19,11 +19,11 @@ from perfkit._version import __version__
 from perfkit.cli import completion
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 from perfkit.util.log import configure
-from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
+from perfkit.util.process import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 
 class Row(NamedTuple):

@@ -11,14 +11,13 @@ from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.cli.analyze_output import PAGES, Targets, targets_of, write_page, write_report, write_sections
 from perfkit.cli.completion import among
 from perfkit.cli.output import format_check
-from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
 from perfkit.errors import UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import DEFAULT_TOP, SUBJECTS, builtin_suffixes, format_names
 from perfkit.schema.report import Report
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 app = App()
 
@@ -197,7 +196,7 @@ def analyze(
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
     from perfkit.storage.discovery import refuse_pipe
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     if cross_check:

@@ -59,19 +59,9 @@ def write_report(report: Report, drawn: Report, targets: Targets, top: int) -> N
     """Write the files and send to the trackers; pages contain the timelines of `drawn`, the same report with them."""
     write_files(drawn, [file for file in targets.files if _is_page(file[1])], top)
     write_files(report, [file for file in targets.files if not _is_page(file[1])], top)
-    _send_to_trackers(report, targets.trackers)
-    _print_written(targets)
-
-
-def _send_to_trackers(report: Report, trackers: Sequence[tuple[str, str]]) -> None:
-    """Send the report to each tracker, and print where it went."""
-    for tracker, address in trackers:
+    for tracker, address in targets.trackers:
         for place in send(report, tracker, address):
             write_stderr(f"perfkit: {tracker}: {place}")
-
-
-def _print_written(targets: Targets) -> None:
-    """Print the paths of the files that were written, if anybody reads it."""
     written = ", ".join(str(path) for path, _ in targets.files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
-from perfkit.cli.reading_options import KernelRules, StepMarker
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, KernelRules, StepMarker
 from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.report import DEFAULT_TOP
 from perfkit.schema.comparison import Comparison, GateResult
@@ -68,7 +67,7 @@ def compare(
     files = shown_and_written(Comparison, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import compare as compare_runs
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     comparison = compare_runs(

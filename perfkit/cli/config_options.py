@@ -16,7 +16,7 @@ from msgspec import Struct, inspect
 from perfkit.cli.typer_app import App, Sectioned
 from perfkit.errors import UsageError
 from perfkit.util import regular_file
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 StructT = TypeVar("StructT", bound=Struct)
 Choices = Mapping[str, Sequence[str]]
@@ -161,7 +161,15 @@ def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
 
 
 def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[str] | None) -> Parameter:
-    description, core = _unwrap(field.type)
+    # The type without `Annotated` and `| None`.
+    description = ""
+    core: inspect.Type = inspect.type_info(field.type)
+    while isinstance(core, (inspect.Metadata, inspect.UnionType)):
+        if isinstance(core, inspect.Metadata):
+            description = (core.extra_json_schema or {}).get("description", description)
+            core = core.type
+        else:
+            core = next(t for t in core.types if not isinstance(t, inspect.NoneType))
     multiple = isinstance(core, inspect.VarTupleType)
     option = typer.Option(
         help=_help(description, core, field.default),
@@ -170,19 +178,6 @@ def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[st
     )
     kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
-
-
-def _unwrap(annotation: Any) -> tuple[str, inspect.Type]:
-    """Return the description in a field's type, and the type without `Annotated` and `| None`."""
-    description = ""
-    core: inspect.Type = inspect.type_info(annotation)
-    while isinstance(core, (inspect.Metadata, inspect.UnionType)):
-        if isinstance(core, inspect.Metadata):
-            description = (core.extra_json_schema or {}).get("description", description)
-            core = core.type
-        else:
-            core = next(t for t in core.types if not isinstance(t, inspect.NoneType))
-    return description, core
 
 
 def _kind(core: inspect.Type) -> Any:

@@ -9,7 +9,7 @@ from perfkit.cli.output import Json, format_option, output_option, shown_and_wri
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError
 from perfkit.report import DEFAULT_TOP
-from perfkit.schema.hang.diagnosis import Diagnosis, Verdict
+from perfkit.schema.hang import Diagnosis, Verdict
 
 app = App()
 

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
-from perfkit.cli.reading_options import KernelRules, StepMarker
-from perfkit.cli.typer_app import App
-from perfkit.schema.history import History
+from perfkit.cli.typer_app import App, KernelRules, StepMarker
+from perfkit.schema.comparison import History
 
 app = App()
 
@@ -40,7 +39,7 @@ def history(
     files = shown_and_written(History, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import history as history_of
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)

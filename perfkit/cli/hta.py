@@ -8,9 +8,9 @@ import typer
 from perfkit.cli.output import STDOUT, Json, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
-from perfkit.external.hta.runner import ANALYSES, installed, run_hta
+from perfkit.external.hta import ANALYSES, installed, run_hta
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, reporter, reporter_for
-from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.tools import ExternalTable
 
 app = App()
 

@@ -8,9 +8,8 @@ import typer
 
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.storage.device_table_writer import write_device_row
-from perfkit.util.extras import install_extra
-from perfkit.util.formatting import rate
+from perfkit.storage.device_table_file import write_device_row
+from perfkit.util.formatting import install_extra, rate
 
 if TYPE_CHECKING:
     import torch

@@ -3,12 +3,17 @@
 Rich help truncates long option names and descriptions at 80 columns, and interprets `[...]` in a text as markup.
 """
 
+import os
+import socket
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
+from perfkit.errors import StoreError
 from perfkit.util.formatting import escape_unprintable
 
 App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
@@ -34,3 +39,61 @@ class Sectioned(TyperCommand):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def announce(what: str, link: str, port: int, *, browser: bool, until: str = "Serving until Ctrl-C") -> None:
+    """Print the link, and open the browser if requested and the user sits at this machine.
+
+    Args:
+        what: What is served.
+        link: Its address.
+        port: The port that is to be forwarded if the browser runs on another machine.
+        browser: Whether to open the browser.
+        until: How long it is served.
+    """
+    print_line(f"{what}\n  {link}")
+    if browser and not _is_remote():
+        import webbrowser
+
+        opened = webbrowser.open(link)
+    else:
+        opened = False
+    if not opened:
+        print_line(f"From another machine, first run:  ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}")
+    print_line(until)
+
+
+def _is_remote() -> bool:
+    """Return whether a browser started here would not be on the user's machine."""
+    return "SSH_CONNECTION" in os.environ and not os.environ.get("DISPLAY")
+
+
+def check_folders(paths: Iterable[Path]) -> None:
+    """Check that all paths are folders.
+
+    Raises:
+        StoreError: One is not.
+    """
+    for path in paths:
+        if not path.is_dir():
+            raise StoreError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+
+
+StepMarker = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
+]
+KernelRules = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="<int>",
+        help="Maximum decompressed size of a trace; also disables the check for decompression bombs.  "
+        "[default: 64 GiB, with this check]",
+    ),
+]
+RankList = Annotated[
+    str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
+]

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
-from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
 from perfkit.report import DEFAULT_TOP
 from perfkit.schema.per_run.whatif import WhatIf
 
@@ -58,7 +57,7 @@ def whatif(
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline.whatif import predict
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     with bar() as progress:

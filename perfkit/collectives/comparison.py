@@ -12,11 +12,18 @@ cannot be told from noise, and a condition on it cannot be evaluated.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.comparison.benchmark_findings import find_other_settings, find_other_versions
-from perfkit.comparison.benchmark_gates import Kind, Quantity, change_of, evaluate, unknown_metric
+from perfkit.comparison.benchmark_gates import (
+    Kind,
+    Quantity,
+    change_of,
+    evaluate,
+    find_other_settings,
+    find_other_versions,
+    unknown_metric,
+)
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.collectives.series import describe, rate
-from perfkit.schema.benchmark.collectives import (
+from perfkit.schema.benchmark import (
     BenchmarkComparison,
     CollectiveBenchmark,
     CollectiveChange,

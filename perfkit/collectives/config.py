@@ -1,15 +1,49 @@
-"""Options of `perfkit collectives`: names, types, defaults and invalid combinations. Without torch."""
+"""Options of `perfkit collectives`, its operators and its message sizes. Without torch."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
 from perfkit.capture.config import RunConfig, choices_by_accelerator
 from perfkit.capture.mesh import MeshLayout, lay_out
 from perfkit.capture.shared_options import TIMEOUT
-from perfkit.collectives.operations import OPERATIONS, SIZELESS
 from perfkit.errors import UsageError
-from perfkit.util.byte_sizes import parse_size
+from perfkit.util.parsing import parse_size
+
+
+class Operation(NamedTuple):
+    """How an operator uses its memory, and what its results are."""
+
+    operator: str
+    """As in traces, for the factors of bandwidth."""
+    divided: bool
+    """Whether its size is the total of equal parts of the ranks."""
+    in_place: bool
+    """Whether input and output can share memory."""
+    out_of_place: bool = True
+    """Whether they can be apart."""
+    fewest_ranks: int = 2
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "all_reduce": Operation("all_reduce", divided=False, in_place=True, out_of_place=False),
+    "all_gather": Operation("all_gather", divided=True, in_place=True),
+    "reduce_scatter": Operation("reduce_scatter", divided=True, in_place=True),
+    "all_to_all": Operation("all_to_all", divided=True, in_place=False),
+    "broadcast": Operation("broadcast", divided=False, in_place=True, out_of_place=False),
+    "reduce": Operation("reduce", divided=False, in_place=True, out_of_place=False),
+    "gather": Operation("gather", divided=True, in_place=False),
+    "scatter": Operation("scatter", divided=True, in_place=False),
+    "send_recv": Operation("send_recv", divided=False, in_place=False),
+    "send_recv_pairs": Operation("send_recv", divided=False, in_place=False),
+    "barrier": Operation("barrier", divided=False, in_place=False),
+}
+"""torch's all_reduce, broadcast and reduce have one tensor for input and output; its others have two, which may
+overlap in all_gather and reduce_scatter."""
+
+SIZELESS: Final = "barrier"
+"""The operator without a message."""
+
 
 DTYPE_NAMES: Final = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8")
 """The types of elements that can be measured."""
@@ -192,3 +226,33 @@ def _split(text: str, known: tuple[str, ...], option: str) -> list[str]:
         if name not in known:
             raise UsageError(f"{option} {text}: there is no '{name}': choose from {', '.join(known)}")
     return names
+
+
+class Message(NamedTuple):
+    """The size of a collective: S of metrics.md section 5, and its elements."""
+
+    bytes: int
+    elements: int
+    per_rank: int
+    """Elements of one rank's part, where parts of ranks are put together; otherwise all elements."""
+
+
+def messages(smallest: int, largest: int, factor: int, item_bytes: int, parts: int) -> list[Message]:
+    """Return the distinct messages from `smallest` to `largest` bytes, each `factor` times the one before.
+
+    Args:
+        smallest: Bytes.
+        largest: Bytes.
+        factor: At least 2.
+        item_bytes: Bytes of an element.
+        parts: Number of ranks among which the elements are divided; 1 if they are not. Sizes are rounded down to a
+            multiple, but to no less than one element per rank.
+    """
+    found: dict[int, Message] = {}
+    size = smallest
+    while size <= largest:
+        per_rank = max(1, size // (item_bytes * parts))
+        elements = per_rank * parts
+        found.setdefault(elements, Message(elements * item_bytes, elements, per_rank))
+        size *= factor
+    return list(found.values())

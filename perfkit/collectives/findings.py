@@ -1,12 +1,15 @@
-"""What must be known before a benchmark's numbers are trusted."""
+"""Latency and bandwidth of each series, and what must be known before a benchmark's numbers are trusted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from perfkit.comparison.benchmark_findings import find_few_repeats, find_shared_cores
+from perfkit.analysis.cross_rank.bandwidth import fit_times
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.collectives.config import OPERATIONS
+from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
 from perfkit.report.content.collectives.pairs import slow_sentence
 from perfkit.report.content.collectives.series import describe
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, Series, SeriesFit
 from perfkit.schema.common import Finding
 from perfkit.stats.bootstrap import FEWEST_RUNS
 from perfkit.util.formatting import size
@@ -49,3 +52,14 @@ def _slow_links(record: CollectiveBenchmark) -> Iterator[Finding]:
     for link in record.pairs.slow if record.pairs else ():
         rank = link.ranks[0] if link.kind == "rank" else None
         yield Finding(code="slow_link", severity="warning", message=slow_sentence(link), rank=rank)
+
+
+def fit_series(series: Sequence[Series], measurements: Sequence[Measurement]) -> list[SeriesFit]:
+    """Fit t = alpha + factor * S / beta to every series with a message, at one collective at a time."""
+    fits = []
+    for number, one in enumerate(series):
+        times = {row.bytes: row.time_ns for row in measurements if row.series == number and row.bytes}
+        if times and one.concurrent == 1:
+            key = CollectiveKey(OPERATIONS[one.operator].operator, one.dimension, one.group_size)
+            fits.append(SeriesFit(series=number, fit=fit_times(key, times)))
+    return fits

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.benchmark.collectives import SlowLink
+from perfkit.schema.benchmark import SlowLink
 
 Measure = Literal["latency", "bandwidth"]
 Times = NDArray[np.float64]
@@ -127,3 +127,19 @@ def _slow_pairs(times: PairTimes, mask: Mask, measure: Measure) -> Iterator[Slow
         others = float(np.median(np.delete(values, place)))
         ranks = [int(first[place]), int(second[place])]
         yield SlowLink(kind="pair", ranks=ranks, measure=measure, ratio=float(values[place]) / others)
+
+
+def rounds(ranks: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield the rounds of a round-robin tournament: ranks - 1, or as many as ranks if that is odd.
+
+    The circle method: one place stays, the others move on by one after each round. With an odd number the place that
+    stays is empty, so that another rank pauses in each round.
+    """
+    circle: list[int | None] = list(range(ranks))
+    if ranks % 2:
+        circle.insert(0, None)
+    half = len(circle) // 2
+    for _ in range(len(circle) - 1):
+        facing = zip(circle[:half], reversed(circle[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None]
+        circle = [circle[0], circle[-1], *circle[1:-1]]

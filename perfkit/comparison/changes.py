@@ -174,15 +174,14 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
     """Return the options in which the runs differ, with their values."""
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
-    values = {name: list(dict.fromkeys(_shown(one.get(name)) for one in known)) for name in names}
+    values = {
+        name: list(dict.fromkeys((escape_unprintable(format_option(one.get(name))) or "none") for one in known))
+        for name in names
+    }
     differing = [name for name in names if len(values[name]) > 1]
     # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
     implied = {companion for name in differing for companion in companions(name, known)}
     return [f"{name} ({' / '.join(values[name][:3])})" for name in differing if name not in implied]
-
-
-def _shown(value: Any) -> str:
-    return escape_unprintable(format_option(value)) or "none"
 
 
 def settings(run: RunReport) -> dict[str, Any]:

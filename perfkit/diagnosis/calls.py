@@ -1,11 +1,18 @@
-"""What every rank issued in each process group, by number of the collective."""
+"""What every rank issued in each process group, which ranks wait there, and which have left a collective out.
 
-from collections.abc import Sequence
+Of two ranks that wait for each other in different groups, one has left a collective out, or they use the groups in a
+different order. The last collective that a rank issued before the one it waits in marks the point; if the one that the
+others wait in followed that every time before, the rank has left it out.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
 
 from msgspec import Struct
 
 from perfkit.diagnosis.places import DEFAULT_GROUP, program_frame, show_frame
-from perfkit.schema.hang.rank_state import IssuedCollective, RankState
+from perfkit.schema.hang import IssuedCollective, RankState
 from perfkit.util.formatting import escape_unprintable, size
 
 
@@ -89,3 +96,91 @@ def issued_at(call: IssuedCollective) -> str:
     """Return ` at train.py:12`, where the program issued a collective; empty if that was not recorded."""
     frame = program_frame(call.frames)
     return "" if frame is None else f" at {show_frame(frame, function=False)}"
+
+
+_FEWEST: Final = 2
+"""Earlier occasions that are needed."""
+
+_Site = tuple[str, str, str, int]
+"""Group, operator, and where the program issues it."""
+
+
+def times_before(calls: Sequence[IssuedCollective], waits_in: IssuedCollective, expected: IssuedCollective) -> int:
+    """Return how often a rank issued `expected` where it now waits in another collective; 0 if not always.
+
+    Args:
+        calls: All collectives of the rank.
+        waits_in: The one of them that it waits in.
+        expected: The one that the other ranks wait in.
+    """
+    ordered = sorted((call for call in calls if call.ns <= waits_in.ns), key=lambda call: call.ns)
+    sites = [_site(call) for call in ordered]
+    if len(sites) < 2 or None in (sites[-2], _site(expected)):
+        return 0
+    followers = [after for before, after in pairwise(sites[:-1]) if before == sites[-2]]
+    always = len(followers) >= _FEWEST and set(followers) == {_site(expected)}
+    return len(followers) if always else 0
+
+
+def _site(call: IssuedCollective) -> _Site | None:
+    frame = program_frame(call.frames)
+    return None if frame is None else (call.group, call.op, frame.file, frame.line)
+
+
+class Wait:
+    """Ranks of a group that wait in one collective, and those that have not issued it.
+
+    Args:
+        group: The group and its collectives.
+        number: Of the collective.
+        missing: Ranks that have not issued it.
+        history: All collectives of each rank, in every group, in any order.
+        at_work: Ranks whose main thread is elsewhere than where they issued what has not ended: they do not wait in it
+            (yet).
+    """
+
+    def __init__(
+        self,
+        group: GroupCalls,
+        number: int,
+        missing: list[int],
+        history: Mapping[int, list[IssuedCollective]],
+        at_work: Collection[int],
+    ) -> None:
+        self.group = group
+        self.history = history
+        self.at_work = at_work
+        self.number = number
+        self.missing = missing
+        self.calls = {rank: by[number] for rank, by in sorted(group.calls.items()) if number in by}
+        """The collective as each waiting rank has issued it."""
+
+    @property
+    def first(self) -> IssuedCollective:
+        """The collective as the first of the waiting ranks has issued it."""
+        return next(iter(self.calls.values()))
+
+    @property
+    def blocked(self) -> set[int]:
+        """The ranks that wait in it, as far as it is known."""
+        return set(self.calls).difference(self.at_work)
+
+
+def find_waits(groups: Sequence[GroupCalls], at_work: Collection[int]) -> list[Wait]:
+    """Return the first collective of each group that some ranks wait in and others have not issued."""
+    history: dict[int, list[IssuedCollective]] = {}
+    for group in groups:
+        for rank, by_number in group.calls.items():
+            history.setdefault(rank, []).extend(by_number.values())
+    return [wait for group in groups if (wait := _first_wait(group, history, at_work)) is not None]
+
+
+def _first_wait(
+    group: GroupCalls, history: Mapping[int, list[IssuedCollective]], at_work: Collection[int]
+) -> Wait | None:
+    outstanding = [call for rank in group.calls if (call := group.outstanding(rank)) is not None]
+    for number in sorted({call.seq for call in outstanding}):
+        missing = [rank for rank in group.members if group.last(rank) < number]
+        if missing:
+            return Wait(group, number, missing, history, at_work)
+    return None

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from perfkit.errors import StoreError
-from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
+from perfkit.schema.hang import Frame, GroupRanks, IssuedCollective, RankState, Whole
 from perfkit.util.dtypes import DTYPES, tensor_bytes
 from perfkit.util.plain_pickle import PlainPickleError, count_copied, load_plain
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 PICKLE_START: Final = b"\x80"
 _MOST_ENTRIES: Final = 200_000

@@ -10,13 +10,11 @@ import msgspec
 from perfkit.diagnosis.flight_dump import read_flight_dump
 from perfkit.diagnosis.rules import diagnose
 from perfkit.errors import StoreError
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
+from perfkit.schema.hang import RANK_STATE_VERSION, Diagnosis, RankState
 from perfkit.storage.run_folder import read_failure
 from perfkit.util.formatting import escape_unprintable
-from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import decode_json, plain_message
 
 STATE_NAME: Final = "rank{}.hang.json"
 _MOST_BYTES: Final = 256 * 2**20
@@ -99,18 +97,14 @@ def _candidates(folder: Path) -> list[Path]:
 def _read(path: Path) -> RankState:
     data = read_regular(path, most_bytes=_MOST_BYTES)
     if _STATE.fullmatch(path.name):
-        return _decode_state(data)
+        try:
+            state = decode_json(data, RankState)
+        except msgspec.DecodeError as error:
+            raise StoreError(f"it is not a record of perfkit: {plain_message(str(error))}") from error
+        if state.schema_version != RANK_STATE_VERSION:
+            raise StoreError(f"it has schema version {state.schema_version}, this perfkit reads {RANK_STATE_VERSION}")
+        if state.rank < 0 or state.rank >= (state.world_size or state.rank + 1):
+            raise StoreError(f"it is of rank {state.rank} of {state.world_size}")
+        return state
     match = _DUMP.fullmatch(path.name)
     return read_flight_dump(data, int(match[1]) if match else 0)
-
-
-def _decode_state(data: bytes) -> RankState:
-    try:
-        state = decode_json(data, RankState)
-    except msgspec.DecodeError as error:
-        raise StoreError(f"it is not a record of perfkit: {plain_message(str(error))}") from error
-    if state.schema_version != RANK_STATE_VERSION:
-        raise StoreError(f"it has schema version {state.schema_version}, this perfkit reads {RANK_STATE_VERSION}")
-    if state.rank < 0 or state.rank >= (state.world_size or state.rank + 1):
-        raise StoreError(f"it is of rank {state.rank} of {state.world_size}")
-    return state

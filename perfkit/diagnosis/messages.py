@@ -11,9 +11,55 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.diagnosis.places import describe_awaited
-from perfkit.diagnosis.wording import MOST_LISTED, list_by_text, name_ranks
-from perfkit.schema.hang.diagnosis import Fault
-from perfkit.schema.hang.rank_state import AwaitedMessage, MessageKind, RankState
+from perfkit.schema.hang import AwaitedMessage, Fault, MessageKind, RankState
+from perfkit.util.formatting import ranges
+
+MOST_LISTED: Final = 8
+_PLURALS: Final = (
+    *(
+        (f"has not {done} it: it {one}", f"have not {done} it: {several}")
+        for done in ("issued", "sent", "received")
+        for one, several in (("issued ", "they issued "), ("is in ", "they are in "), ("", "each "))
+    ),
+    (
+        "runs, but did not write what it does (a call that does not return may hold Python's lock), so that it is not "
+        "known what it has issued",
+        "run, but did not write what they do (a call that does not return may hold Python's lock), so that it is not "
+        "known what they have issued",
+    ),
+    ("ended because it lost its ", "ended because they lost their "),
+    ("has left no record of its ", "have left no record of their "),
+    ("has ", "have "),
+    ("is ", "are "),
+    ("was ", "were "),
+    ("waits for its ", "each wait for their "),
+    ("waits in ", "wait in "),
+)
+"""How what is said of one rank begins, and the same of several."""
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Return `rank 3`, or `ranks 0-2`."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"
+
+
+def list_by_text(texts: Mapping[int, str]) -> str:
+    """Return what is known of each rank, those of which it is the same together: `ranks 0-2 are in ...; rank 3 ...`."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, text in texts.items():
+        ranks_of.setdefault(text, []).append(rank)
+    return "; ".join(_plural(text, ranks) for text, ranks in list(ranks_of.items())[:MOST_LISTED])
+
+
+def _plural(text: str, ranks: Sequence[int]) -> str:
+    """Return what was said of one rank, of all these."""
+    if len(ranks) > 1:
+        for one, several in _PLURALS:
+            if text.startswith(one):
+                text = several + text.removeprefix(one)
+                break
+    return f"{name_ranks(ranks)} {text}"
+
 
 _OTHER_END: Final[dict[MessageKind, str]] = {"recv": "has not sent it", "send": "has not received it"}
 """What is said of the rank that one waits for."""
@@ -90,7 +136,15 @@ def message_faults(
         places: What is known of each rank, after `it`.
         recorded: Ranks that have left a record: of others it is not known that they have not sent.
     """
-    circles = _circles({wait.rank: wait.missing[0] for wait in waits if len(wait.missing) == 1})
+    # Circles in which each rank waits for the next, each beginning with its lowest rank.
+    waits_for = {wait.rank: wait.missing[0] for wait in waits if len(wait.missing) == 1}
+    circles: list[list[int]] = []
+    for start in sorted(waits_for):
+        path = [start]
+        while (following := waits_for.get(path[-1])) is not None and following not in path:
+            path.append(following)
+        if following == start and start == min(path):
+            circles.append(path)
     by_rank = {wait.rank: wait for wait in waits}
     faults = [_circle_fault([by_rank[rank] for rank in circle]) for circle in circles]
     in_circle = {rank for circle in circles for rank in circle}
@@ -99,18 +153,6 @@ def message_faults(
         if wait.rank not in in_circle:
             alike.setdefault((wait.text, tuple(wait.missing)), []).append(wait)
     return faults + [_wait_fault(several, places, recorded) for several in alike.values()]
-
-
-def _circles(waits_for: Mapping[int, int]) -> list[list[int]]:
-    """Return the circles in which each rank waits for the next, each beginning with its lowest rank."""
-    circles: list[list[int]] = []
-    for start in sorted(waits_for):
-        path = [start]
-        while (following := waits_for.get(path[-1])) is not None and following not in path:
-            path.append(following)
-        if following == start and start == min(path):
-            circles.append(path)
-    return circles
 
 
 def _circle_fault(waits: Sequence[MessageWait]) -> Fault:

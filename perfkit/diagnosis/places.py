@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from perfkit.schema.hang.rank_state import AwaitedMessage, Frame, RankState
+from perfkit.schema.hang import AwaitedMessage, Frame, RankState
 from perfkit.util.formatting import escape_unprintable
 
 DEFAULT_GROUP: Final = "default_pg"

@@ -9,14 +9,19 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from perfkit._version import __version__
-from perfkit.diagnosis.calls import GroupCalls, describe_call, describe_message, group_calls, issued_at
-from perfkit.diagnosis.left_out import times_before
-from perfkit.diagnosis.messages import find_message_waits, message_faults
+from perfkit.diagnosis.calls import (
+    GroupCalls,
+    Wait,
+    describe_call,
+    describe_message,
+    find_waits,
+    group_calls,
+    issued_at,
+    times_before,
+)
+from perfkit.diagnosis.messages import MOST_LISTED, find_message_waits, list_by_text, message_faults, name_ranks
 from perfkit.diagnosis.places import describe_place, program_frame
-from perfkit.diagnosis.waits import Wait, find_waits
-from perfkit.diagnosis.wording import MOST_LISTED, list_by_text, name_ranks
-from perfkit.schema.hang.diagnosis import Diagnosis, Fault, FaultKind, RankPlace, Verdict
-from perfkit.schema.hang.rank_state import IssuedCollective, RankState
+from perfkit.schema.hang import Diagnosis, Fault, FaultKind, IssuedCollective, RankPlace, RankState, Verdict
 
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
@@ -122,16 +127,12 @@ def _headline(
     if verdict == "agree":
         compared = sum(len(by_number) for group in groups for by_number in group.calls.values())
         return f"All ranks agree: no rank waits for another in the {compared:,} collectives that were recorded."
-    where = _where_all_are(states)
-    return f"No rank was found to keep others waiting{f': {where}' if where else ''}"
-
-
-def _where_all_are(states: Sequence[RankState]) -> str:
     places = {state.rank: place for state in states if (place := describe_place(state)) is not None}
     by_place: dict[str, list[int]] = {}
     for rank, place in sorted(places.items()):
         by_place.setdefault(place, []).append(rank)
-    return "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:MOST_LISTED])
+    where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:MOST_LISTED])
+    return f"No rank was found to keep others waiting{f': {where}' if where else ''}"
 
 
 def _mismatches(groups: Sequence[GroupCalls]) -> list[Fault]:

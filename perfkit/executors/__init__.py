@@ -34,7 +34,7 @@ EXECUTORS: Final[Registry[ExecutorFactory]] = Registry(
     "perfkit.executors",
     "executor",
     {
-        "serial": "perfkit.executors.serial:open_serial",
+        "serial": "perfkit.executors.processes:open_serial",
         "processes": "perfkit.executors.processes:open_processes",
         "mpi": "perfkit.executors.mpi:open_mpi",
         "dask": "perfkit.executors.dask:open_dask",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 from perfkit.executors import ExecutorOptions
 from perfkit.executors.worker_process import run_in_worker_process, stop_worker_processes
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.executors import ExecutorOptions
 from perfkit.executors.worker_process import run_in_worker_process
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Run in several processes on this machine."""
+"""Run in several processes on this machine, or in this process, one task after the other."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -102,3 +102,26 @@ def open_processes(options: ExecutorOptions) -> Iterator[Processes]:
     finally:
         # Tasks that are not done by now are not needed: an error or an interrupt ended the wait.
         pool.shutdown(cancel_futures=True)
+
+
+class Serial(Executor):
+    """Runs each task when it is submitted."""
+
+    takes_progress = True
+    """Whether `submit` takes a callback `progress`, which is called in this process."""
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **options: Any) -> "Future[T]":
+        """Call `function` and return a completed future."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(function(*args, **options))
+        # The future raises it to its caller. An interrupt is not caught: it ends the analysis here.
+        except Exception as error:  # noqa: BLE001
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def open_serial(options: ExecutorOptions) -> Iterator[Serial]:  # noqa: ARG001  it has no options
+    """Return the executor that works in this process."""
+    yield Serial()

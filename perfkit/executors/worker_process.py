@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
-from perfkit.util.malloc import trim_large_allocations
+from perfkit.util.process import trim_large_allocations
 
 _PROGRESS_BYTES: Final = 1_000_000
 """Least progress (in bytes) to report at once."""

@@ -27,7 +27,7 @@ class CrossCheckTool(NamedTuple):
 CROSS_CHECKS: Final[Registry[CrossCheckTool]] = Registry(
     "perfkit.cross_checks",
     "cross-check",
-    {"hta": "perfkit.external.hta.cross_check:HTA"},
+    {"hta": "perfkit.external.hta:HTA"},
     instance_of(CrossCheckTool, "CrossCheckTool"),
 )
 

@@ -12,11 +12,18 @@ source.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.comparison.benchmark_findings import find_other_settings, find_other_versions
-from perfkit.comparison.benchmark_gates import Kind, Quantity, change_of, evaluate, unknown_metric
+from perfkit.comparison.benchmark_gates import (
+    Kind,
+    Quantity,
+    change_of,
+    evaluate,
+    find_other_settings,
+    find_other_versions,
+    unknown_metric,
+)
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.input.series import describe
-from perfkit.schema.benchmark.input import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
+from perfkit.schema.benchmark import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import GateResult
 from perfkit.util.formatting import duration, rate

@@ -1,16 +1,18 @@
-"""Options of `perfkit input`: names, types, defaults and invalid combinations. Without torch."""
+"""Options of `perfkit input`: names, types, defaults, invalid combinations, and the samples. Without torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
+import numpy as np
 from msgspec import Meta, Struct
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.durations import parse_duration
 from perfkit.capture.shared_options import TIMEOUT
 from perfkit.errors import UsageError
-from perfkit.schema.benchmark.input import InputSeries
-from perfkit.util.byte_sizes import parse_size
+from perfkit.schema.benchmark import InputSeries
+from perfkit.util.parsing import parse_size
+from workloads.base import Arrays, DataSpec, Field, generate_blocks
 from workloads.data import SOURCES, DataOptions
 from workloads.data.source import Source
 
@@ -189,3 +191,33 @@ def _split(text: str, known: Sequence[str], option: str) -> list[str]:
         if name not in known:
             raise UsageError(f"{option} {text}: there is no '{name}': choose from {', '.join(known)}")
     return names
+
+
+ITEM_BYTES: Final = 4
+VOCABULARY: Final = 50257
+"""That of GPT-2: its ids need 16 bits, and hardly compress."""
+
+
+def describe_samples(samples: int, sample_bytes: int, seed: int) -> DataSpec:
+    """Return the description of samples of `sample_bytes`, rounded down to whole tokens of four bytes."""
+    return DataSpec(
+        workload="input",
+        fields=(Field(name="tokens", shape=(max(1, sample_bytes // ITEM_BYTES),), dtype="int32"),),
+        samples=samples,
+        seed=seed,
+        parameters={"vocab_size": VOCABULARY},
+    )
+
+
+class RandomTokens:
+    """Generates uniformly distributed token ids."""
+
+    def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
+        """Return samples [start, stop)."""
+        (field,) = spec.fields
+
+        def block(number: int) -> Arrays:
+            random = np.random.default_rng((spec.seed, number))
+            return {field.name: random.integers(0, VOCABULARY, (spec.block_samples, *field.shape), np.int32)}
+
+        return generate_blocks(spec, start, stop, block)

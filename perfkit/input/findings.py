@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from perfkit.comparison.benchmark_findings import find_few_repeats, find_shared_cores
+from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
 from perfkit.report.content.input.series import describe
-from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.benchmark import InputBenchmark
 from perfkit.schema.common import Finding
 from perfkit.util.formatting import size, whole_percent
 

@@ -8,8 +8,7 @@ from perfkit.analysis.per_run.bubble_verdict import late_besides_stages, without
 from perfkit.insights.dimension_advice import gathers_parameters, reduces_gradients
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, stragglers_of
-from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all, heavy_names
-from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline, PipelineRank
+from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline, PipelineRank, heavy_clause, heavy_in_all, heavy_names
 from perfkit.util.formatting import duration, ranges, whole_percent
 
 _MIN_SHARE: Final = 0.1

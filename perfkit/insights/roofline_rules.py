@@ -8,8 +8,7 @@ from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS
-from perfkit.schema.roofline.achieved import Roofline, RooflineRow
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
 from perfkit.util.formatting import duration, escape_unprintable, whole_percent
 
 _MIN_SHARE: Final = 0.05

@@ -10,7 +10,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import name_ranks
 from perfkit.schema.aggregate import exposed_sums, longest_mean_step_ns
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.per_run.dimensions import DimensionStat
+from perfkit.schema.per_run.communication import DimensionStat
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
@@ -23,7 +23,7 @@ class DimensionTime(NamedTuple):
     """Exposed communication of one dimension of parallelism: means per step and rank (ns)."""
 
     name: str | None
-    """As in `perfkit.schema.per_run.dimensions`; None if unknown."""
+    """As in `perfkit.schema.per_run.communication`; None if unknown."""
     exposed_ns: float
     wait_ns: float
     transfer_ns: float

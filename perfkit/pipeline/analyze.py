@@ -29,20 +29,20 @@ from perfkit.pipeline.run_report import BuiltRun, build_run
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
-from perfkit.scaling.profiled_order import profiled_order_findings
+from perfkit.scaling.option_comparison import profiled_order_findings
 from perfkit.scaling.summary import scaling
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
+from perfkit.schema.per_rank.memory import MemorySnapshot
 from perfkit.schema.report import Report
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
-from perfkit.storage.benchmark_file import load_collectives
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
+from perfkit.storage.report_file import load_collectives
 from perfkit.storage.run_folder import read_manifest, read_sweep
 from perfkit.subjects.table import Asked, answer_subjects
 from perfkit.util.formatting import shell_word

@@ -15,8 +15,7 @@ from perfkit.analysis.per_run.comm_logs.one_ccl import find_one_ccl_findings, su
 from perfkit.analysis.per_run.comm_logs.summarize import summarize_logs
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
-from perfkit.schema.per_run.nccl_logs import NcclLogs
-from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
+from perfkit.schema.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.schema.run import RunReport
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from perfkit.trace.comm_logs.one_ccl import OneCclReader

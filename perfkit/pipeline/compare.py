@@ -13,14 +13,12 @@ from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
-from perfkit.comparison.mean_step import mean_step
-from perfkit.comparison.step_work import step_work
+from perfkit.comparison.step_work import mean_step, step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.common import Finding, worst_first
-from perfkit.schema.comparison import Comparison, Side
-from perfkit.schema.history import History, HistoryBy
+from perfkit.schema.comparison import Comparison, History, HistoryBy, Side
 from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules
 

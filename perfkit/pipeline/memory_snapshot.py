@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_rank.memory_snapshot.tabulate import tabulate
 from perfkit.errors import UsageError
-from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
+from perfkit.schema.per_rank.memory import MemorySnapshot
 from perfkit.schema.run import RunReport
 from perfkit.storage.memory_snapshot_file import read_snapshot
 

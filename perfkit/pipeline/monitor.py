@@ -14,8 +14,7 @@ from perfkit.analysis.per_run.monitor.losses import BadLosses, find_bad_losses, 
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
 from perfkit.schema.common import Finding
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN
-from perfkit.schema.monitor.header import StepLogHeader
+from perfkit.schema.monitor import CHECK, COLUMNS, LOSS_GIVEN, StepLogHeader
 from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.run import RunReport
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS

@@ -22,8 +22,8 @@ from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.util.formatting import duration, ranges
 from perfkit.whatif.candidates import MOST_RANKED, candidates
 from perfkit.whatif.changes import parse_changes
-from perfkit.whatif.explained import find_unexplained
 from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
+from perfkit.whatif.savings import find_unexplained
 
 _VIOLATED: Final = 0.01
 """Share of dependencies contradicted by the measured times from which it is reported."""

@@ -1,18 +1,120 @@
-"""`perfkit.plan`: a plan from Python."""
+"""`perfkit.plan`: a plan from Python, for a module of the user's own."""
 
+import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from perfkit.errors import UsageError
+from perfkit.planning.choice import choose, decide
 from perfkit.planning.formulas.step_time import Rates
 from perfkit.planning.hardware import find_hardware
-from perfkit.planning.own_model import locate, plan_own
-from perfkit.planning.planner import RESERVE, Request
+from perfkit.planning.planner import RESERVE, Request, layouts_of, make_plan
 from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.refine import check_precision
+from perfkit.planning.refine import check_precision, trace_request, with_trace
 from perfkit.planning.shape import Shape
-from perfkit.planning.traced.messages import OwnModule
+from perfkit.planning.traced.launch import InputSpec, OwnModule, TraceAnswer, trace
 from perfkit.schema.plan import Plan
+
+DTYPES: Final = ("float32", "float16", "bfloat16", "int64", "int32", "bool")
+_INPUT = re.compile(r"(\d+(?:,\d+)*)(?::(\w+))?")
+_MOST_ENTRIES: Final = 2**40
+
+
+def parse_inputs(texts: list[str]) -> tuple[InputSpec, ...]:
+    """Return the tensors that texts such as `4,512:int64` describe; without a type, float32.
+
+    Raises:
+        UsageError: A text is none, or describes no tensor.
+    """
+    return tuple(_parse_input(text) for text in texts)
+
+
+def _parse_input(text: str) -> InputSpec:
+    match = _INPUT.fullmatch(text.replace(" ", ""))
+    if match is None or (match[2] or "float32") not in DTYPES:
+        raise UsageError(f"--input {text}: write it as 4,512:int64, with one of {', '.join(DTYPES)}")
+    shape = tuple(map(int, match[1].split(",")))
+    count = 1
+    for size in shape:
+        count *= size
+    if not 0 < count <= _MOST_ENTRIES or len(shape) > 8:
+        raise UsageError(f"--input {text}: a tensor of 1 to {_MOST_ENTRIES:,} entries is needed")
+    return InputSpec(shape, match[2] or "float32")
+
+
+def own_module(text: str, inputs: list[str], batch: str | None) -> OwnModule:
+    """Return the module that `FILE.py:FUNCTION` names, with what it is called with.
+
+    Raises:
+        UsageError: The file does not exist, or there is no description of the inputs.
+    """
+    path, _, function = text.rpartition(":")
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: no such file")
+    if bool(inputs) == (batch is not None):
+        raise UsageError(f"{text}: its arguments are given by --input or by --batch FUNCTION: use one of them")
+    return OwnModule(path=path, function=function, batch_function=batch, inputs=parse_inputs(inputs))
+
+
+def locate(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return file and name of a function, so that another process can find it.
+
+    Raises:
+        UsageError: It is not defined at the top level of a file.
+    """
+    name = getattr(function, "__qualname__", "")
+    try:
+        path = inspect.getsourcefile(function)
+    except TypeError:
+        path = None
+    if path is None or not Path(path).is_file() or not name.isidentifier():
+        raise UsageError(
+            "perfkit.plan: the step is traced in another process: define both functions at the top of a file"
+        )
+    return path, name
+
+
+def plan_own(own: OwnModule, request: Request) -> Plan:
+    """Return the plan for a module: DDP, ZeRO and hybrid sharding, each traced.
+
+    Args:
+        own: The module.
+        request: Whose shape and batch do not count yet.
+
+    Raises:
+        UsageError: The module cannot be built, or its step fails.
+        LaunchEnvironmentError: The tracing process died.
+    """
+    check_precision(request.precision)
+    layouts = [one for one in layouts_of(request) if one.dp != "zero1"]
+    answer = trace(trace_request(request, layouts, own))
+    known = _with_model(own, request, answer)
+    plan = make_plan(known)
+    steps = dict(zip(layouts, answer.steps, strict=True))
+    # ZeRO-1 computes as DDP does.
+    planned = [
+        with_trace(one, known, layout, steps[replace(layout, dp="ddp") if layout.dp == "zero1" else layout])
+        for one, layout in zip(plan.layouts, layouts_of(known), strict=True)
+    ]
+    best, reason = choose(planned, request.device)
+    return replace(plan, layouts=planned, best=best, reason=reason, decision=decide(planned, request.device))
+
+
+def _with_model(own: OwnModule, request: Request, answer: TraceAnswer) -> Request:
+    model = answer.model
+    assert model is not None  # noqa: S101  # the child describes every module of the user's own
+    shape = Shape(
+        name=own.function,
+        tensors=tuple(model.tensors),
+        are_whole=True,
+        layers=max(1, model.layers),
+        flops_per_sample=model.flops / max(1, model.samples),
+    )
+    return replace(request, shape=shape, global_batch=request.ranks * model.samples)
 
 
 def plan(

@@ -8,13 +8,13 @@ from msgspec.structs import asdict, replace
 
 from perfkit.capture.durations import parse_duration
 from perfkit.errors import UsageError
+from perfkit.planning.api import own_module, plan_own
 from perfkit.planning.check import check_run
 from perfkit.planning.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Checkpointing
 from perfkit.planning.measured import measured_rates
 from perfkit.planning.models import Model, counted_model, gpt_model
-from perfkit.planning.own_model import own_module, plan_own
 from perfkit.planning.planner import RESERVE, Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
@@ -119,7 +119,10 @@ def make_request(options: Options) -> Request:
     model = _model(options)
     precision = options.precision or ("mixed" if options.params is not None else "float32")
     rates, device = _rates_and_device(options, precision)
-    _refuse_unused(options, device, attention=model.shape.layers is not None)
+    _refuse_rates(options, device)
+    if model.shape.layers is None and options.attention != DEFAULT_ATTENTION:
+        why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
+        raise UsageError(f"--attention has no effect: the model {why}")
     return Request(
         shape=model.shape,
         ranks=options.ranks,
@@ -134,18 +137,6 @@ def make_request(options: Options) -> Request:
         workload=model.workload,
         options=model.options,
     )
-
-
-def _refuse_unused(options: Options, device: PlannedDevice | None, *, attention: bool) -> None:
-    """Refuse options that are for times and limits of a device where there is none, or for attention that is unknown.
-
-    Raises:
-        UsageError: It names the option.
-    """
-    _refuse_rates(options, device)
-    if not attention and options.attention != DEFAULT_ATTENTION:
-        why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
-        raise UsageError(f"--attention has no effect: the model {why}")
 
 
 def _refuse_rates(options: Options, device: PlannedDevice | None) -> None:
@@ -191,14 +182,10 @@ def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedD
         device_table=options.device_table,
         cluster_table=options.cluster_table,
     )
-    rates = _rates(options)
-    return (rates, device) if options.measured is None else measured_rates(options.measured, rates, device)
-
-
-def _rates(options: Options) -> Rates:
     latency = LATENCY_NS if options.latency is None else float(parse_duration(options.latency, "--latency"))
-    return Rates(
+    rates = Rates(
         efficiency=options.efficiency or EFFICIENCY,
         link_efficiency=options.link_efficiency or LINK_EFFICIENCY,
         latency_ns=latency,
     )
+    return (rates, device) if options.measured is None else measured_rates(options.measured, rates, device)

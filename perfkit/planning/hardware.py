@@ -12,10 +12,10 @@ from msgspec import Struct
 from perfkit.errors import UsageError
 from perfkit.planning.precision import Precision
 from perfkit.schema.plan import PlannedDevice
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
 from perfkit.storage.device_table_file import load_device_table
 from perfkit.util.regular_file import read_toml
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 NETWORK_GB_PER_S: Final = 25.0
 """A device's share of its host's network, of devices without a cluster: one port of 200 Gb/s for each."""

@@ -5,6 +5,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 PrecisionName = Literal["float32", "bfloat16", "float16", "mixed", "half"]
+FLOAT32_BYTES: Final = 4
 
 
 class Precision(Struct, frozen=True, kw_only=True):

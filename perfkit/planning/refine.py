@@ -12,8 +12,7 @@ from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.models import SIZE_OPTIONS
 from perfkit.planning.planner import Request, layouts_of
 from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.traced.launch import trace
-from perfkit.planning.traced.messages import OwnModule, TracedStep, TraceRequest
+from perfkit.planning.traced.launch import OwnModule, TracedStep, TraceRequest, trace
 from perfkit.schema.plan import MemoryNeed, Plan, PlannedLayout, TracedMemory
 
 MOST_TRACED: Final = 4

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
-from perfkit.schema.benchmark.input import InputBenchmark
-from perfkit.schema.comparison import Comparison
-from perfkit.schema.external_tool import ExternalTable
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.history import History
+from perfkit.schema.benchmark import CollectiveBenchmark, InputBenchmark
+from perfkit.schema.comparison import Comparison, History
+from perfkit.schema.hang import Diagnosis
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.tools import ExternalTable
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts

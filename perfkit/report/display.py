@@ -1,8 +1,8 @@
-"""Display of records in notebooks: HTML and text, plotly figures, pandas tables. Called by `schema.display`."""
+"""Display of records in notebooks: HTML and text, plotly figures, pandas tables."""
 
 from typing import TYPE_CHECKING, Any
 
-from perfkit.schema.history import History
+from perfkit.schema.comparison import History
 
 if TYPE_CHECKING:
     from perfkit.report.dataframes import DataFrames

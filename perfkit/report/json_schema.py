@@ -7,19 +7,15 @@ from typing import Any
 
 import msgspec
 
-from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
-from perfkit.schema.benchmark.input import INPUT_VERSION, InputBenchmark
-from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
-from perfkit.schema.doctor import DOCTOR_VERSION, DoctorReport
-from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
-from perfkit.schema.hang.diagnosis import DIAGNOSIS_VERSION, Diagnosis
-from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
-from perfkit.schema.history import HISTORY_VERSION, History
+from perfkit.schema.benchmark import COLLECTIVES_VERSION, INPUT_VERSION, CollectiveBenchmark, InputBenchmark
+from perfkit.schema.comparison import COMPARISON_VERSION, HISTORY_VERSION, Comparison, History
+from perfkit.schema.hang import DIAGNOSIS_VERSION, RANK_STATE_VERSION, Diagnosis, RankState
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.per_run.whatif import WHAT_IF_VERSION, WhatIf
 from perfkit.schema.plan import PLAN_VERSION, Plan
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_ANSWER_VERSION, SWEEP_VERSION, Sweep, SweepAnswer
+from perfkit.schema.tools import DOCTOR_VERSION, EXTERNAL_TABLE_VERSION, DoctorReport, ExternalTable
 
 RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze --json`"),

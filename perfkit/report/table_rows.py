@@ -9,12 +9,12 @@ from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.per_rank.memory import MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
+from perfkit.schema.per_run.communication import DimensionStat
 from perfkit.schema.per_run.critical_path import PathNameTime
-from perfkit.schema.per_run.dimensions import DimensionStat
 from perfkit.schema.per_run.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
-from perfkit.schema.roofline.achieved import RooflineRow
+from perfkit.schema.roofline import RooflineRow
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
 

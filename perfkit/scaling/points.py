@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from perfkit.scaling.efficiency_loss import Parts, computation, factors
-from perfkit.scaling.replicas import replicas
 from perfkit.scaling.series import Group
-from perfkit.scaling.step_time import StepTimeSample, estimate, ratio, sample, to_record
+from perfkit.scaling.step_time import StepTimeSample, estimate, ratio, replicas, sample, to_record
 from perfkit.schema.common import MeasuredOn
 from perfkit.schema.run import HostUsage, RunReport
 from perfkit.schema.scaling import Estimate, Factors, ScalingPoint

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.scaling.replicas import mesh_of_a_replica, replicas
+from perfkit.scaling.step_time import mesh_of_a_replica, replicas
 from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.config_identity import Settings, key, settings
 from perfkit.schema.run import RunReport

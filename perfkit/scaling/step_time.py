@@ -1,17 +1,42 @@
 """Step time of repeats of one configuration, with its interval (metrics.md section 7)."""
 
+import math
+import re
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.scaling.replicas import replicas
 from perfkit.schema.aggregate import steps_ns
 from perfkit.schema.common import MeasuredOn
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Resampling, StepTimeEstimate
 from perfkit.stats.bootstrap import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
+
+_SHARE_SAMPLES: Final = ("pp", "cp", "tp")
+"""Dimensions whose ranks share their samples (see `--batch-size`)."""
+_PART: Final = re.compile(r"([a-z]+)=(\d{1,9})")
+
+
+def replicas(run: RunReport) -> int:
+    """Return the number; without a mesh, every rank is one."""
+    sharing = math.prod(_sizes(run).get(name, 1) for name in _SHARE_SAMPLES)
+    return run.world_size // sharing if sharing and run.world_size % sharing == 0 else run.world_size
+
+
+def mesh_of_a_replica(run: RunReport) -> str:
+    """Return the part of the mesh option that does not depend on the number of replicas, such as `pp=2,tp=2`."""
+    named = ((name, size) for name, size in _sizes(run).items() if name not in ("dp", "replicate"))
+    return ",".join(f"{name}={size}" for name, size in named if size > 1) or "none"
+
+
+def _sizes(run: RunReport) -> dict[str, int]:
+    """Return the sizes that the option gives; its text is that of an untrusted file."""
+    mesh = (run.config or {}).get("mesh")
+    parts = mesh.split(",")[:16] if isinstance(mesh, str) else []
+    found = (_PART.fullmatch(part.strip()) for part in parts)
+    return {match[1]: int(match[2]) for match in found if match}
 
 
 class StepTimeSample(NamedTuple):

@@ -1,9 +1,14 @@
-"""Notebook display of records. Rendering code is imported lazily."""
+"""Notebook display of records: methods that the package gives its rendering, which this folder does not import."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+RENDERING: Final[list[Callable[[], Any]]] = []
+"""What imports the rendering of records, and returns it: functions `html`, `text`, `figure` and `tables` of a record.
+`perfkit` itself puts it here."""
 
 
 class NotebookDisplay:
@@ -12,25 +17,18 @@ class NotebookDisplay:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        from perfkit.report import display
-
-        return display.html(self)
+        html: str = RENDERING[0]().html(self)
+        return html
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  IPython's protocol
-        from perfkit.report import display
-
-        printer.text(display.text(self))
+        printer.text(RENDERING[0]().text(self))
 
     def _figure(self, name: str) -> "Figure":
-        from perfkit.report import display
-
-        figure: Figure = display.figure(self, name)
+        figure: Figure = RENDERING[0]().figure(self, name)
         return figure
 
     def _tables(self) -> Any:
-        from perfkit.report import display
-
-        return display.tables(self)
+        return RENDERING[0]().tables(self)
 
 
 class RunPlots(NotebookDisplay):

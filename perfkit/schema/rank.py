@@ -5,8 +5,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
-from perfkit.schema.per_rank.idle import IdleNs, IdleTime
-from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.idle import IdleNs, IdleTime, LaunchStats
 from perfkit.schema.per_rank.loading import RankLoading
 from perfkit.schema.per_rank.memory import MemoryBlock, MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.per_rank.operator_work import RankWork

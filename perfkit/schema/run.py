@@ -8,20 +8,18 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
-from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
+from perfkit.schema.per_rank.memory import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
+from perfkit.schema.per_run.comm_logs import NcclLogs, OneCclLogs
+from perfkit.schema.per_run.communication import DimensionSummary, LinkedCollective
 from perfkit.schema.per_run.critical_path import CriticalPath
-from perfkit.schema.per_run.dimensions import DimensionSummary
-from perfkit.schema.per_run.linked_collectives import LinkedCollective
 from perfkit.schema.per_run.monitor import MonitorSummary
-from perfkit.schema.per_run.nccl_logs import NcclLogs
-from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.per_run.step_timeline import StepTimeline
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline.achieved import Roofline
+from perfkit.schema.roofline import Roofline
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):

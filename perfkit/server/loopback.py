@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from perfkit.errors import ViewError
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
 
 HOST: Final = "127.0.0.1"

@@ -6,8 +6,12 @@ file, answers one origin, listens on loopback, and ends when the file has been f
 internet and no particular port is needed, but the server must run for as long as the UI is used.
 """
 
+import errno
 import os
 import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -17,11 +21,58 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
-from perfkit.server.kept_file import KeptFile, pieces
 from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
-from perfkit.util.extras import install_extra
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_unprintable, install_extra
 from perfkit.util.regular_file import open_regular
+
+_PIECE_BYTES: Final = 1 << 20
+
+
+class KeptFile:
+    """A regular file that stays open: its name may soon lead to a pipe, to another file, or nowhere.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be opened, or is not a regular file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._closing = threading.Lock()
+        self._opened = ExitStack()
+        self._stream = self._opened.enter_context(open_regular(path))
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Lend a descriptor, which stays open if the file is closed meanwhile; its position is shared (see `pieces`).
+
+        Raises:
+            OSError: The file is closed.
+        """
+        with self._closing:  # the number of a closed descriptor may be another file's at once
+            if self._stream.closed:
+                raise OSError(errno.EBADF, "it is no longer served", self.name)
+            lent = os.dup(self._stream.fileno())
+        try:
+            yield lent
+        finally:
+            os.close(lent)
+
+    def close(self) -> None:
+        """Close the file; who reads it now reads on."""
+        with self._closing:
+            self._opened.close()
+
+
+def pieces(descriptor: int, size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file, or what there is, without its position: several threads may read it."""
+    at = 0
+    while piece := os.pread(descriptor, min(_PIECE_BYTES, size - at), at):
+        at += len(piece)
+        yield piece
+
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
@@ -181,7 +232,11 @@ class _Handler(LoopbackHandler):
             self.exchange.fetched |= with_content
         elif (page := self.exchange.pages.get(self._path)) is not None:
             with open_regular(page) as stream:
-                self._send(stream.fileno(), _media_type(page), with_content=with_content)
+                self._send(
+                    stream.fileno(),
+                    _MEDIA_TYPES.get(page.suffix, "application/octet-stream"),
+                    with_content=with_content,
+                )
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -219,10 +274,6 @@ class _Handler(LoopbackHandler):
             self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-
-
-def _media_type(file: Path) -> str:
-    return _MEDIA_TYPES.get(file.suffix, "application/octet-stream")
 
 
 # Not the `mimetypes` module: it uses the system's table, which may map JavaScript to plain text.

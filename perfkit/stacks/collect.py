@@ -20,7 +20,7 @@ from perfkit.storage.discovery import find_run
 from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import Ints
 from perfkit.trace.reader import read_trace
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 Weight = Literal["device", "exposed", "host", "communication-bytes"]
 WEIGHTS: Final[tuple[Weight, ...]] = get_args(Weight)

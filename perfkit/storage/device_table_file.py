@@ -1,4 +1,4 @@
-"""Read the table of devices: perfkit's own, and a user's (`--device-table FILE`), which comes first.
+"""Read and write the table of devices: perfkit's own, and a user's (`--device-table FILE`), which comes first.
 
 ::
 
@@ -13,6 +13,7 @@
 `perfkit peaks -o FILE` writes such a row from measurements.
 """
 
+import json
 import math
 import tomllib
 from collections.abc import Sequence
@@ -24,9 +25,11 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
+from perfkit.util.atomic_write import atomic_write
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.regular_file import read_toml
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 DeviceTable = str | Path | Sequence[DevicePeaks] | None
 """Rows, or the file that contains them."""
@@ -44,7 +47,14 @@ def load_device_table(own: DeviceTable = None) -> tuple[DevicePeaks, ...]:
         return _builtin()
     rows = _read(Path(own)) if isinstance(own, str | Path) else tuple(own)
     for number, row in enumerate(rows, 1):
-        _check(row, f"{_OPTION} {own}: device {number}" if isinstance(own, str | Path) else f"device {number}")
+        where = f"{_OPTION} {own}: device {number}" if isinstance(own, str | Path) else f"device {number}"
+        figures = {f"tflops.{dtype}": value for dtype, value in row.tflops.items()}
+        figures |= {name: getattr(row, name) for name in ("bandwidth_gb_per_s", "memory_gb", "threads")}
+        for name, value in figures.items():
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{where}: {name} is not a positive number: {value!r}")
+        if not row.name:
+            raise UsageError(f"{where}: name is empty")
     return (*rows, *_builtin())
 
 
@@ -81,11 +91,31 @@ def _converted(row: object, where: str) -> DevicePeaks:
         raise UsageError(f"{where}: {plain_message(str(error))}") from error
 
 
-def _check(row: DevicePeaks, where: str) -> None:
-    figures = {f"tflops.{dtype}": value for dtype, value in row.tflops.items()}
-    figures |= {name: getattr(row, name) for name in ("bandwidth_gb_per_s", "memory_gb", "threads")}
-    for name, value in figures.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{where}: {name} is not a positive number: {value!r}")
-    if not row.name:
-        raise UsageError(f"{where}: name is empty")
+def write_device_row(path: Path, row: DevicePeaks) -> None:
+    """Create or replace `path` with a table of one device.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
+    with atomic_write(path) as stream:
+        stream.write(device_row_text(row).encode())
+
+
+def device_row_text(row: DevicePeaks) -> str:
+    """Return a row as TOML."""
+    tflops = ", ".join(f"{dtype} = {value!r}" for dtype, value in row.tflops.items())
+    figures = {name: getattr(row, name) for name in ("bandwidth_gb_per_s", "memory_gb", "threads")}
+    return "".join(
+        (
+            "[[device]]\n",
+            f"name = {_quoted(row.name)}\n",
+            f"tflops = {{ {tflops} }}\n",
+            *(f"{name} = {value!r}\n" for name, value in figures.items() if value is not None),
+            f"source = {_quoted(row.source)}\n",
+        )
+    )
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a basic string of TOML, which has the escapes of JSON."""
+    return json.dumps(escape_unprintable(text))

@@ -97,11 +97,8 @@ def choose_trace(path: Path, rank: int | None) -> Path:
             raise UsageError(f"--rank {rank} chooses among the traces of a folder, and {path} is a file")
         return path
     run = find_run(path)
-    return _trace_of_rank(run.path, run.traces, rank)
-
-
-def _trace_of_rank(folder: Path, traces: list[Path], rank: int | None) -> Path:
-    """Return the first trace of a rank, by the number in its name; names without a number come last."""
+    # By the number in its name; names without a number come last.
+    folder, traces = run.path, run.traces
     numbered = [(rank_in_name(trace.name), trace) for trace in traces]
     if rank is None:
         return min(numbered, key=lambda item: (item[0] is None, item[0] or 0))[1]
@@ -118,7 +115,13 @@ def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
 
     As many folders as needed: sweeps of the same points in two folders have runs of the same names.
     """
-    parts = _numbered([(*run.path.resolve().parent.parts[1:], run.name) for run in runs])
+    # A trace may lie beside a run folder of the same name: a number is appended.
+    paths = [(*run.path.resolve().parent.parts[1:], run.name) for run in runs]
+    taken: dict[tuple[str, ...], None] = {}
+    for path in paths:
+        candidates = ((*path[:-1], f"{path[-1]}#{number}") for number in count(2))
+        taken[next(one for one in chain([path], candidates) if one not in taken)] = None
+    parts = list(taken)
     depths = [1] * len(runs)
     while True:
         names = ["/".join(folders[-depth:]) for folders, depth in zip(parts, depths, strict=True)]
@@ -128,15 +131,6 @@ def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
             return [run._replace(name=name) for run, name in zip(runs, names, strict=True)]
         for at in deeper:
             depths[at] += 1
-
-
-def _numbered(paths: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Append a number to repeated paths: a trace may lie beside a run folder of the same name."""
-    taken: dict[tuple[str, ...], None] = {}
-    for path in paths:
-        candidates = ((*path[:-1], f"{path[-1]}#{number}") for number in count(2))
-        taken[next(one for one in chain([path], candidates) if one not in taken)] = None
-    return list(taken)
 
 
 def _is_folder(path: Path) -> bool:

@@ -18,7 +18,7 @@ from perfkit.errors import TraceError
 from perfkit.trace.intervals import Ints
 from perfkit.util.plain_pickle import PlainPickleError, load_plain
 from perfkit.util.regular_file import read_regular
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import plain_message
 
 MOST_ROWS: Final = 5_000_000
 """Blocks and records of a snapshot."""
@@ -123,7 +123,15 @@ def read_snapshot(path: Path) -> list[DeviceMemory]:
     """
     try:
         raw = load_plain(read_regular(path))
-        _check_rows(raw)
+        # Before anything is copied: a pickle can contain one list many times.
+        rows = 0
+        segments, traces = (raw.get(key, ()) if isinstance(raw, dict) else () for key in ("segments", "device_traces"))
+        for part in (segments, traces):
+            for one in part if isinstance(part, _LISTS) else ():
+                inner = one.get("blocks") if isinstance(one, dict) else one
+                rows += 1 + (len(inner) if isinstance(inner, _LISTS) else 0)
+                if rows > MOST_ROWS:
+                    raise PlainPickleError(f"more than {MOST_ROWS:,} blocks and records")
         snapshot = msgspec.convert(raw, _Snapshot)
         return _devices(snapshot)
     except OSError as error:
@@ -132,18 +140,6 @@ def read_snapshot(path: Path) -> list[DeviceMemory]:
         raise TraceError(f"{path}: not a memory snapshot: {error}") from error
     except (msgspec.ValidationError, OverflowError) as error:
         raise TraceError(f"{path}: not a memory snapshot: {plain_message(str(error))}") from error
-
-
-def _check_rows(raw: Any) -> None:
-    """Check how much there is before it is copied: a pickle can contain one list many times."""
-    rows = 0
-    segments, traces = (raw.get(key, ()) if isinstance(raw, dict) else () for key in ("segments", "device_traces"))
-    for part in (segments, traces):
-        for one in part if isinstance(part, _LISTS) else ():
-            inner = one.get("blocks") if isinstance(one, dict) else one
-            rows += 1 + (len(inner) if isinstance(inner, _LISTS) else 0)
-            if rows > MOST_ROWS:
-                raise PlainPickleError(f"more than {MOST_ROWS:,} blocks and records")
 
 
 def _devices(snapshot: _Snapshot) -> list[DeviceMemory]:

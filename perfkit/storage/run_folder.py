@@ -30,9 +30,8 @@ from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileK
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import escape_all
-from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import decode_json, plain_message
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -245,15 +244,10 @@ def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
     try:
         write_manifest(folder, manifest)
     except StoreError:
-        with contextlib.suppress(OSError):
-            _overwrite_state(folder / MANIFEST_NAME)
+        # A manifest that cannot be replaced is changed without any more bytes than it has.
+        with contextlib.suppress(OSError), (folder / MANIFEST_NAME).open("r+b") as stream:
+            match = _STATE.search(stream.read())
+            if match is not None:
+                stream.seek(match.start("value"))
+                stream.write(b'"failed"'.ljust(len(match["value"])))
         raise
-
-
-def _overwrite_state(path: Path) -> None:
-    """Change the state to "failed" in a manifest that cannot be replaced: without any more bytes than it has."""
-    with path.open("r+b") as stream:
-        match = _STATE.search(stream.read())
-        if match is not None:
-            stream.seek(match.start("value"))
-            stream.write(b'"failed"'.ljust(len(match["value"])))

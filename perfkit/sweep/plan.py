@@ -145,7 +145,11 @@ def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any] | None]) -> list[P
     for varied, config in chosen:
         for scaling, ranks in product(spec.scaling, world_sizes(spec, varied)):
             batch = _batch_of_rank(scaling, config["batch_size"], smallest, _replicas(varied, ranks))
-            point = _point(spec, varied, config, ranks, batch)
+            resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
+            shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
+            point = make_point(
+                spec.workload, ranks, {**config, "batch_size": batch}, [*arguments(spec, varied), *resized], shown
+            )
             earlier = first.get(point.key, point)
             first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, scaling))))
     return [point.as_repeat(repeat) for repeat in range(1, spec.repeats + 1) for point in first.values()]
@@ -173,14 +177,6 @@ def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: 
             f"({batch_size} per rank on {smallest}): choose other --ranks, or another --batch-size after --"
         )
     return global_batch // ranks
-
-
-def _point(spec: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
-    resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
-    shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
-    return make_point(
-        spec.workload, ranks, {**config, "batch_size": batch}, [*arguments(spec, varied), *resized], shown
-    )
 
 
 def _flag(option: str, value: str) -> Iterator[str]:

@@ -109,7 +109,9 @@ def _run(folder: SweepFolder, point: Point, command: list[str], signals: Signals
     if signals.last is not None:
         return replace(record, state="planned", reason=None, wall_ns=None)
     reason = folder.reason(point) or _last_message(log, before_bytes) or f"exit code {ended.exit_code}"
-    return replace(record, state="failed", reason=_one_line(reason), wall_ns=None)
+    return replace(
+        record, state="failed", reason=escape_unprintable(" ".join(reason.split()))[:_REASON_LENGTH], wall_ns=None
+    )
 
 
 def _last_message(log: Path, begin: int) -> str | None:
@@ -120,7 +122,3 @@ def _last_message(log: Path, begin: int) -> str | None:
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     words = [line for line in lines if any(map(str.isalnum, line))]  # Open MPI ends with a row of dashes
     return next(reversed(errors or words), None)
-
-
-def _one_line(text: str) -> str:
-    return escape_unprintable(" ".join(text.split()))[:_REASON_LENGTH]

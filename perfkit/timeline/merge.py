@@ -33,15 +33,14 @@ from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
 from perfkit.timeline.chrome_writer import ChromeWriter
 from perfkit.timeline.collective_links import RunLinks, Spans, find_links
-from perfkit.timeline.path_slices import path_slices
 from perfkit.timeline.perfetto_writer import PerfettoWriter
-from perfkit.timeline.rank_names import coordinate, rank_name
 from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
-from perfkit.timeline.tracks import RankTracks, Track, Writer
+from perfkit.timeline.slices import path_slices
+from perfkit.timeline.tracks import RankTracks, Track, Writer, coordinate, rank_name
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 from perfkit.util.atomic_write import atomic_write
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
 JSON_SUFFIXES: Final = (".json", ".json.gz")
@@ -341,18 +340,15 @@ def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     """Open a writer for the format of the file's suffix; the file appears only if all goes well."""
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
-    _create_folder(output.parent)
-    with atomic_write(output) as plain, _stream(plain, name.endswith(".gz")) as stream:
-        writer = kind(stream, base_ns)
-        yield writer
-        writer.close()
-
-
-def _create_folder(folder: Path) -> None:
+    folder = output.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write into {folder}: {error.strerror or error}") from error
+    with atomic_write(output) as plain, _stream(plain, name.endswith(".gz")) as stream:
+        writer = kind(stream, base_ns)
+        yield writer
+        writer.close()
 
 
 @contextmanager

@@ -21,13 +21,11 @@ from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.timeline.collective_links import CollectiveLinks, Spans
-from perfkit.timeline.loader_slices import loader_slices, loader_track
-from perfkit.timeline.module_slices import find_module_work
-from perfkit.timeline.pipeline_slices import pipeline_slices
+from perfkit.timeline.slices import find_module_work, loader_slices, loader_track, pipeline_slices
 from perfkit.timeline.tracks import Counter, RankTracks, Track
 from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
 from perfkit.trace.intervals import Ints, Union
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 OWN_CATEGORY: Final = "perfkit"
 STEP_TRACK: Final = "perfkit: step"

@@ -18,7 +18,7 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.timeline.step_rows import Links, step_timeline
 from perfkit.trace.reader import read_trace
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 MOST_RUNS: Final = 4
 """Of more runs than this there are no timelines: each has a hundred kilobytes or more."""

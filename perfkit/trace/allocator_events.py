@@ -10,10 +10,9 @@ from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from perfkit.trace.event_decoding import RawInstant
-from perfkit.trace.events import AllocatorTimeline
+from perfkit.trace.events import UNKNOWN, AllocatorTimeline, Repair
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
-from perfkit.trace.repairs import Repair
 from perfkit.trace.timestamps import to_nanoseconds
 
 ALLOCATOR_RECORD: Final = "[memory]"
@@ -21,7 +20,6 @@ _LARGEST_BYTES: Final = 2**53
 _MOST_DEVICES: Final = 16
 INVALID_RECORD: Final = Repair("memory record", "without a usable time, device or total, skipped")
 TOO_MANY_DEVICES: Final = Repair("memory record", f"of more than {_MOST_DEVICES} devices, skipped")
-_UNKNOWN: Final = -1
 
 
 class _Args(Struct, gc=False, frozen=True):
@@ -84,8 +82,8 @@ class AllocatorEventCollector:
     def _note_first(self, key: tuple[int, int], time_ns: int, allocated: int, change: Any) -> None:
         if key in self._first and self._first[key][0] <= time_ns:
             return
-        before = allocated - change if type(change) is int else _UNKNOWN
-        self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else _UNKNOWN)
+        before = allocated - change if type(change) is int else UNKNOWN
+        self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else UNKNOWN)
 
     def threads(self) -> NDArray[Any]:
         """Return the index of each record's thread, as given, device by device."""
@@ -166,9 +164,9 @@ def _counts(values: list[Any]) -> Ints:
         except OverflowError:
             column = None
     if column is None:
-        usable = (value if type(value) is int and 0 <= value < _LARGEST_BYTES else _UNKNOWN for value in values)
+        usable = (value if type(value) is int and 0 <= value < _LARGEST_BYTES else UNKNOWN for value in values)
         column = np.fromiter(usable, np.int64, len(values))
-    return np.where((column >= 0) & (column < _LARGEST_BYTES), column, _UNKNOWN)
+    return np.where((column >= 0) & (column < _LARGEST_BYTES), column, UNKNOWN)
 
 
 def _changes(values: list[Any]) -> Ints:

@@ -14,8 +14,7 @@ from queue import Empty, Full, Queue
 from typing import BinaryIO, Final, NoReturn
 
 from perfkit.errors import TraceError
-from perfkit.util.pipe import open_file
-from perfkit.util.regular_file import hole_bytes
+from perfkit.util.regular_file import hole_bytes, open_file
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -73,7 +72,15 @@ class TraceText:
         """
         try:
             with open_file(self._path) as file:
-                self._check_holes(file)
+                # A file may be enormous only because it has holes, which take no space in an archive.
+                unwritten = hole_bytes(file.fileno())
+                if self._max_bytes is None and unwritten > _FREE_BYTES:
+                    size = os.fstat(file.fileno()).st_size
+                    first = size - unwritten
+                    raise TraceError(
+                        f"{self._path}: possible bomb: nothing was written from byte {first:,} on, of {size:,} bytes; "
+                        "if the file is genuine, --max-bytes allows it"
+                    )
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
                     yield from _prefetched(self._counted(self._gunzip(file)))
@@ -106,7 +113,12 @@ class TraceText:
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             self.text_bytes += len(piece)
-            self._check_size()
+            if self._max_bytes is None and self.text_bytes > _FREE_BYTES + _LARGEST_RATIO * self.read_bytes:
+                self._refuse(f"expand to more than {self.text_bytes:,}")
+            if self.text_bytes > (self._max_bytes or MAX_BYTES):
+                raise TraceError(
+                    f"{self._path}: more than {self._max_bytes or MAX_BYTES:,} bytes of text: --max-bytes allows more"
+                )
             yield piece
 
     def check_event_count(self, kept: int) -> None:
@@ -123,25 +135,6 @@ class TraceText:
             f"{self._path}: possible decompression bomb: {self.read_bytes:,} bytes {what}; "
             "if the file is genuine, --max-bytes allows it"
         )
-
-    def _check_holes(self, file: BinaryIO) -> None:
-        """Refuse a file that is enormous only because it has holes, which take no space in an archive."""
-        unwritten = hole_bytes(file.fileno())
-        if self._max_bytes is None and unwritten > _FREE_BYTES:
-            size = os.fstat(file.fileno()).st_size
-            first = size - unwritten
-            raise TraceError(
-                f"{self._path}: possible bomb: nothing was written from byte {first:,} on, of {size:,} bytes; "
-                "if the file is genuine, --max-bytes allows it"
-            )
-
-    def _check_size(self) -> None:
-        if self._max_bytes is None and self.text_bytes > _FREE_BYTES + _LARGEST_RATIO * self.read_bytes:
-            self._refuse(f"expand to more than {self.text_bytes:,}")
-        if self.text_bytes > (self._max_bytes or MAX_BYTES):
-            raise TraceError(
-                f"{self._path}: more than {self._max_bytes or MAX_BYTES:,} bytes of text: --max-bytes allows more"
-            )
 
 
 def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:

@@ -158,7 +158,17 @@ def decode_leniently(text: bytes) -> list[Any] | None:
 def _event(loaded: dict[str, Any]) -> Struct:
     phase = _converted(loaded.get("ph"))
     if phase == "X":
-        return _raw_event(loaded)
+        args = loaded.get("args")
+        category = loaded.get("cat")
+        return RawEvent(
+            cat=None if category is None else _encodable(str(category)),
+            name=_encodable(str(loaded.get("name"))),
+            pid=_id(loaded.get("pid")),
+            tid=_id(loaded.get("tid")),
+            ts=_raw_text(loaded.get("ts")),
+            dur=_raw_text(loaded.get("dur")),
+            args=_raw_args(args) if isinstance(args, dict) else RawArgs(),
+        )
     if phase is None:
         return NotAnEvent()
     return _raw_instant(loaded) if phase == "i" else _OTHER
@@ -172,12 +182,10 @@ def load_leniently(text: bytes) -> Any:
         RecursionError: it is nested too deeply.
     """
     decoded = text.decode("utf-8", "replace")
-    return _LENIENT.decode(_with_valid_escapes(decoded) if "\\" in decoded else decoded)
-
-
-def _with_valid_escapes(text: str) -> str:
-    """Double the backslashes that do not begin an escape sequence."""
-    return _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", text)
+    # Backslashes that do not begin an escape sequence are doubled.
+    return _LENIENT.decode(
+        _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", decoded) if "\\" in decoded else decoded
+    )
 
 
 class _Number(str):
@@ -205,20 +213,6 @@ def _converted(value: Any) -> Any:
 def _encodable(text: str) -> str:
     """Replace lone surrogates."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _raw_event(event: dict[str, Any]) -> RawEvent:
-    args = event.get("args")
-    category = event.get("cat")
-    return RawEvent(
-        cat=None if category is None else _encodable(str(category)),
-        name=_encodable(str(event.get("name"))),
-        pid=_id(event.get("pid")),
-        tid=_id(event.get("tid")),
-        ts=_raw_text(event.get("ts")),
-        dur=_raw_text(event.get("dur")),
-        args=_raw_args(args) if isinstance(args, dict) else RawArgs(),
-    )
 
 
 def _raw_instant(event: dict[str, Any]) -> RawInstant:

@@ -14,25 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import ALLOCATOR_RECORD, AllocatorEventCollector
-from perfkit.trace.arguments.collectives import CollectiveArgsBuilder
-from perfkit.trace.arguments.device import DeviceArgsBuilder
-from perfkit.trace.arguments.operators import OperatorArgsBuilder
+from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
 from perfkit.trace.event_decoding import MISSING, NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
-from perfkit.trace.events import AllocatorTimeline, EventKind, Events, PythonFrames, TimelineDetail
+from perfkit.trace.events import (
+    BAD_CORRELATION,
+    LONGEST_NS,
+    NEGATIVE_DURATION,
+    NO_DURATION,
+    NO_START,
+    TOO_LONG,
+    AllocatorTimeline,
+    EventKind,
+    Events,
+    PythonFrames,
+    Repair,
+    TimelineDetail,
+)
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
-from perfkit.trace.repairs import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START, TOO_LONG, Repair
 from perfkit.trace.symbols.demangle import MANGLED, readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
 _MOST_THREAD_NAMES: Final = 100_000
-_LONGEST_NS: Final = 2**50
-"""Longer durations (13 days) are damage; thousands of this length add up within int64."""
 _DTYPES: Final[dict[str, type[np.generic]]] = {
     "kind": np.uint8,
     "name": np.int32,
@@ -82,13 +90,10 @@ class ThreadNameCollector:
         """Add the thread names of a batch."""
         for event in batch:
             if event.__class__ is RawMetadata and event.name == "thread_name":
-                self._add_name(event)
-
-    def _add_name(self, event: RawMetadata) -> None:
-        key, name = (event.pid, event.tid), event.args.name
-        is_valid = isinstance(name, str) and all(isinstance(part, int | str) for part in key)
-        if is_valid and len(self._names) < _MOST_THREAD_NAMES:
-            self._names[key] = name
+                key, name = (event.pid, event.tid), event.args.name
+                is_valid = isinstance(name, str) and all(isinstance(part, int | str) for part in key)
+                if is_valid and len(self._names) < _MOST_THREAD_NAMES:
+                    self._names[key] = name
 
     def build(
         self, category: NDArray[Any], categories: Iterable[str | None], threads: Iterable[tuple[Id, Id]]
@@ -207,7 +212,7 @@ class EventTableBuilder:
         start_ns, has_start = to_nanoseconds([event.ts for event in events])
         dur_ns, has_duration = to_nanoseconds([event.dur for event in events])
         negative = has_duration & (dur_ns < 0)
-        too_long = has_duration & (dur_ns > _LONGEST_NS)
+        too_long = has_duration & (dur_ns > LONGEST_NS)
         self._count_repair(NO_START, ~has_start)
         self._count_repair(NO_DURATION, has_start & ~has_duration)
         self._count_repair(NEGATIVE_DURATION, has_start & negative)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,26 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
 from perfkit.trace.module_names import ModuleNames
 from perfkit.trace.name_matching import NameShapes
-from perfkit.trace.repairs import Repair
+
+
+class Repair(NamedTuple):
+    """What was done with invalid events of one kind."""
+
+    noun: str
+    what: str
+    skips_events: bool = False
+    """Whether the events are missing in the analysis."""
+
+    def sentence(self, count: int) -> str:
+        """Return what was done with so many of them."""
+        return f"{count:,} {self.noun}{'' if count == 1 else 's'} {self.what}"
+
+
+NO_START: Final = Repair("event", "without a usable start, skipped", skips_events=True)
+NO_DURATION: Final = Repair("event", "without a usable duration, set to 0")
+NEGATIVE_DURATION: Final = Repair("event", "of negative duration, set to 0")
+TOO_LONG: Final = Repair("event", "longer than 13 days, set to 0")
+BAD_CORRELATION: Final = Repair("event", "with a correlation that is not a number, ignored")
 
 
 class EventKind(IntEnum):
@@ -39,6 +58,10 @@ class EventKind(IntEnum):
 
 MOST_RANKS: Final = 1 << 20
 """A rank beyond it is damage."""
+LONGEST_NS: Final = 2**50
+"""Longer durations (13 days) are damage; thousands of this length add up within int64."""
+UNKNOWN: Final = -1
+"""In columns of numbers that are not negative."""
 
 
 class CollectiveArgs(Struct, frozen=True, kw_only=True):

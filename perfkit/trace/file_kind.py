@@ -49,7 +49,9 @@ def describe_file(path: Path) -> str | None:
         if head.startswith(magic):
             return kind
     if head.startswith(b"PK\x03\x04"):
-        return _describe_zip(head)
+        length = int.from_bytes(head[26:28], "little")
+        is_checkpoint = _CHECKPOINT_ENTRY.fullmatch(head[30 : 30 + length])
+        return "a PyTorch checkpoint" if is_checkpoint else "a zip archive"
     if _PICKLE.match(head):
         return "a Python pickle"
     if _SAFETENSORS.match(head):
@@ -79,13 +81,6 @@ def _head(path: Path) -> bytes:
     except (BrokenStreamError, TraceError):
         pass
     return head[:_HEAD_BYTES]
-
-
-def _describe_zip(head: bytes) -> str:
-    """Return the kind of a zip archive, by the name of its first entry."""
-    length = int.from_bytes(head[26:28], "little")
-    is_checkpoint = _CHECKPOINT_ENTRY.fullmatch(head[30 : 30 + length])
-    return "a PyTorch checkpoint" if is_checkpoint else "a zip archive"
 
 
 def _is_text(head: bytes) -> bool:

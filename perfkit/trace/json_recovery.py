@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, Literal, NamedTuple
 
 from perfkit.trace.event_decoding import LENIENT_BYTES
-from perfkit.trace.json_buffer import TextBuffer
-from perfkit.trace.json_cursor import JsonCursor, MalformedError
+from perfkit.trace.json_buffer import FILL_BYTES, JsonCursor, MalformedError, TextBuffer
 
 UNREADABLE: Final = "an event cannot be decoded"
 UNOPENED: Final = "a bracket closes that was not opened"
@@ -25,7 +24,6 @@ _WINDOW_BYTES: Final = 1 << 7
 _LONGEST_WORD: Final = 16
 """An error this close to the end of the window may be half of `-Infinity`."""
 _OVERLAP_BYTES: Final = 1 << 12
-_FILL_BYTES: Final = 1 << 16
 _BATCH: Final = 1 << 12
 _STRUCTURE: Final = json.JSONDecoder(strict=False, parse_float=len, parse_int=len)
 _SCAN_BUDGET_BYTES: Final = 16 << 20
@@ -188,11 +186,7 @@ def _probe_window(window: bytes, *, is_rest: bool) -> ProbedValue | None:
         if error.pos <= len(text) - _LONGEST_WORD and not error.msg.startswith("Unterminated string"):
             return ProbedValue("torn", error.pos + 1)
         return ProbedValue("cut", len(text)) if is_rest else None
-    return _check_delimiter(value, end, text, is_rest=is_rest)
-
-
-def _check_delimiter(value: Any, end: int, text: str, *, is_rest: bool) -> ProbedValue | None:
-    """Return the value as whole if a delimiter follows it."""
+    # The value is whole if a delimiter follows it.
     blank = _BLANKS.match(text, end)
     after = blank.end() if blank else end
     has_phase = isinstance(value, dict) and "ph" in value
@@ -207,7 +201,7 @@ def seek_next_event(text: TextBuffer) -> bool:
     """Move the cursor to the next place where an event may begin; return whether there is one."""
     while (size := text.find_end(_EVENT_START)) is None:
         text.drop(max(0, len(text) - _OVERLAP_BYTES))
-        if not text.fill(len(text) + _FILL_BYTES):
+        if not text.fill(len(text) + FILL_BYTES):
             return False
     text.drop(size)
     return True

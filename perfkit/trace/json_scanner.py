@@ -16,8 +16,7 @@ from perfkit.trace.event_decoding import (
     decode_with_metadata,
 )
 from perfkit.trace.intervals import Ints
-from perfkit.trace.json_buffer import SPACE, TextBuffer, find_structure
-from perfkit.trace.json_cursor import JsonCursor, MalformedError
+from perfkit.trace.json_buffer import SPACE, JsonCursor, MalformedError, TextBuffer, find_structure
 from perfkit.trace.json_recovery import UNOPENED, UNREADABLE, EventRecovery
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
 from perfkit.trace.module_names import MODULES_KEY

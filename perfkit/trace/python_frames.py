@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.event_decoding import RawEvent
-from perfkit.trace.events import MODULE, PythonFrames
+from perfkit.trace.events import LONGEST_NS, MODULE, PythonFrames
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.timestamps import to_nanoseconds
 
 SHORTEST_NS: Final = 10_000
 """Shorter frames are not kept, except modules: their time counts for the functions that called them."""
-_LONGEST_NS: Final = 2**50
 _MOST_FRAMES: Final = 1 << 19
 _LONGEST_NAME: Final = 300
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -40,7 +39,7 @@ class PythonFrameCollector:
             return events
         dur_ns, valid = to_nanoseconds([event.dur for event in events])
         shortest_ns = np.where(_are_modules(events), self._shortest_module_ns, self._shortest_ns)
-        kept = valid & (dur_ns >= shortest_ns) & (dur_ns <= _LONGEST_NS)
+        kept = valid & (dur_ns >= shortest_ns) & (dur_ns <= LONGEST_NS)
         return [events[place] for place in np.flatnonzero(kept).tolist()]
 
     def add(self, events: list[RawEvent], thread: NDArray[np.int32]) -> None:

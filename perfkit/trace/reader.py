@@ -13,7 +13,7 @@ from perfkit.schema.trace_header import HEADER_KEY, HEADER_VERSION, PerfkitHeade
 from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_int, parse_text
 from perfkit.trace.event_table import EventTableBuilder
-from perfkit.trace.events import Header, ProcessGroup, RankTrace
+from perfkit.trace.events import MOST_RANKS, Header, ProcessGroup, RankTrace
 from perfkit.trace.file_kind import describe_file, describe_own_json
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import OPTION_KEYS, SLICE_BYTES, JsonScanner
@@ -23,7 +23,6 @@ from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
 _MOST_GROUPS: Final = 4096
-_MOST_RANKS: Final = 1 << 20
 _USED: Final = ("rank", "world_size", "backend", "pg_config")
 """Fields of `distributedInfo`."""
 
@@ -252,10 +251,10 @@ def _process_groups(config: Any) -> list[ProcessGroup]:
 
 
 def _ranks(listed: Any) -> tuple[int, ...] | None:
-    if not isinstance(listed, list) or not 0 < len(listed) <= _MOST_RANKS:
+    if not isinstance(listed, list) or not 0 < len(listed) <= MOST_RANKS:
         return None
     ranks = tuple(parse_int(rank, -1) for rank in listed)
-    return ranks if all(0 <= rank < _MOST_RANKS for rank in ranks) else None
+    return ranks if all(0 <= rank < MOST_RANKS for rank in ranks) else None
 
 
 class _Devices(NamedTuple):

@@ -15,8 +15,7 @@ from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.schema.aggregate import steps_ns
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.util.extras import install_extra
-from perfkit.util.formatting import escape_unprintable
+from perfkit.util.formatting import escape_unprintable, install_extra
 
 _KINDS: Final = ("run", "category", "idle", "loading", "efficiency")
 """Kinds of metrics that every run has; those of single operators and collectives are in the page."""

@@ -3,11 +3,18 @@
 A folder may come from somebody else, or others may write into it. So a temporary file has a random name and must not
 exist, it is created and renamed relative to a descriptor of the folder, and a link at the file's name is replaced, not
 followed.
+
+A process that is killed, or ends by `os._exit`, leaves what it put into the system's temporary folder. Each name there
+has the process and where it runs, so that others can remove it: a process of another container that shares the folder
+is not taken for one that has ended.
 """
 
 import os
+import re
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -99,3 +106,51 @@ def _keep_permissions(descriptor: int, folder: int, name: str) -> None:
         replaced = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(replaced.st_mode) and replaced.st_uid == os.geteuid():
             os.fchmod(descriptor, stat.S_IMODE(replaced.st_mode) & 0o777)
+
+
+def temporary_prefix(kind: str) -> str:
+    """Return the beginning of the names of this process, and remove what ended processes of the same user have left.
+
+    Args:
+        kind: What the names are for, such as `perfkit-loader`: the same for all processes.
+    """
+    place = _place()
+    if place:
+        names = re.compile(rf"{re.escape(kind)}-{place}-([0-9]{{1,10}})-[^/]*")
+        with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+            for entry in entries:
+                match = names.fullmatch(entry.name)
+                if match and _has_ended(int(match[1])):
+                    _remove_own(entry.path)
+    return f"{kind}-{place}-{os.getpid()}-"
+
+
+def _place() -> str:
+    """Return what tells apart the sets of processes in which a pid is unique; empty if that is unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:16]
+        return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # a name that anybody may have made has any number
+        return False
+    return False
+
+
+def _remove_own(path: str) -> None:
+    """Remove a file or folder of this user; a link is not followed."""
+    with suppress(OSError):
+        status = os.lstat(path)
+        if status.st_uid != os.geteuid():
+            return
+        if stat.S_ISDIR(status.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        elif stat.S_ISREG(status.st_mode):
+            os.unlink(path)

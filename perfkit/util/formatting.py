@@ -1,10 +1,10 @@
-"""Format numbers and names for people: three significant digits, decimal units, escaped text."""
+"""Format numbers, names and errors for people: three significant digits, decimal units, escaped text."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 
 MISSING = "–"
 """Placeholder for an unknown value."""
@@ -180,3 +180,23 @@ def rank_list(ranks: Sequence[int]) -> str:
     if len(numbers) > _NAMED_RANKS:
         return f"ranks {', '.join(numbers[:_NAMED_RANKS])} and {len(numbers) - _NAMED_RANKS} more"
     return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+_MOST_CHARACTERS: Final = 10_000
+"""What is kept of a longer text, of which a line on the terminal and a file would become as long."""
+
+
+def text_of(value: object) -> str:
+    """Return the text of an error, encodable in UTF-8, with at most 10,000 characters of it."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  foreign code
+        return "its message cannot be shown"
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}… ({len(text):,} characters)"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra, for an installed perfkit and for a clone."""
+    return f"pip install 'perfkit[{extra}]', or in a clone '.[{extra}]'"

@@ -1,12 +1,14 @@
 """Reads pickles of plain values: containers, texts, bytes, numbers, booleans, None.
 
-Python's own `pickle` calls what a file names. Here, nothing is imported or called: what is not a plain value is an
-error. Nor is a number in the file taken as the size of anything but what the file itself has.
+The unpickler is that of the standard library which is written in Python, with only the instructions that make plain
+values: nothing that a file names is imported or called. The one in C makes room for as many values as an index in the
+file says. It is private to `pickle`, and has been there, with its table of instructions, since Python 3.0.
 """
 
-import struct
-from collections.abc import Collection
-from typing import Any, Final
+import io
+import pickle
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, Final
 
 from perfkit.errors import StoreError
 
@@ -16,6 +18,8 @@ MOST_COUNTED: Final = 1 << 62
 """Numbers that double with every level of a file would take all memory themselves."""
 
 _Value = Any
+_Unpickler: Any = vars(pickle)["_Unpickler"]
+_Instruction = Callable[[Any], None]
 
 
 class PlainPickleError(StoreError):
@@ -30,7 +34,13 @@ def load_plain(data: bytes) -> _Value:
     Raises:
         PlainPickleError: The pickle is damaged, has something other than plain values, or more than `MOST_CONTAINERS`.
     """
-    return _Machine(data).run()
+    stream = io.BytesIO(data)
+    try:
+        return _PlainUnpickler(stream).load()
+    except PlainPickleError:
+        raise
+    except Exception as error:  # whatever the instructions of a damaged file do to each other
+        raise PlainPickleError(f"damaged or cut off near byte {stream.tell()}") from error
 
 
 def count_copied(value: _Value) -> int:
@@ -43,20 +53,20 @@ def count_copied(value: _Value) -> int:
     opened: set[int] = set()
     stack = [value]
     while stack:
-        one = stack[-1]
-        if id(one) in counts:
+        top = stack[-1]
+        if id(top) in counts:
             stack.pop()
             continue
-        inner = [part for part in _parts(one) if part.__class__ in _CONTAINERS]
-        if id(one) not in opened:
-            opened.add(id(one))
+        inner = [part for part in _parts(top) if part.__class__ in _CONTAINERS]
+        if id(top) not in opened:
+            opened.add(id(top))
             stack += [part for part in inner if id(part) not in counts]
             continue
         try:
-            count = 1 + len(_parts(one)) - len(inner) + sum(counts[id(part)] for part in inner)
+            count = 1 + len(_parts(top)) - len(inner) + sum(counts[id(part)] for part in inner)
         except KeyError as error:
             raise PlainPickleError("a list, dictionary or tuple contains itself") from error
-        counts[id(one)] = min(count, MOST_COUNTED)
+        counts[id(top)] = min(count, MOST_COUNTED)
         stack.pop()
     return counts[id(value)]
 
@@ -70,157 +80,74 @@ def _parts(value: _Value) -> Collection[_Value]:
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 
 
-class _Machine:
-    """The stack machine of a pickle, see Lib/pickletools.py of Python for its instructions."""
+def _counted(load: _Instruction) -> _Instruction:
+    """Return an instruction that makes a container, with the limit on their number."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._position = data, 0
-        self._containers = 0
-        self._stack: list[_Value] = []
-        self._marks: list[int] = []
-        self._memo: dict[int, _Value] = {}
-
-    def run(self) -> _Value:
-        try:
-            return self._run()
-        except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
-            raise PlainPickleError(f"damaged or cut off near byte {self._position}") from error
-
-    def _run(self) -> _Value:
-        """Carry out all instructions; the frequent ones here, because a call for each would double the time."""
-        data, size, stack, memo = self._data, len(self._data), self._stack, self._memo
-        position = 0
-        while position < size:
-            code = data[position]
-            position += 1
-            self._position = position
-            if code == 0x94:  # MEMOIZE
-                memo[len(memo)] = stack[-1]
-            elif code == 0x68:  # BINGET
-                stack.append(memo[data[position]])
-                position += 1
-            elif code == 0x6A:  # LONG_BINGET
-                stack.append(memo[_UINT(data, position)[0]])
-                position += 4
-            elif code == 0x4B:  # BININT1
-                stack.append(data[position])
-                position += 1
-            elif code == 0x4D:  # BININT2
-                stack.append(data[position] | data[position + 1] << 8)
-                position += 2
-            elif code == 0x4A:  # BININT
-                stack.append(_INT(data, position)[0])
-                position += 4
-            elif code == 0x2E:  # STOP
-                return self._result()
-            else:
-                position = self._carry_out(code, position)
-        raise IndexError
-
-    def _carry_out(self, code: int, position: int) -> int:
-        """Carry out any other instruction; `position` is that of its arguments. Return that of the next one."""
-        if code in _COUNTED:
-            return self._counted(code, position)
-        if code in _ON_ITEMS:
-            return self._collect(code, position)
-        if code in _EMPTY:
-            self._stack.append(self._container(_EMPTY[code]()))
-        elif code in _TUPLES:
-            self._tuple(len(self._stack) - _TUPLES[code])
-        elif code in _CONSTANTS:
-            self._stack.append(_CONSTANTS[code])
-        elif code == 0x28:  # MARK
-            self._marks.append(len(self._stack))
-        elif code == 0x47:  # BINFLOAT
-            self._stack.append(_FLOAT(self._data, position)[0])
-            return position + 8
-        elif code in _PUT:
-            self._memo[int.from_bytes(self._slice(position, _PUT[code]), "little")] = self._stack[-1]
-            return position + _PUT[code]
-        elif code in _IGNORED:
-            return position + _IGNORED[code]
-        else:
-            raise PlainPickleError(
-                f"byte {position}: something other than containers, texts and numbers (instruction 0x{code:02x}): "
-                "it is not read, because it could run code"
-            )
-        return position
-
-    def _counted(self, code: int, position: int) -> int:
-        """Put a value on the stack whose length in bytes precedes it."""
-        width = _COUNTED[code]
-        length = int.from_bytes(self._slice(position, width), "little")
-        content = self._slice(position + width, length)
-        if code in _TEXTS:
-            self._stack.append(content.decode("utf-8", "surrogatepass"))
-        else:
-            self._stack.append(int.from_bytes(content, "little", signed=True) if code == _LONG else content)
-        return position + width + length
-
-    def _collect(self, code: int, position: int) -> int:
-        """Put what is on top of the stack into the container below it."""
-        stack = self._stack
-        begin = len(stack) - _ON_ITEMS[code] if _ON_ITEMS[code] else self._marks.pop()
-        if code == 0x74:  # TUPLE
-            self._tuple(begin)
-        elif begin < 1:
-            raise IndexError
-        elif code in (0x61, 0x65):  # APPEND, APPENDS
-            self._list(stack[begin - 1]).extend(stack[begin:])
-            del stack[begin:]
-        else:
-            self._update(stack[begin - 1], stack[begin:], code)
-            del stack[begin:]
-        return position
-
-    def _tuple(self, begin: int) -> None:
-        if begin < 0:
-            raise IndexError
-        self._stack[begin:] = [self._container(tuple(self._stack[begin:]))]
-
-    def _result(self) -> _Value:
-        if len(self._stack) != 1 or self._marks:
-            raise IndexError
-        return self._stack[0]
-
-    def _slice(self, begin: int, length: int) -> bytes:
-        if begin + length > len(self._data):
-            raise IndexError
-        return self._data[begin : begin + length]
-
-    def _container(self, value: _Value) -> _Value:
-        self._containers += 1
-        if self._containers > MOST_CONTAINERS:
+    def load_counted(unpickler: Any) -> None:
+        unpickler.containers += 1
+        if unpickler.containers > MOST_CONTAINERS:
             raise PlainPickleError(f"more than {MOST_CONTAINERS:,} lists, dictionaries and tuples")
-        return value
+        load(unpickler)
 
-    def _list(self, value: _Value) -> list[_Value]:
-        if not isinstance(value, list):
-            raise IndexError
-        return value
-
-    def _update(self, value: _Value, items: list[_Value], code: int) -> None:
-        keys = items[::2]
-        # Texts only: integers can be chosen so that all have one hash.
-        if not isinstance(value, dict) or len(items) % 2 or any(key.__class__ is not str for key in keys):
-            raise PlainPickleError(f"a dictionary's keys are not texts (instruction 0x{code:02x})")
-        value.update(zip(keys, items[1::2], strict=True))
+    return load_counted
 
 
-_TEXTS: Final = {0x8C: 1, 0x58: 4, 0x8D: 8}
-"""SHORT_BINUNICODE, BINUNICODE, BINUNICODE8: bytes of the length."""
-_BYTES: Final = {0x43: 1, 0x42: 4}
-"""SHORT_BINBYTES, BINBYTES."""
-_LONG: Final = 0x8A
-"""LONG1: an integer of any size."""
-_COUNTED: Final = {**_TEXTS, **_BYTES, _LONG: 1}
-_EMPTY: Final[dict[int, type]] = {0x7D: dict, 0x5D: list, 0x29: tuple}
-_TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}
-_CONSTANTS: Final = {0x4E: None, 0x88: True, 0x89: False}
-_ON_ITEMS: Final = {0x61: 1, 0x65: 0, 0x73: 2, 0x75: 0, 0x74: 0}
-"""APPEND, APPENDS, SETITEM, SETITEMS, TUPLE: how many values they take; 0 is all since the last mark."""
-_PUT: Final = {0x71: 1, 0x72: 4}
-"""BINPUT, LONG_BINPUT: bytes of the index."""
-_IGNORED: Final = {0x80: 1, 0x95: 8}
-"""PROTO, FRAME (what follows can be read at once, which matters for streams only): bytes of the argument."""
-_INT, _UINT, _FLOAT = (struct.Struct(kind).unpack_from for kind in ("<i", "<I", ">d"))
+def _set_items(unpickler: Any) -> None:
+    _update(unpickler, unpickler.pop_mark())
+
+
+def _set_item(unpickler: Any) -> None:
+    stack = unpickler.stack
+    value, key = stack.pop(), stack.pop()
+    _update(unpickler, [key, value])
+
+
+def _update(unpickler: Any, items: list[_Value]) -> None:
+    target, keys = unpickler.stack[-1], items[::2]
+    # Texts only: integers can be chosen so that all have one hash.
+    if not isinstance(target, dict) or any(key.__class__ is not str for key in keys):
+        raise PlainPickleError("a dictionary's keys are not texts")
+    target.update(zip(keys, items[1::2], strict=True))
+
+
+def _mark(unpickler: Any) -> None:
+    if len(unpickler.metastack) == MOST_CONTAINERS:
+        raise PlainPickleError(f"more than {MOST_CONTAINERS:,} lists, dictionaries and tuples")
+    unpickler.load_mark()
+
+
+def _stop(unpickler: Any) -> None:
+    if len(unpickler.stack) != 1 or unpickler.metastack:
+        raise IndexError
+    unpickler.load_stop()
+
+
+class _Instructions(dict[int, _Instruction]):
+    def __missing__(self, code: int) -> _Instruction:
+        raise PlainPickleError(
+            f"something other than containers, texts and numbers (instruction 0x{code:02x}): "
+            "it is not read, because it could run code"
+        )
+
+
+_SAFE: Final = (
+    *("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "APPEND", "APPENDS"),
+)
+_MAKE_CONTAINERS: Final = ("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
+
+
+def _code(name: str) -> int:
+    code: bytes = vars(pickle)[name]
+    return code[0]
+
+
+# The types of the standard library lack the base class.
+class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
+    dispatch: ClassVar = _Instructions(
+        {_code(name): _Unpickler.dispatch[_code(name)] for name in _SAFE}
+        | {_code(name): _counted(_Unpickler.dispatch[_code(name)]) for name in _MAKE_CONTAINERS}
+        | {_code("SETITEM"): _set_item, _code("SETITEMS"): _set_items, _code("MARK"): _mark, _code("STOP"): _stop}
+    )
+    containers = 0

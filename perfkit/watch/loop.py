@@ -1,7 +1,16 @@
-"""Reads and draws until the user quits, with a small share of a core."""
+"""Reads and draws until the user quits, with a small share of a core; answers keys, one of which asks for a trace."""
 
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
 import time
-from collections.abc import Sequence
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +18,75 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from perfkit.storage.step_log.follow import RunFollower
+from perfkit.util.process import child_python
 from perfkit.watch.frame import SORTS, draw
-from perfkit.watch.keyboard import Wait, pressed_keys
-from perfkit.watch.trace_request import TraceRequest
 from perfkit.watch.view import RunView, find_events, view
+
+_STEPS: Final = 3
+
+
+class TraceRequest:
+    """A capture in progress, or one that has ended.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+        command = [*child_python("perfkit.__main__", "main"), "capture", str(folder), "--steps", str(_STEPS)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, start_new_session=True
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the command has ended."""
+        return self._process.poll() is not None
+
+    def message(self) -> str:
+        """Return the newest line that the command has printed."""
+        self._output.seek(0)
+        lines = self._output.read().decode("utf-8", "replace").split("\n")
+        printed = [line.strip() for line in lines if line.strip()]
+        return printed[-1] if printed else f"asking for a trace of {_STEPS} steps"
+
+    def stop(self) -> None:
+        """Withdraw the request if it has not ended."""
+        if not self.is_over:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
+        self._output.close()
+
+
+Wait = Callable[[float], str]
+"""Waits for so many seconds, or until a key is pressed, which it returns; empty without one."""
+
+
+@contextmanager
+def pressed_keys() -> Iterator[Wait]:
+    """Let the terminal pass on each key at once; where stdin is no terminal, there are no keys."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield lambda seconds: _key(descriptor, seconds)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _key(descriptor: int, seconds: float) -> str:
+    ready, _, _ = select.select([descriptor], [], [], seconds)
+    return os.read(descriptor, 1).decode("ascii", "ignore") if ready else ""
+
 
 _SHORTEST_S: Final = 1.0
 """Time between two frames of a run with few ranks."""

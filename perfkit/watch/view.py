@@ -15,7 +15,7 @@ from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, exc
 from perfkit.capture.on_demand.mailbox import DIED, has_died
 from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats
 from perfkit.storage.step_log.follow import Records, RunFollower
 

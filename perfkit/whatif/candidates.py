@@ -19,7 +19,7 @@ from perfkit.analysis.step_graph.graph import (
 )
 from perfkit.schema.run import RunReport
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
-from perfkit.whatif.selection import calls_of_cause, glob_of, names_by_time
+from perfkit.whatif.effects.effect import calls_of_cause, glob_of, names_by_time
 
 MOST_RANKED: Final = 10
 _NAMES: Final = 8

@@ -324,7 +324,15 @@ def parse_change(text: str) -> Change:
     """
     subject, _, value = text.rpartition("=")
     if fused := _FUSED.fullmatch(subject):
-        return _fuse(text, fused[1], value)
+        below = fused[1]
+        below_ns = _quantity(below, _UNITS_NS, _MOST_BELOW_NS)
+        if below_ns is None:
+            raise UsageError(
+                f"change {_shown(text)}: '{_shown(below)}' is not a duration from 1ns to 1000ms, such as 5us"
+            )
+        if value != "fused":
+            raise UsageError(f"change {_shown(text)}: '{_shown(value)}' is not fused")
+        return FuseKernels(below_ns)
     for form in FORMS:
         if match := form.subject.fullmatch(subject):
             read = form.value(value)
@@ -346,15 +354,6 @@ def parse_changes(texts: Sequence[str]) -> list[Change]:
             both = " and ".join(_shown(text) for text, one in zip(texts, changes, strict=True) if isinstance(one, kind))
             raise UsageError(f"changes {both} contradict each other: give one of them")
     return changes
-
-
-def _fuse(text: str, below: str, value: str) -> FuseKernels:
-    below_ns = _quantity(below, _UNITS_NS, _MOST_BELOW_NS)
-    if below_ns is None:
-        raise UsageError(f"change {_shown(text)}: '{_shown(below)}' is not a duration from 1ns to 1000ms, such as 5us")
-    if value != "fused":
-        raise UsageError(f"change {_shown(text)}: '{_shown(value)}' is not fused")
-    return FuseKernels(below_ns)
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,7 @@
 """Predict the step after changes: apply them to the graph of steps, and replay it with and without them."""
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -11,10 +11,37 @@ from perfkit.schema.per_run.whatif import AppliedChange, Prediction
 from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.trace.intervals import Ints
+from perfkit.whatif import changes
 from perfkit.whatif.altered import Altered, unaltered
-from perfkit.whatif.changes import ScaleRank, parse_changes
-from perfkit.whatif.effects.effect import Subject
-from perfkit.whatif.effects.table import EFFECTS, order_of
+from perfkit.whatif.changes import Change, ScaleRank, parse_changes
+from perfkit.whatif.effects import device, gradients, modules, own_time, transfers
+from perfkit.whatif.effects.effect import Effect, Subject
+
+EFFECTS: Final[dict[type, Callable[[Subject, Any], Effect]]] = {
+    changes.ScaleCompute: own_time.scale_compute,
+    changes.ScaleModule: modules.scale_module,
+    changes.ScaleRank: own_time.scale_rank,
+    changes.ScaleInput: own_time.scale_input,
+    changes.ScaleIdle: own_time.scale_idle,
+    changes.RemoveProfiler: own_time.remove_profiler,
+    changes.RemoveSync: device.remove_synchronisation,
+    changes.FuseKernels: device.fuse_kernels,
+    changes.ScaleCollective: transfers.scale_collective,
+    changes.ScaleBandwidth: transfers.scale_bandwidth,
+    changes.Ranks: transfers.change_ranks,
+    changes.BucketCap: gradients.change_buckets,
+    changes.RemoveOverlap: gradients.remove_overlap,
+    changes.Accumulate: gradients.accumulate,
+}
+"""By kind of change, in the order in which changes are made: those of the order of nodes come after those of times."""
+
+_ORDER: Final = {kind: place for place, kind in enumerate(EFFECTS)}
+
+
+def order_of(change: Change) -> int:
+    """Return the place of a change among those that are made together."""
+    return _ORDER[type(change)]
+
 
 _DRAWS: Final = 500
 

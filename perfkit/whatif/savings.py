@@ -1,17 +1,76 @@
-"""Predict the changes that recommendations are about, for the report of a run."""
+"""Predict the changes that recommendations are about, for the report of a run.
+
+As far as the graph of steps explains exposed communication.
+"""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from perfkit.analysis.step_graph.graph import StepGraph
+import numpy as np
+
+from perfkit.analysis.step_graph.graph import ARRIVAL, COMPLETION, StepGraph
 from perfkit.errors import UsageError
 from perfkit.schema.aggregate import exposed_sums, merge_idle
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.run import RunReport
+from perfkit.whatif.awaited import joined_points, nodes_before
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
-from perfkit.whatif.explained import find_unexplained
 from perfkit.whatif.predict import predict_saving, replay_unchanged
+
+
+class Unexplained(NamedTuple):
+    """The rank with the most exposed communication that the graph does not explain."""
+
+    rank: int | None
+    per_step_ns: float
+    """Its mean per step."""
+    of_step: float
+    """Its share of the rank's mean step."""
+
+
+def find_unexplained(graph: StepGraph, run: RunReport) -> Unexplained | None:
+    """Return the rank of which the graph explains least; None if it explains all exposed communication.
+
+    Without a device, no event tells for which collective a thread waits: where none ends with a pause, the graph has
+    no wait, and a replay believes that the thread was busy. Where all ranks are in the graph, waits for what has no
+    counterpart there are not explained either: a replay believes that it was a transfer. Ranks with a device are not
+    looked at.
+    """
+    waited_ns = _waited_ns(graph, met_only=1 < len(graph.ranks) == run.world_size)
+    numbers = set(graph.steps)
+    found = []
+    for report in run.ranks:
+        steps = [step for step in report.steps if step.step in numbers] if report.device == "cpu" else []
+        rank = graph.ranks[0] if report.rank is None else report.rank
+        rest_ns = sum(step.exposed_ns.communication for step in steps) - waited_ns.get(rank, 0)
+        if rest_ns > 0:
+            of_step = rest_ns / sum(step.wall_ns for step in steps)
+            found.append(Unexplained(report.rank, rest_ns / len(steps), of_step))
+    return max(found, key=lambda one: one.per_step_ns, default=None)
+
+
+def _waited_ns(graph: StepGraph, *, met_only: bool) -> dict[int, int]:
+    """Return how long the main thread of each rank waits for collectives that it has begun.
+
+    Args:
+        graph: the graph of some steps.
+        met_only: only for those that are matched with another rank's.
+    """
+    nodes = graph.nodes
+    waits = graph.edges.where(graph.edges.kind == COMPLETION)
+    before, joined = nodes_before(graph)[waits.target], joined_points(graph)[waits.source]
+    known = (before >= 0) & (joined >= 0)
+    if met_only:
+        arrivals = graph.edges.where(graph.edges.kind == ARRIVAL)
+        known &= np.isin(waits.source, arrivals.target) | np.isin(joined, arrivals.source)
+    target = waits.target[known]
+    waited = nodes.start[target] - np.maximum(nodes.end[before[known]], nodes.end[joined[known]])
+    longest = np.zeros(len(nodes.start), np.int64)
+    np.maximum.at(longest, target, waited)  # of several that end with one wait, the first begun
+    chosen = np.unique(target)
+    return {rank: int(longest[chosen[nodes.rank[chosen] == rank]].sum()) for rank in graph.ranks}
+
 
 _MOST_NODES: Final = 500_000
 """Larger graphs are not replayed for a report: a replay takes a second per million nodes, and there are several."""

@@ -112,7 +112,9 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
         StoreError: The folder contains something else, or cannot be written.
     """
     content = _read(file)
-    fingerprint = _fingerprint(content, validation)
+    digest = hashlib.sha256(f"{TEXT_VERSION}:{validation!r}:".encode())
+    digest.update(content)
+    fingerprint = digest.hexdigest()
     if _occupied(folder):
         return _reuse(folder, fingerprint), True
     ids, characters = _encode(_decode(content, file))
@@ -176,12 +178,6 @@ def _decode(content: bytes, file: Path) -> str:
             f"the text {file} is not UTF-8: byte 0x{content[error.start]:02x} at offset "
             f"{error.start}; convert it to UTF-8 first"
         ) from error
-
-
-def _fingerprint(content: bytes, validation: float) -> str:
-    digest = hashlib.sha256(f"{TEXT_VERSION}:{validation!r}:".encode())
-    digest.update(content)
-    return digest.hexdigest()
 
 
 def _encode(text: str) -> tuple[NDArray[Any], str]:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Series
+from perfkit.schema.benchmark import CollectiveBenchmark, Series
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthShare, MatchedCollectiveStat
 from perfkit.schema.run import RunReport

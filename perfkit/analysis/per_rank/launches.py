@@ -4,7 +4,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.idle import LaunchStats
 from perfkit.trace.events import Events
 
 

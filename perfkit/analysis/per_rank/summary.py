@@ -12,8 +12,7 @@ from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.errors import UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRuleUse
-from perfkit.schema.per_rank.idle import IdleTime
-from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.idle import IdleTime, LaunchStats
 from perfkit.schema.per_rank.loading import RankLoading
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters

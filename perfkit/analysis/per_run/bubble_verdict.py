@@ -7,8 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.per_run.heavy_stages import heavy_clause, heavy_in_all
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank, heavy_clause, heavy_in_all
 from perfkit.util.formatting import escape_unprintable, rank_list
 
 _MAJORITY: Final = 0.5

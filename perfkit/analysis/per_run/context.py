@@ -20,12 +20,11 @@ from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.per_run.dimensions import DimensionSummary
-from perfkit.schema.per_run.linked_collectives import LinkedCollective
+from perfkit.schema.per_run.communication import DimensionSummary, LinkedCollective
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
 from perfkit.schema.run import DataLoading, Efficiency, ProfilerCost
 
 

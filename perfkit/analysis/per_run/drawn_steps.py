@@ -11,7 +11,7 @@ from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.per_rank.communication.collective_calls import NO_STEP
 from perfkit.schema.aggregate import mean_own_step_ns, traced_step_ns
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
-from perfkit.schema.per_run.linked_collectives import CollectiveOnRank, LinkedCollective
+from perfkit.schema.per_run.communication import CollectiveOnRank, LinkedCollective
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.trace.intervals import Ints
 

@@ -22,9 +22,9 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
-from perfkit.schema.per_rank.launches import add_launches
+from perfkit.schema.per_rank.idle import add_launches
 from perfkit.schema.per_rank.loading import add_loading
-from perfkit.schema.per_rank.operator_work_sums import add_rank_work
+from perfkit.schema.per_rank.operator_work import add_rank_work
 from perfkit.schema.per_rank.work_trees import add_work
 from perfkit.schema.rank import RankReport
 

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.per_rank.operator_work import FLOAT32_OR_TF32, MATRIX_KINDS, TF32, ModuleWork, OperatorWork
-from perfkit.schema.per_rank.operator_work_sums import add_rank_work
+from perfkit.schema.per_rank.operator_work import (
+    FLOAT32_OR_TF32,
+    MATRIX_KINDS,
+    TF32,
+    ModuleWork,
+    OperatorWork,
+    add_rank_work,
+)
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline.achieved import ModuleRow, Roofline, RooflineRow
-from perfkit.schema.roofline.device_table import DevicePeaks, find_device
+from perfkit.schema.roofline import DevicePeaks, ModuleRow, Roofline, RooflineRow, find_device
 
 
 class _Device(NamedTuple):

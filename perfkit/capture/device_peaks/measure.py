@@ -9,7 +9,7 @@ import torch
 
 from perfkit.capture.device_peaks.timing import median_time, time_once
 from perfkit.capture.distributed.topology import name_device
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
 from perfkit.util.system_limits import free_bytes
 
 TF32: Final = "tf32"

@@ -20,7 +20,7 @@ from perfkit.capture.distributed.known_launchers import (
     is_set,
 )
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 
 FAILURE_GRACE_S: Final = 2.0
 """How long a rank waits before it exits because of another rank's error, so that the error is reported first."""

@@ -38,7 +38,7 @@ from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 
 _LOG: Final = logging.getLogger(__name__)
 

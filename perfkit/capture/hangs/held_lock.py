@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from perfkit.schema.hang.rank_state import Frame
+from perfkit.schema.hang import Frame
 
 _SIGNAL: Final[int] = getattr(signal, "SIGRTMAX", 0) - 2
 """A real-time signal: programs and libraries use few of these, the first and the last."""

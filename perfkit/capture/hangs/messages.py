@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from perfkit.capture.import_hook import run_after_import
-from perfkit.schema.hang.rank_state import AwaitedMessage, MessageCount, MessageKind
+from perfkit.schema.hang import AwaitedMessage, MessageCount, MessageKind
 
 _METHODS: Final[tuple[tuple[str, MessageKind, tuple[str, ...]], ...]] = (
     ("send", "send", ("tensors", "dstRank", "tag")),

@@ -25,9 +25,9 @@ from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.diagnosis.places import program_frame, waits_in_message
 from perfkit.diagnosis.rules import LOST_CONNECTION
-from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
+from perfkit.schema.hang import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
 from perfkit.util.atomic_write import atomic_write
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 _MOST_FRAMES: Final = 100
 _MOST_THREADS: Final = 64

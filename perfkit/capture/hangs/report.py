@@ -20,8 +20,7 @@ from perfkit.capture.lifecycle.parent_watch import exit_now, write_within
 from perfkit.capture.messages import print_error, print_warning
 from perfkit.diagnosis.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.hang.rank_state import RankState
+from perfkit.schema.hang import Diagnosis, RankState
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import duration, shell_word
 

@@ -27,7 +27,7 @@ from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.own_threads import start_own_thread
-from perfkit.schema.hang.rank_state import RankState
+from perfkit.schema.hang import RankState
 
 SHORTEST_DEFAULT_S: Final = 300.0
 USUAL_STEPS: Final = 20

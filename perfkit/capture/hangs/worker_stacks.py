@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perfkit.capture.own_threads import start_own_thread
-from perfkit.schema.hang.rank_state import Frame, WorkerStack
+from perfkit.schema.hang import Frame, WorkerStack
 from perfkit.util.atomic_write import atomic_write
 
 REQUEST_NAME: Final = ".hang{}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.storage.run_folder import list_files
-from perfkit.util.child_python import child_python
+from perfkit.util.process import child_python
 
 _MOST_BYTES: Final = 30_000_000
 """Larger traces (compressed, of all ranks) take longer than the devices of a job may wait for its end."""

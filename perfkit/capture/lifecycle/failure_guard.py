@@ -24,8 +24,8 @@ from perfkit.capture.messages import one_line, print_error, print_warning
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
-from perfkit.util.error_text import text_of
-from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
+from perfkit.util.formatting import text_of
+from perfkit.util.process import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
 _CAUSE_WAIT_S: Final = 0.5
 """How long a rank that received a signal, or lost a connection, waits for the failure of another that caused it."""

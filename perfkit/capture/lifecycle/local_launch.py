@@ -19,9 +19,8 @@ from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause
 from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
-from perfkit.util.child_python import child_python
-from perfkit.util.sigint import sigint_blocked
-from perfkit.util.temporary_names import temporary_prefix
+from perfkit.util.atomic_write import temporary_prefix
+from perfkit.util.process import child_python, sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 """File descriptor of the parent's stdin, for rank 0."""

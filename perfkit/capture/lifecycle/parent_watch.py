@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from perfkit.capture.lifecycle.local_launch import STDIN_VARIABLE, is_child
 from perfkit.capture.own_threads import start_own_thread
-from perfkit.util.sigint import end_as_rank
+from perfkit.util.process import end_as_rank
 from perfkit.util.standard_streams import flush_all
 
 _STDIN = 0

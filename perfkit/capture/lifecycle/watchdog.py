@@ -25,7 +25,7 @@ from perfkit.capture.messages import print_error
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
-from perfkit.util.child_python import child_python
+from perfkit.util.process import child_python
 
 SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
 """How long the ranks of a failed run may take to end by themselves."""

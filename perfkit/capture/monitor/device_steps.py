@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from perfkit.schema.monitor.columns import LOSS_GIVEN
-from perfkit.schema.monitor.record import StepRecord
+from perfkit.schema.monitor import LOSS_GIVEN, StepRecord
 
 MOST_WAITING: Final = 32
 """Steps that wait for the device; the oldest of more is recorded without what the device knows."""

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RankLog, RunFollower
-from perfkit.storage.step_log.roll_up import Records
+from perfkit.storage.step_log.reader import Records
 
 RECENT: Final = 32
 """Steps whose median is told: as many as `perfkit watch` shows."""

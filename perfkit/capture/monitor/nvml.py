@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from perfkit.schema.monitor.columns import UNKNOWN
+from perfkit.schema.monitor import UNKNOWN
 
 _TEMPERATURE_GPU: Final = 0
 _CLOCK_SM: Final = 1

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from perfkit.capture.monitor.nvml import THROTTLING, NvmlDevice, open_nvml
-from perfkit.schema.monitor.columns import THROTTLED, UNKNOWN
+from perfkit.schema.monitor import THROTTLED, UNKNOWN
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024

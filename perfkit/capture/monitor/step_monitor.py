@@ -25,9 +25,7 @@ from perfkit.capture.own_threads import start_own_thread
 from perfkit.capture.pause_state import PauseState
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
-from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN
-from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES
-from perfkit.schema.monitor.record import StepRecord
+from perfkit.schema.monitor import DEFAULT_MOST_BYTES, KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
 from perfkit.storage.step_log.writer import StepLogWriter
 
 if TYPE_CHECKING:

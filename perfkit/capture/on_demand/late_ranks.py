@@ -18,7 +18,7 @@ from perfkit.analysis.per_run.monitor.table import StepTable, excess_ns, over_ra
 from perfkit.capture.conditions import Condition
 from perfkit.capture.on_demand.triggers import CALM_STEPS, Firing
 from perfkit.capture.own_threads import start_own_thread
-from perfkit.schema.monitor.columns import KIND_NUMBERS
+from perfkit.schema.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 
 STRETCH: Final = 32

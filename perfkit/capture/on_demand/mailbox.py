@@ -31,8 +31,8 @@ from perfkit.capture.hangs.processes import is_gone
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.util.atomic_write import TEMPORARY_SUFFIX, atomic_write
-from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
+from perfkit.util.validation import decode_json
 
 MAILBOX_NAME: Final = ".captures"
 _OPEN_NAME: Final = "open.json"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perfkit.schema.monitor.earlier_steps import EarlierSteps
+from perfkit.schema.monitor import EarlierSteps
 from perfkit.util.atomic_write import atomic_write
 
 REMEMBERED: Final = 512

@@ -21,7 +21,7 @@ from perfkit.capture.recording.loader_fetches import (
     worker_runs,
 )
 from perfkit.schema.per_rank.loading import RecordedFetch
-from perfkit.util.temporary_names import temporary_prefix
+from perfkit.util.atomic_write import temporary_prefix
 
 _MOST_LISTED: Final = 20_000
 _MOST_FILES: Final = 256

@@ -5,7 +5,7 @@ one against the peak of a similar device.
 """
 
 from perfkit.capture.recording.throughput import PeakFlops
-from perfkit.schema.roofline.device_table import find_device
+from perfkit.schema.roofline import find_device
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 
 

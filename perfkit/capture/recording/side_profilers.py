@@ -9,7 +9,7 @@ import torch
 from perfkit.capture.config import RunConfig
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.util.atomic_write import atomic_write, private_folder
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 
 MEMORY_EVENTS: Final = 100_000
 """How many of the latest allocations and frees torch's memory history keeps."""

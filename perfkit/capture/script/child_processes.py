@@ -23,7 +23,7 @@ from msgspec import Struct
 from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import RunError
-from perfkit.util.temporary_names import temporary_prefix
+from perfkit.util.atomic_write import temporary_prefix
 
 if TYPE_CHECKING:
     from perfkit.capture.script.recorder import ScriptRecorder

@@ -10,7 +10,7 @@ from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import ended_ranks
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 _WAIT_S: Final = 0.5
 """How long to look for another cause: a process closes its connections shortly before it has ended."""

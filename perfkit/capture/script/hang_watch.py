@@ -16,7 +16,7 @@ from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import joined_processes
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 _PEERS_WAIT_S: Final = 3.0
 """How long to wait for what other ranks leave when connections were lost: `-n` ends them after six seconds."""

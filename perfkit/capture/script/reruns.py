@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfkit.capture.script.module_run import ModuleName
-from perfkit.util.child_python import child_python
+from perfkit.util.process import child_python
 
 _OTHER_PROGRAM: Final = ("executable", "shell", "preexec_fn")
 """Options of `subprocess.Popen` with which a command may not be what it looks like."""

@@ -33,8 +33,8 @@ from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
 from perfkit.capture.script.reruns import follow_reruns
 from perfkit.errors import StoreError
-from perfkit.util.buffered_output import write_buffered
-from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
+from perfkit.util.process import exit_on_sigint, raise_keyboard_interrupt
+from perfkit.util.standard_streams import write_buffered
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
-from perfkit.schema.monitor.columns import UNKNOWN
+from perfkit.schema.monitor import UNKNOWN
 from perfkit.schema.per_run.pauses import PausePhase
 
 if TYPE_CHECKING:

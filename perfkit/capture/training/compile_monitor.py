@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import Compiled
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 
 class CompileMonitor:

@@ -17,11 +17,11 @@ from perfkit.cli.benchmarks.reporting import (
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark
 from perfkit.schema.common import Finding
-from perfkit.storage.benchmark_file import load_collectives
-from perfkit.util.extras import install_extra
-from perfkit.util.sigint import exit_on_sigint
+from perfkit.storage.report_file import load_collectives
+from perfkit.util.formatting import install_extra
+from perfkit.util.process import exit_on_sigint
 
 if TYPE_CHECKING:
     from perfkit.cli import Call

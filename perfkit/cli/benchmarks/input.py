@@ -19,11 +19,11 @@ from perfkit.cli.benchmarks.reporting import (
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.input.config import InputConfig
-from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.benchmark import InputBenchmark
 from perfkit.schema.common import Finding
-from perfkit.storage.benchmark_file import load_input
-from perfkit.util.extras import install_extra
-from perfkit.util.sigint import exit_on_sigint
+from perfkit.storage.report_file import load_input
+from perfkit.util.formatting import install_extra
+from perfkit.util.process import exit_on_sigint
 from workloads.data import SOURCES
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Sour
 
 
 def _check(config: InputConfig, sources: "Sources") -> None:
-    from perfkit.input.samples import describe_samples  # numpy: not for `--help`
+    from perfkit.input.config import describe_samples  # numpy: not for `--help`
 
     spec = describe_samples(config.samples, config.sample_bytes, config.seed)
     for series in config.plan_series(sources):

@@ -8,8 +8,7 @@ import typer
 from msgspec import to_builtins
 
 from perfkit.cli.output import Json
-from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
-from perfkit.cli.typer_app import App, print_line
+from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
 from perfkit.util.formatting import escape_unprintable, shell_word
 from perfkit.util.standard_streams import write_stderr
 
@@ -55,7 +54,7 @@ def merge(
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
     from perfkit.timeline.merge import merge as merge_run
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.look.browser import announce
-from perfkit.cli.look.folders import check_folders
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, announce, check_folders
 
 app = App()
 
@@ -37,7 +35,7 @@ def serve(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     check_folders(paths)
     from perfkit.server.site import RunServer
-    from perfkit.util.malloc import trim_large_allocations
+    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     with RunServer(paths, port=port, offline=offline) as server, suppress(KeyboardInterrupt):

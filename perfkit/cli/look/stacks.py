@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
-from perfkit.cli.typer_app import App, print_line
+from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
 from perfkit.errors import UsageError
 from perfkit.util.standard_streams import write_stderr
 
@@ -65,7 +64,7 @@ def stacks(
     from perfkit.storage.kernel_rules_file import load_kernel_rules
     from perfkit.util.atomic_write import atomic_write
     from perfkit.util.formatting import duration, size
-    from perfkit.util.number_ranges import Ranges
+    from perfkit.util.parsing import Ranges
 
     write = writer_for(output.name)
     selection = Selection(

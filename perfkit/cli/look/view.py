@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.look.browser import announce
-from perfkit.cli.reading_options import StepMarker
-from perfkit.cli.typer_app import App, print_line
+from perfkit.cli.typer_app import App, StepMarker, announce, print_line
 from perfkit.errors import TraceError, UsageError
 
 app = App()

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.look.folders import check_folders
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, check_folders
 from perfkit.errors import UsageError
 
 app = App()

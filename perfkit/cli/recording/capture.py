@@ -9,9 +9,9 @@ import typer
 from perfkit.capture.durations import parse_duration
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.schema.hang.rank_state import MOST_RANKS
+from perfkit.schema.hang import MOST_RANKS
 from perfkit.util.formatting import escape_unprintable, shell_word, size
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 
 if TYPE_CHECKING:
     from perfkit.capture.on_demand.mailbox import Plan, Request, Slot

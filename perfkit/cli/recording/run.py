@@ -4,6 +4,7 @@ The names of the workloads are listed without importing any. torch is imported b
 """
 
 import re
+import sys
 from functools import partial
 from inspect import Parameter
 from pathlib import Path
@@ -13,21 +14,49 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from perfkit.capture.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli.recording import script
 from perfkit.cli.recording.launched import leave_error_to_rank_0
-from perfkit.cli.recording.run_end import print_end, print_report
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
-from perfkit.cli.typer_app import App
-from perfkit.errors import UsageError
-from perfkit.util.sigint import exit_on_sigint
+from perfkit.cli.typer_app import App, print_line
+from perfkit.errors import RunError, UsageError
+from perfkit.util.formatting import shell_word
+from perfkit.util.process import exit_on_sigint
 from workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
     from perfkit.cli.recording.run_options import WorkloadType
+
+
+_STDOUT: Final = 1
+
+
+def print_report(folder: Path) -> None:
+    """Print the report of a run as JSON, however long that takes.
+
+    Raises:
+        RunError: The run is complete, and cannot be analysed.
+    """
+    sys.stdout.flush()
+    if not print_answer(folder, _STDOUT, "--json", limit_s=None):
+        raise RunError(f"{folder}: recorded, but not analysed; to see why: perfkit analyze {shell_word(folder)}")
+
+
+def print_end(folder: Path, *, with_answer: bool) -> None:
+    """Print that a run is done, with the answer of its analysis if wanted and quick; else the command that shows it."""
+    how = f"to see where the time went: perfkit analyze {shell_word(folder)}"
+    if not (with_answer and has_small_traces(folder)):
+        print_line(f"{folder}: done; {how}")
+        return
+    print_line(f"{folder}: done\n")
+    sys.stdout.flush()
+    if not print_answer(folder, _STDOUT):
+        print_line(how)
+
 
 EXIT_USAGE: Final = UsageError.exit_code
 

@@ -25,7 +25,7 @@ from perfkit.capture.training.strategies.deepspeed_config import read_config
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
 from perfkit.storage.device_table_file import load_device_table
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
 

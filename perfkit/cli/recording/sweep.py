@@ -20,7 +20,7 @@ from perfkit.schema.sweep import SweepAnswer, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
+from perfkit.sweep.job_scripts import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
 from perfkit.sweep.point import Point
 from perfkit.util.standard_streams import write_stderr

@@ -1,28 +1,89 @@
-"""Measure every operator at every size: check the result, then time it."""
+"""Measure every operator at every size in its groups: check the result, then time it."""
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.capture.benchmark.progress import progress
 from perfkit.capture.distributed.process_group import first_line
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.collectives.config import OVERLAP_FROM_BYTES, CollectivesConfig, in_place_forms
-from perfkit.collectives.measure.calls import Call, build_call
-from perfkit.collectives.measure.groups import Place
+from perfkit.capture.mesh import MeshLayout
+from perfkit.collectives.config import (
+    OPERATIONS,
+    OVERLAP_FROM_BYTES,
+    SIZELESS,
+    CollectivesConfig,
+    Message,
+    in_place_forms,
+    messages,
+)
+from perfkit.collectives.measure.calls import Call, Member, build_call
 from perfkit.collectives.measure.overlap import OverlapTest
 from perfkit.collectives.measure.timing import Timer
-from perfkit.collectives.operations import OPERATIONS, SIZELESS
-from perfkit.collectives.sizes import Message, messages
-from perfkit.schema.benchmark.collectives import Measurement, Overlap, Series
+from perfkit.schema.benchmark import Measurement, Overlap, Series
 from perfkit.stats.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.util.dtypes import DTYPES
 from perfkit.util.formatting import size as show_size
+
+
+class Place(NamedTuple):
+    """Where a series is measured: this rank's membership, and how many groups take part at once."""
+
+    dimension: str | None
+    """None for the group of all ranks."""
+    group_size: int
+    groups: int
+    member: Member | None
+    """None if this rank only waits."""
+
+
+def make_places(
+    layout: MeshLayout | None, rank: int, world_size: int, device: torch.device, timeout: timedelta
+) -> list[Place]:
+    """Create the process groups; called by all ranks.
+
+    Args:
+        layout: The mesh; None for one group of all ranks.
+        rank: This rank.
+        world_size: Number of ranks.
+        device: Where this rank has its messages.
+        timeout: Limit of each collective.
+
+    Returns:
+        The group of all ranks; or for each dimension with two ranks or more its first group alone, then, if it has
+        several, all of its groups at once.
+    """
+    if layout is None:
+        everybody = range(world_size)
+        return [Place(None, world_size, 1, Member(None, everybody, rank, device))]
+    places = []
+    for name, size in layout.sizes.items():
+        if size > 1:
+            member = _join(layout.groups(name), rank, device, timeout, name)
+            groups = world_size // size
+            alone = member if rank in layout.groups(name)[0] else None
+            places.append(Place(name, size, 1, alone))
+            if groups > 1:
+                places.append(Place(name, size, groups, member))
+    return places
+
+
+def _join(groups: Sequence[Sequence[int]], rank: int, device: torch.device, timeout: timedelta, name: str) -> Member:
+    """Return this rank's membership in one of `groups`."""
+    own = next(group for group in groups if rank in group)
+    if len(groups) == 1:
+        return Member(None, own, own.index(rank), device)
+    made: tuple[dist.ProcessGroup, object] = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+        groups, timeout=timeout, group_desc=f"mesh_{name}"
+    )
+    return Member(made[0], own, own.index(rank), device)
 
 
 def plan_series(config: CollectivesConfig, places: Sequence[Place]) -> list[tuple[Place, Series]]:

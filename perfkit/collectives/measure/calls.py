@@ -12,8 +12,51 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from perfkit.collectives.measure.patterns import count_wrong, message, values_of_ranks
-from perfkit.collectives.sizes import Message
+from perfkit.collectives.config import Message
+
+_PERIOD: Final = 127
+"""Positions after which values repeat: a prime, so that parts of equal size begin at different ones."""
+_VALUES: Final = 101
+_RANK_STEP: Final = 31
+_EXACT: Final = {
+    torch.float64: 1 << 53,
+    torch.float32: 1 << 24,
+    torch.float16: 1 << 11,
+    torch.bfloat16: 1 << 8,
+    torch.int64: 1 << 62,
+    torch.int32: 1 << 30,
+    torch.int8: 127,
+    torch.uint8: 255,
+}
+"""Largest integer up to which a type represents all."""
+
+
+def values_of_ranks(ranks: int, dtype: torch.dtype, *, summed: bool) -> Tensor:
+    """Return one period of every rank's values, shape (ranks, period), int64.
+
+    Args:
+        ranks: Number of ranks.
+        dtype: Type of the message.
+        summed: Whether the operator adds up the ranks' values.
+    """
+    position, rank = torch.arange(_PERIOD)[None], torch.arange(ranks)[:, None]
+    most = _EXACT[dtype] // ranks if summed else _VALUES
+    if most >= 1:
+        return (position + _RANK_STEP * rank) % min(_VALUES, most + 1)
+    # More ranks than the largest exact integer: at each position only so many of them have a one.
+    every = -(-ranks // _EXACT[dtype])
+    return ((position + rank) % every == 0).long()
+
+
+def message(period: Tensor, elements: int, dtype: torch.dtype, device: torch.device, first: int = 0) -> Tensor:
+    """Return a message that repeats `period`, beginning with the element `first`."""
+    begin = period.roll(-(first % _PERIOD)).to(dtype)
+    return begin.repeat(-(-elements // _PERIOD))[:elements].to(device)
+
+
+def count_wrong(result: Tensor, expected: Tensor) -> int:
+    """Return the number of elements that differ; NaN differs from everything."""
+    return int((result != expected).sum().item())
 
 
 class Member(NamedTuple):
@@ -62,7 +105,7 @@ def build_call(name: str, member: Member, size: Message, dtype: torch.dtype, in_
     """Return an operator's call.
 
     Args:
-        name: A key of `perfkit.collectives.operations.OPERATIONS`.
+        name: A key of `perfkit.collectives.config.OPERATIONS`.
         member: This rank in the group.
         size: The message.
         dtype: Type of its elements.
@@ -105,11 +148,6 @@ class _Buffers:
         return torch.cat([self.values(per_rank, place) for place in range(self._member.size)])
 
 
-def _spoil(output: Tensor) -> None:
-    """Write a value that no message has."""
-    output.fill_(113)
-
-
 def _call_on(
     issue: Callable[[], Sequence[Any]],
     source: Tensor | None,
@@ -121,7 +159,7 @@ def _call_on(
 
     def fill() -> None:
         if result is not None:
-            _spoil(result)
+            result.fill_(113)  # no message has this value
         if source is not None:
             source.copy_(given())
 

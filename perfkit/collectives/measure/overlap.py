@@ -1,16 +1,15 @@
 """`--overlap`: a collective beside matrix multiplications that take about as long."""
 
 import time
-from collections.abc import Sequence
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.collectives.measure.calls import Call
 from perfkit.collectives.measure.timing import Timer
-from perfkit.schema.benchmark.collectives import Overlap
+from perfkit.schema.benchmark import Overlap
 
 _WIDTH: Final = {"cpu": 128}
 _DEVICE_WIDTH: Final = 1024
@@ -89,22 +88,19 @@ class OverlapTest:
         """Issue the collective, multiply, and wait; begun on all ranks at once."""
         self._ranks.barrier()
         if self._device.type == "cpu":
-            return self._on_cpu(call, pieces)
+            begin = time.perf_counter_ns()
+            works = list(call.issue()) if call else []
+            ended: int | None = None
+            for _ in range(pieces):
+                self._multiply()
+                if ended is None and all(work.is_completed() for work in works):
+                    ended = time.perf_counter_ns()
+            computed = time.perf_counter_ns()
+            for work in works:
+                work.wait()
+            ended = ended or time.perf_counter_ns()
+            return _Ends(ended - begin, computed - begin)
         return self._on_device(call, pieces)
-
-    def _on_cpu(self, call: Call | None, pieces: int) -> _Ends:
-        begin = time.perf_counter_ns()
-        works = list(call.issue()) if call else []
-        ended: int | None = None
-        for _ in range(pieces):
-            self._multiply()
-            if ended is None and _completed(works):
-                ended = time.perf_counter_ns()
-        computed = time.perf_counter_ns()
-        for work in works:
-            work.wait()
-        ended = ended or time.perf_counter_ns()
-        return _Ends(ended - begin, computed - begin)
 
     def _on_device(self, call: Call | None, pieces: int) -> _Ends:
         """Time both in separate streams: the host only issues them."""
@@ -123,7 +119,3 @@ class OverlapTest:
         computed.record()
         module.synchronize()
         return _Ends(1e6 * begin.elapsed_time(communicated), 1e6 * begin.elapsed_time(computed))
-
-
-def _completed(works: Sequence[Any]) -> bool:
-    return all(work.is_completed() for work in works)

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.collectives.config import Message
 from perfkit.collectives.measure.calls import Member, exchange
 from perfkit.collectives.measure.timing import Timer
-from perfkit.collectives.sizes import Message
-from perfkit.collectives.slow_links import PairTimes, find_slow_links
-from perfkit.collectives.tournament import rounds
-from perfkit.schema.benchmark.collectives import PairTest, PairTime
+from perfkit.collectives.slow_links import PairTimes, find_slow_links, rounds
+from perfkit.schema.benchmark import PairTest, PairTime
 
 _SMALL_BYTES: Final = 8
 _MOST_BYTES: Final = 4 << 20

@@ -9,14 +9,12 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.recording.manifest_writer import versions
 from perfkit.collectives.config import CollectivesConfig
-from perfkit.collectives.findings import find_problems, unsupported_series
-from perfkit.collectives.fits import fit_series
-from perfkit.collectives.measure.benchmark import Benchmark, plan_series
-from perfkit.collectives.measure.groups import make_places
+from perfkit.collectives.findings import find_problems, fit_series, unsupported_series
+from perfkit.collectives.measure.benchmark import Benchmark, make_places, plan_series
 from perfkit.collectives.measure.overlap import OverlapTest
 from perfkit.collectives.measure.pairs import measure_pairs
 from perfkit.collectives.measure.timing import Timer
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Overlap
+from perfkit.schema.benchmark import CollectiveBenchmark, Overlap
 
 
 def run_rank(

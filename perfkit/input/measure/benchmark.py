@@ -12,14 +12,11 @@ from torch import Tensor
 from perfkit.capture.benchmark.progress import progress
 from perfkit.capture.benchmark.rank import Setting
 from perfkit.capture.distributed.node_files import prepare_on_nodes
-from perfkit.input.config import InputConfig
-from perfkit.input.measure.gated import Gate, GatedSource
-from perfkit.input.measure.page_cache import FileSpeed, cached_share, drop, files_below, measure_speed
+from perfkit.input.config import InputConfig, RandomTokens, describe_samples
+from perfkit.input.measure.page_cache import FileSpeed, cached_share, drop, files_below, find_stripes, measure_speed
 from perfkit.input.measure.passes import Timed, checksum, run_pass, summarize
-from perfkit.input.measure.processes import memory_bytes, workers
-from perfkit.input.samples import RandomTokens, describe_samples
-from perfkit.input.striping import find_stripes
-from perfkit.schema.benchmark.input import (
+from perfkit.input.measure.processes import Gate, GatedSource, memory_bytes, workers
+from perfkit.schema.benchmark import (
     CacheState,
     HiddenLoads,
     InputFile,
@@ -129,7 +126,8 @@ class Benchmark:
         before = memory_bytes(workers())
         gate = Gate(self._own_workers(options), options.worker_start)
         opened = self._open(cell, gate)
-        batches = self._start_workers(opened, gate)
+        batches = iter(opened.loader)
+        self._ranks.run_on_all(gate.wait_for_workers)
         if self._config.cold and cell.files and not series.preload:
             self._drop(cell)
             cached = self._cached(cell)
@@ -158,11 +156,6 @@ class Benchmark:
         samples = cell.samples._replace(source=GatedSource(cell.samples.source, gate))
         place = Place(ranks.world_size, ranks.rank, config.seed, config.batch_size)
         return ranks.run_on_all(lambda: open_input(samples, place, config.run_config.timeout_delta))
-
-    def _start_workers(self, opened: Opened, gate: Gate) -> Iterator[dict[str, Tensor]]:
-        batches = iter(opened.loader)
-        self._ranks.run_on_all(gate.wait_for_workers)
-        return batches
 
     def _first_pass(self, gate: Gate, batches: Iterator[dict[str, Tensor]]) -> Timed:
         def begin() -> Iterator[dict[str, Tensor]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.input.measure.processes import cpu_ns, workers
-from perfkit.schema.benchmark.input import InputPass
+from perfkit.schema.benchmark import InputPass
 from workloads.data.opening import Opened
 
 CHECKED_LOADS: Final = 4

@@ -1,11 +1,21 @@
-"""CPU time and memory of this process and its workers, as Linux reports them."""
+"""Worker processes: CPU time and memory, as Linux reports them, and a gate at which they wait before they read.
 
-import multiprocessing
+What is measured is reading, not starting them.
+"""
+
 import os
 import re
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from torch import multiprocessing
+from torch.utils.data import Dataset, get_worker_info
+
+from perfkit.errors import RunError
+from workloads.base import DataSpec, SampleGenerator
+from workloads.data import DataOptions
+from workloads.data.source import NoOptions, Source
 
 _KIB: Final = re.compile(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
 
@@ -41,3 +51,72 @@ def memory_bytes(children: list[int]) -> int | None:
             return None
         total += 1024 * sum(map(int, found))
     return total
+
+
+_START_S = 300.0
+
+
+class Gate:
+    """What the workers of this rank wait at, once each.
+
+    Args:
+        workers: Their number.
+        worker_start: How they are started.
+    """
+
+    def __init__(self, workers: int, worker_start: str) -> None:
+        context = multiprocessing.get_context(worker_start)
+        self._workers = workers
+        self._waiting, self._open = context.Semaphore(0), context.Event()
+        self._passed = False
+
+    def pass_through(self) -> None:
+        """Wait, in a worker, until the gate is open."""
+        if not self._passed and get_worker_info() is not None:
+            self._waiting.release()
+            self._open.wait()
+            self._passed = True
+
+    def wait_for_workers(self) -> None:
+        """Return once all workers wait.
+
+        Raises:
+            RunError: They do not start.
+        """
+        for _ in range(self._workers):
+            if not self._waiting.acquire(timeout=_START_S):
+                raise RunError(f"the loader's workers have not started within {_START_S:.0f} s")
+
+    def open(self) -> None:
+        """Let them read."""
+        self._open.set()
+
+
+class GatedSource(Source[NoOptions]):
+    """Another source, whose samples are read through a gate."""
+
+    def __init__(self, source: Source[Any], gate: Gate) -> None:
+        super().__init__(NoOptions())
+        self._source, self._gate = source, gate
+
+    def prepare(self, workload: SampleGenerator, spec: DataSpec, options: DataOptions) -> Path | None:
+        """Prepare the other source."""
+        return self._source.prepare(workload, spec, options)
+
+    def dataset(
+        self, workload: SampleGenerator, spec: DataSpec, path: Path | None, options: DataOptions
+    ) -> Dataset[Any]:
+        """Return the samples of the other source, behind the gate."""
+        return _Gated(self._source.dataset(workload, spec, path, options), self._gate)
+
+
+class _Gated(Dataset[Any]):
+    def __init__(self, samples: Any, gate: Gate) -> None:
+        self._samples, self._gate = samples, gate
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        self._gate.pass_through()
+        return self._samples[index]

@@ -12,7 +12,7 @@ from perfkit.input.config import InputConfig
 from perfkit.input.findings import find_problems
 from perfkit.input.measure.benchmark import Benchmark
 from perfkit.input.measure.page_cache import DROPPED_BY
-from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.benchmark import InputBenchmark
 from workloads.data.source import Source
 
 

@@ -13,12 +13,12 @@ from perfkit.planning.formulas.context import attention_bytes, ring_bytes
 from perfkit.planning.formulas.experts import backward_bytes, kept_bytes
 from perfkit.planning.formulas.state import stream_bytes
 from perfkit.planning.layout import Layout
-from perfkit.planning.precision import Precision
+from perfkit.planning.precision import FLOAT32_BYTES, Precision
 from perfkit.planning.shape import Shape
 
 SOURCE: Final = "Korthikanti et al. (2022), section 4"
 
-_STATISTICS: Final = 4 * 4
+_STATISTICS: Final = 4 * FLOAT32_BYTES
 """Mean and 1 / standard deviation of two norms, float32, per token."""
 
 

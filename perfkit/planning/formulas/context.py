@@ -9,12 +9,11 @@ from typing import Final
 
 from perfkit.planning.formulas.messages import Message, message
 from perfkit.planning.layout import Layout
-from perfkit.planning.precision import Precision
+from perfkit.planning.precision import FLOAT32_BYTES, Precision
 from perfkit.planning.shape import Shape
 
 SOURCE: Final = "Liu et al. (2023), as workloads.ring_attention has it"
 
-_SINGLE: Final = 4
 _SCORES: Final = 3
 """Tensors of the size of a block's scores that its backward pass holds together."""
 
@@ -24,8 +23,8 @@ def attention_bytes(shape: Shape, precision: Precision) -> int:
 
     The logarithm of each head's sum, and the output in float32 where that is another tensor.
     """
-    copy = _SINGLE * (shape.width or 0) if precision.activation < _SINGLE else 0
-    return _SINGLE * (shape.heads or 0) + copy
+    copy = FLOAT32_BYTES * (shape.width or 0) if precision.activation < FLOAT32_BYTES else 0
+    return FLOAT32_BYTES * (shape.heads or 0) + copy
 
 
 def ring_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int) -> int:
@@ -37,8 +36,8 @@ def ring_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int)
     if layout.cp == 1:
         return 0
     own, width = (shape.sequence or 0) // layout.cp, shape.width or 0
-    scores = _SCORES * _SINGLE * (shape.heads or 0) * own
-    buffers = width * (4 * precision.activation + 4 * _SINGLE)
+    scores = _SCORES * FLOAT32_BYTES * (shape.heads or 0) * own
+    buffers = width * (4 * precision.activation + 4 * FLOAT32_BYTES)
     freed = width * (9 * precision.activation + precision.residual)
     return max(0, samples * own * (scores + buffers - freed))
 
@@ -60,4 +59,6 @@ def context_parallel(shape: Shape, layout: Layout, precision: Precision, samples
     hidden = (turns / passes, 1 - turns / passes)
     size = pairs * numbers * precision.activation
     yield message("cp", "send_recv", layout.cp, pairs, size, "keys and values, in each pass", hidden=hidden)
-    yield message("cp", "send_recv", layout.cp, gradients, gradients * numbers * _SINGLE, "their gradients, at the end")
+    yield message(
+        "cp", "send_recv", layout.cp, gradients, gradients * numbers * FLOAT32_BYTES, "their gradients, at the end"
+    )

@@ -11,13 +11,12 @@ from typing import Final
 from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
 from perfkit.planning.formulas.state import local_tensors
 from perfkit.planning.layout import Layout
-from perfkit.planning.precision import Precision
+from perfkit.planning.precision import FLOAT32_BYTES, Precision
 from perfkit.planning.shape import Shape, Tensor
 
 SOURCE: Final = "tensors that autograd saves in workloads.gpt_experts"
 
 _INDEX: Final = 8
-_WEIGHT: Final = 4
 
 
 def kept_bytes(shape: Shape, layout: Layout, precision: Precision) -> int:
@@ -29,7 +28,7 @@ def kept_bytes(shape: Shape, layout: Layout, precision: Precision) -> int:
     four with expert parallelism, and the weight twice.
     """
     numbers = 10 * precision.activation + precision.residual
-    indices = 3 * _INDEX + 2 * _WEIGHT
+    indices = 3 * _INDEX + 2 * FLOAT32_BYTES
     if layout.ep > 1:
         numbers, indices = numbers + precision.activation, indices + _INDEX
     return shape.top_k * (numbers * (shape.width or 0) + indices)

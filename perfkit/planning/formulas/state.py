@@ -8,11 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.planning.layout import SHARDED, Layout
-from perfkit.planning.precision import Precision
+from perfkit.planning.precision import FLOAT32_BYTES, Precision
 from perfkit.planning.shape import Shape, Tensor
-
-STEP_BYTES: Final = 4
-"""Adam's step count, a float32 number per tensor."""
 
 FORMULAS: Final = {
     "ddp": ("p Psi", "g Psi", "k Psi"),
@@ -51,7 +48,8 @@ def state_of(shape: Shape, layout: Layout, precision: Precision, stage: int) -> 
     tensors = local_tensors(shape, layout, stage)
     entries = sum(tensor.count for tensor in tensors)
     parts = _parts(tensors, layout, exact=shape.are_whole and precision.parameter == 4)
-    steps = STEP_BYTES if shape.are_whole else 0
+    # Adam's step count, a number per tensor.
+    steps = FLOAT32_BYTES if shape.are_whole else 0
     return State(
         parameters_bytes=precision.parameter * parts[0],
         gradients_bytes=precision.gradient * parts[1],

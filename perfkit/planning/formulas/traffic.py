@@ -1,4 +1,10 @@
-"""What a rank communicates in one step, by dimension: bytes as messages and on the wire, and their time."""
+"""What a rank communicates in one step, by dimension: bytes as messages and on the wire, and their time.
+
+Tensor parallelism: Shoeybi et al., "Megatron-LM" (2019), section 3: two all-reduces per layer and pass. Korthikanti et
+al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4.2.2: a reduce-scatter and an
+all-gather in place of each. A layer that is computed again, up to the last activation that its backward pass needs,
+repeats what its attention communicates, and the all-gather before its MLP.
+"""
 
 from collections.abc import Iterator
 from math import ceil
@@ -7,16 +13,66 @@ from typing import Final
 from perfkit.planning.formulas.context import context_parallel
 from perfkit.planning.formulas.experts import expert_parallel
 from perfkit.planning.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
-from perfkit.planning.formulas.state import local_tensors, stream_bytes
-from perfkit.planning.formulas.tensor_traffic import tensor_parallel
+from perfkit.planning.formulas.state import gathers, local_tensors, stream_bytes
 from perfkit.planning.layout import SHARDED, Layout
-from perfkit.planning.precision import Precision
+from perfkit.planning.precision import FLOAT32_BYTES, Precision
 from perfkit.planning.shape import Shape
 
-_BACKWARD: Final = (0.0, 1.0)
 
-NORM_BYTES: Final = 4
-"""Of the norm of all gradients, which ranks add up before they clip."""
+def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:
+    """Yield the messages of a rank of a stage in one step.
+
+    Args:
+        shape: The model.
+        layout: How it is shared.
+        precision: Bytes of its numbers.
+        samples: Of one micro-batch.
+        stage: Stage of the pipeline.
+    """
+    first, last = stage == 0, stage == layout.pp - 1
+    layers = (stage + 1) * (shape.layers or 0) // layout.pp - stage * (shape.layers or 0) // layout.pp
+    again = layers if layout.checkpointing == "full" else 0
+    tokens = samples * (shape.sequence or 0) * layout.micro_batches
+    numbers = tokens * (shape.width or 0)
+    stream = stream_bytes(layout, precision)
+
+    def activations(operator: str, computed: int, residual: int, words: str) -> Message:
+        """Return messages of tokens x width, those in the precision of matrices and those in the residual's.
+
+        A matrix takes its input, and returns the gradient of it, in the precision of the norm before it.
+        """
+        size = numbers * (computed * precision.activation + residual * stream)
+        return message("tp", operator, layout.tp, (computed + residual) * layout.micro_batches, size, words)
+
+    if layout.sequence_parallel:
+        words = "4 per layer of tokens x width"
+        yield activations("reduce_scatter", 2 * layers + again, 2 * layers + last, words)
+        yield activations("all_gather", 2 * layers, 2 * layers + 2 * again + last + first, words)
+        if first:
+            yield activations("all_reduce", 0, 1, "the embedding")
+        yield from _norm_gradients(shape, layout, precision, stage)
+    else:
+        words = "4 per layer of tokens x width"
+        yield activations("all_reduce", 2 * layers + again, 2 * layers + last + first, words)
+    if layout.loss_parallel and shape.vocabulary:
+        # Of each token the largest logit, the sum of the exponentials and the logit of its target, in float32.
+        yield message("tp", "all_reduce", layout.tp, 3, 3 * FLOAT32_BYTES * tokens, "the split loss")
+    elif last and shape.vocabulary:
+        size = tokens * shape.vocabulary * precision.activation
+        yield message("tp", "all_gather", layout.tp, layout.micro_batches, size, "logits")
+
+
+def _norm_gradients(shape: Shape, layout: Layout, precision: Precision, stage: int) -> Iterator[Message]:
+    """Yield the sums of the norms' gradients, of which each rank has those of its part of the sequence."""
+    norms = [tensor for tensor in local_tensors(shape, layout, stage) if tensor.is_norm]
+    if norms:
+        count = len(norms) * layout.micro_batches
+        entry = precision.gathered if gathers(layout) else precision.gradient
+        size = entry * sum(tensor.count for tensor in norms) * layout.micro_batches
+        yield message("tp", "all_reduce", layout.tp, count, size, "gradients of norms")
+
+
+_BACKWARD: Final = (0.0, 1.0)
 
 
 def messages_of(
@@ -114,5 +170,5 @@ def _norms(layout: Layout) -> Iterator[Message]:
     counts = {name: int(size > 1) for name, size in sizes.items()} | {data: ways if data else 0}
     for dimension, count in counts.items():
         if dimension is not None and count:
-            size = NORM_BYTES * count
+            size = FLOAT32_BYTES * count
             yield message(dimension, "all_reduce", sizes[dimension], count, size, "norm of the gradients")

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from perfkit.errors import PerfkitError
-from perfkit.planning.traced.messages import TraceAnswer, TraceRequest
+from perfkit.planning.traced.launch import TraceAnswer, TraceRequest
 
 
 def main() -> None:

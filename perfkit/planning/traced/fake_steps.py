@@ -30,10 +30,9 @@ from perfkit.capture.training.model_division import divide_model
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import checkpoint_activations
 from perfkit.planning.layout import SHARDED, Layout
-from perfkit.planning.traced.even_experts import even_experts
-from perfkit.planning.traced.messages import TracedModel, TracedStep, TraceRequest
-from perfkit.planning.traced.quick_sharding import quick_sharding
+from perfkit.planning.traced.launch import TracedModel, TracedStep, TraceRequest
 from perfkit.planning.traced.subjects import GptSubject, OwnSubject, Subject
+from perfkit.planning.traced.torch_patches import even_experts, quick_sharding
 
 Step = Callable[[Callable[[], None]], None]
 """Takes what is to be called before each micro-batch."""

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perfkit.errors import UsageError
 from perfkit.planning.shape import Tensor as Shaped
-from perfkit.planning.traced.messages import OwnModule, TracedModel
+from perfkit.planning.traced.launch import OwnModule, TracedModel
 from workloads.base import Workload
 from workloads.gpt import GPT, GPTConfig
 
@@ -138,7 +138,7 @@ class OwnSubject(Subject):
         if self._batch is not None:
             made = self._batch()
             return made if isinstance(made, dict | tuple | list) else (made,)
-        return tuple(_example(spec.shape, spec.dtype) for spec in self._own.inputs)
+        return tuple(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in self._own.inputs)
 
     def forward(self, module: nn.Module, batch: Any, stage: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return the loss.
@@ -176,7 +176,10 @@ class OwnSubject(Subject):
             self.forward(module, batch, 0)[0].backward()  # type: ignore[no-untyped-call]
         module.zero_grad(set_to_none=True)
         return TracedModel(
-            tensors=tensors, layers=len(layers), samples=_samples(first), flops=counter.get_total_flops()
+            tensors=tensors,
+            layers=len(layers),
+            samples=first.shape[0] if isinstance(first, Tensor) and first.dim() else 1,
+            flops=counter.get_total_flops(),
         )
 
 
@@ -197,11 +200,3 @@ def load_function(path: str, name: str | None) -> Any:
 def _shaped(parameter: nn.Parameter, layer: int | None) -> Shaped:
     rows = parameter.shape[0] if parameter.dim() else 1
     return Shaped(rows, parameter.numel() // max(1, rows), layer)
-
-
-def _samples(first: object) -> int:
-    return first.shape[0] if isinstance(first, Tensor) and first.dim() else 1
-
-
-def _example(shape: tuple[int, ...], dtype: str) -> Tensor:
-    return torch.zeros(shape, dtype=getattr(torch, dtype))

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.python_functions import callers
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, MemorySnapshot, SnapshotHolder
+from perfkit.schema.per_rank.memory import DeviceSnapshot, MemorySnapshot, SnapshotHolder
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, escape_unprintable, format_percent, size
 

@@ -28,10 +28,16 @@ from perfkit.report.table_rows import (
     roofline_rows,
     step_rows,
 )
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Measurement, Series
-from perfkit.schema.benchmark.input import InputBenchmark, InputMeasurement, InputSeries
-from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.benchmark import (
+    CollectiveBenchmark,
+    InputBenchmark,
+    InputMeasurement,
+    InputSeries,
+    Measurement,
+    Series,
+)
 from perfkit.schema.report import Report
+from perfkit.schema.tools import ExternalTable
 from perfkit.util.formatting import escape_unprintable
 
 _FORMULAS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")

@@ -11,15 +11,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
-from perfkit.schema.comparison import Comparison
-from perfkit.schema.external_tool import ExternalTable
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.history import History
+from perfkit.schema.benchmark import CollectiveBenchmark
+from perfkit.schema.comparison import Comparison, History
+from perfkit.schema.hang import Diagnosis
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.tools import ExternalTable
 from perfkit.util.formatting import escape_all
 
 _INDENT: Final = "  "

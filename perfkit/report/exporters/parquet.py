@@ -20,7 +20,7 @@ from perfkit.report.table_rows import (
     step_rows,
 )
 from perfkit.schema.report import Report
-from perfkit.util.extras import install_extra
+from perfkit.util.formatting import install_extra
 
 
 def require_pyarrow() -> None:

@@ -10,7 +10,7 @@ from perfkit.report.content.answer import marker_option, shell_path
 from perfkit.report.content.document import Instance
 from perfkit.report.content.run_tables import LONG, step_label
 from perfkit.schema.common import CATEGORIES
-from perfkit.schema.per_run.linked_collectives import LinkedCollective
+from perfkit.schema.per_run.communication import LinkedCollective
 from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import RunReport

@@ -21,7 +21,7 @@ from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
 from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable

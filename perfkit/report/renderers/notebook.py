@@ -6,8 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from perfkit.report import build_document
 from perfkit.report.charts.specs import COLOURS
-from perfkit.schema.comparison import Comparison
-from perfkit.schema.history import History
+from perfkit.schema.comparison import Comparison, History
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 

@@ -7,7 +7,7 @@ from perfkit.report.content.collectives.pairs import pair_tables
 from perfkit.report.content.collectives.series import by_size, describe, fits, rate
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
 from perfkit.report.views.comparison import gates_table
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Measurement, PairTest, SeriesFit
+from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, SeriesFit
 from perfkit.util.formatting import escape_unprintable, size
 
 _FEWEST_IN_MAP, _MOST_IN_MAP = 3, 512

@@ -3,7 +3,7 @@
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, KeyValue, Section, Table, Tone
-from perfkit.schema.hang.diagnosis import Diagnosis, RankPlace, Verdict
+from perfkit.schema.hang import Diagnosis, RankPlace, Verdict
 from perfkit.util.formatting import MISSING, escape_unprintable, ranges
 
 _TONES: Final[dict[Verdict, Tone]] = {"agree": "good", "fault": "error", "unknown": "warning"}

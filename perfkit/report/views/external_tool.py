@@ -1,7 +1,7 @@
 """The document of another tool's table."""
 
 from perfkit.report.content.document import Cell, Column, Document, Kind, Section, Table
-from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.tools import ExternalTable
 from perfkit.util.formatting import MISSING, escape_unprintable, left_out
 
 _SHORT = {"(us)": " µs", "_pctg": " %", "_time": "", "non_compute": "other"}

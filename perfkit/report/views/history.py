@@ -10,7 +10,7 @@ from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
 from perfkit.schema.common import UNNAMED
-from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
+from perfkit.schema.comparison import ChangePoint, ConfigHistory, History, HistoryPoint
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
 if TYPE_CHECKING:

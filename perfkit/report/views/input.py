@@ -7,7 +7,7 @@ from perfkit.report.content.document import Document, FindingLine, KeyValue, Sec
 from perfkit.report.content.input.comparison import changes
 from perfkit.report.content.input.series import by_rank, cost, describe, files, hidden, loads
 from perfkit.report.views.comparison import gates_table
-from perfkit.schema.benchmark.input import CacheState, InputBenchmark, InputMeasurement
+from perfkit.schema.benchmark import CacheState, InputBenchmark, InputMeasurement
 from perfkit.util.formatting import duration, escape_unprintable, in_ms, size
 
 _NOTES: Final = (

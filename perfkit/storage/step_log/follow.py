@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.monitor.columns import STEP_DTYPE
+from perfkit.schema.monitor import STEP_DTYPE
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 

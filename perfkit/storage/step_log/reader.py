@@ -9,24 +9,89 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.errors import StoreError
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE, UNKNOWN
-from perfkit.schema.monitor.header import (
+from perfkit.schema.monitor import (
+    CHECK,
+    COLUMNS,
     HEADER_BYTES,
+    LOSS_GIVEN,
     STAMP_BYTES,
+    STEP_DTYPE,
     STEP_LOG_FORMAT,
     STEP_LOG_VERSION,
+    UNKNOWN,
+    StepColumn,
     StepLogHeader,
 )
-from perfkit.storage.step_log.roll_up import Records
-from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import open_regular
-from perfkit.util.validator_messages import plain_message
+from perfkit.util.validation import decode_json, plain_message
+
+Records = NDArray[np.void]
+"""Of the dtype `STEP_DTYPE`."""
+Values = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+
+def roll_up(records: Records) -> Records:
+    """Return half as many records, each of two that follow each other; a last one without a partner stays as it is.
+
+    `check` is not valid in what is returned.
+    """
+    pairs = len(records) // 2
+    first, second = records[: 2 * pairs : 2], records[1 : 2 * pairs : 2]
+    merged = np.zeros(pairs, STEP_DTYPE)
+    second_longer = second["longest_ns"] > first["longest_ns"]
+    for column in COLUMNS:
+        if column.name != CHECK:
+            merged[column.name] = _merge(column, first, second, second_longer)
+    return np.concatenate([merged, records[2 * pairs :]])
+
+
+def _merge(column: StepColumn, first: Records, second: Records, second_longer: Mask) -> Values:
+    a, b = first[column.name], second[column.name]
+    unknown_a, unknown_b = _unknown(column, first), _unknown(column, second)
+    match column.rolled_up:
+        case "first":
+            return np.asarray(a)
+        case "newest":
+            return np.where(unknown_b, a, b)
+        case "longest":
+            return np.where(second_longer, b, a)
+        case "sum":
+            return np.asarray(a + b)
+        case "same":
+            return np.where(a == b, a, UNKNOWN)
+        case "any":
+            both = a | b
+        case "max":
+            both = np.maximum(a, b)
+        case "mean":
+            both = _mean(a, b, first["steps"], second["steps"])
+    return np.where(unknown_a, b, np.where(unknown_b, a, both))
+
+
+def _mean(a: Values, b: Values, steps_a: Values, steps_b: Values) -> Values:
+    """Return the mean per step; of integers rounded, and without overflow."""
+    share = steps_b / (steps_a.astype(np.float64) + steps_b)
+    if a.dtype.kind == "i":
+        return a + np.rint((b - a) * share).astype(np.int64)
+    return ((1 - share) * a + share * b).astype(a.dtype)
+
+
+def _unknown(column: StepColumn, records: Records) -> Mask:
+    values = records[column.name]
+    if column.name == "loss":  # of a loss that was given, NaN is its value
+        return np.asarray((records["flags"] & LOSS_GIVEN) == 0)
+    if column.unknown == "NaN":
+        return np.asarray(np.isnan(values))
+    return np.asarray(values == UNKNOWN) if column.unknown == "-1" else np.zeros(len(records), np.bool_)
+
 
 LOG_NAME: Final = "rank{}.steps"
 _LOG: Final = re.compile(r"rank(0|[1-9]\d{0,8})\.steps")
@@ -128,7 +193,22 @@ class StepLogReader:
         stamp = stream.read(STAMP_BYTES)
         if stamp == self._stamp and os.fstat(stream.fileno()).st_size >= self._offset:
             return False
-        self.header, self._dtype = _read_header(self.path, stamp + stream.read(HEADER_BYTES - len(stamp)))
+        path = self.path
+        data = stamp + stream.read(HEADER_BYTES - len(stamp))
+        try:
+            _check_version(path, data)
+            header = decode_json(data, StepLogHeader)
+            dtype = np.dtype([(column.name, column.dtype) for column in header.columns])
+        except (msgspec.DecodeError, ValueError) as error:
+            raise StoreError(f"{path} is not a step log: {plain_message(str(error))}") from error
+        names = [column.name for column in header.columns]
+        known = {column.name: column.dtype for column in header.columns if column.name in _FORMATS}
+        needed = {column.name for column in COLUMNS if column.unknown == "never"}
+        if dtype.itemsize != header.record_bytes or names[:1] != [CHECK] or not needed <= known.keys():
+            raise StoreError(f"{path} is not a step log: its columns are not those of one")
+        if any(_FORMATS[name] != dtype for name, dtype in known.items()):
+            raise StoreError(f"{path} is not a step log: a column has another format")
+        self.header, self._dtype = header, dtype
         self._stamp, self._offset = stamp, HEADER_BYTES
         return True
 
@@ -166,23 +246,6 @@ def _plausible(records: Records) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]"
         if column.unit in ("ns", "bytes"):
             found &= records[column.name] >= UNKNOWN
     return found
-
-
-def _read_header(path: Path, data: bytes) -> tuple[StepLogHeader, "np.dtype[np.void]"]:
-    try:
-        _check_version(path, data)
-        header = decode_json(data, StepLogHeader)
-        dtype = np.dtype([(column.name, column.dtype) for column in header.columns])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise StoreError(f"{path} is not a step log: {plain_message(str(error))}") from error
-    names = [column.name for column in header.columns]
-    known = {column.name: column.dtype for column in header.columns if column.name in _FORMATS}
-    needed = {column.name for column in COLUMNS if column.unknown == "never"}
-    if dtype.itemsize != header.record_bytes or names[:1] != [CHECK] or not needed <= known.keys():
-        raise StoreError(f"{path} is not a step log: its columns are not those of one")
-    if any(_FORMATS[name] != dtype for name, dtype in known.items()):
-        raise StoreError(f"{path} is not a step log: a column has another format")
-    return header, dtype
 
 
 class _Versioned(msgspec.Struct):

@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,11 +21,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE
-from perfkit.schema.monitor.header import HEADER_BYTES, StepLogHeader
-from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
-from perfkit.storage.step_log.reader import LOG_NAME
-from perfkit.storage.step_log.roll_up import Records, roll_up
+from perfkit.schema.monitor import (
+    CHECK,
+    COLUMNS,
+    DEFAULT_MOST_BYTES,
+    HEADER_BYTES,
+    LEAST_MOST_BYTES,
+    STEP_DTYPE,
+    StepLogHeader,
+)
+from perfkit.storage.step_log.reader import LOG_NAME, Records, roll_up
 from perfkit.util.atomic_write import atomic_write
 
 _CODES: Final = {"u4": "I", "i2": "h", "u2": "H", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
@@ -116,7 +120,10 @@ class StepLogWriter:
                 locked.enter_context(self._lock)  # until the new file has the name of the old one
                 self._copy(end, self._end, stream)
                 stream.flush()
-                self._take_over(stream, header)
+                old, self._descriptor = self._descriptor, os.dup(stream.fileno())
+                self._end, self._header = stream.tell(), header
+                if old is not None:
+                    os.close(old)
         except OSError as error:
             raise self._error(error) from error
 
@@ -143,12 +150,6 @@ class StepLogWriter:
         if len(data) < size:
             raise StoreError(f"{self.path} has become shorter: another program has changed it")
         return data
-
-    def _take_over(self, stream: BinaryIO | BufferedIOBase, header: StepLogHeader) -> None:
-        old, self._descriptor = self._descriptor, os.dup(stream.fileno())
-        self._end, self._header = stream.tell(), header
-        if old is not None:
-            os.close(old)
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(f"cannot write {self.path}: {error.strerror or error}")

@@ -1,25 +1,107 @@
-"""Collects what NCCL's logs contain, in memory that does not grow with their length."""
+"""Collects what NCCL's logs contain, in memory that does not grow with their length, whatever else a file contains.
 
+The format is that of NCCL's src/debug.cc, which RCCL shares: `host:pid:tid [device] NCCL INFO text`, and
+`host:pid:tid [device] file.cc:123 NCCL WARN text`. A launcher or a timestamp may have put something before it.
+"""
+
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
+from io import BufferedReader
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from perfkit.errors import TraceError
 from perfkit.trace.comm_logs import messages
-from perfkit.trace.comm_logs.lines import LogLine, Process, is_garbled, parse_line, read_lines
 from perfkit.trace.comm_logs.messages import Choice, Connection, Member
 from perfkit.util.regular_file import open_regular
 
+LONGEST_LINE: Final = 16_384
+"""Bytes of a line that are read; the rest is skipped."""
+_PIECE: Final = 1 << 16
+_MARKER: Final = re.compile(rb"NCCL (INFO|WARN) ")
+_ANSI: Final = re.compile(rb"\x1b\[[0-9;]{0,16}[A-Za-z]")
+_HOST: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+_DEVICE: Final = re.compile(r"\[(\d{1,5})\]")
+_MOST_HEAD: Final = 512
+"""Bytes before the marker that may contain the origin of a line."""
+_MOST_HEAD_WORDS: Final = 4
+"""Words between the marker and the origin: device, place in the source and function."""
+
+
+class Process(NamedTuple):
+    """A process, which usually is one rank."""
+
+    host: str
+    id: int
+
+
+class LogLine(NamedTuple):
+    """A line that NCCL wrote."""
+
+    level: Literal["INFO", "WARN"]
+    process: Process | None
+    """None if the line does not begin as NCCL writes it."""
+    thread: int
+    source: str
+    """Place in NCCL's source that warns, `misc/socket.cc:483`; else empty."""
+    text: str
+
+
+def read_lines(stream: BufferedReader) -> Iterator[bytes]:
+    """Yield lines without their ends, escape sequences of terminals, and what a carriage return overwrites."""
+    while piece := stream.readline(LONGEST_LINE):
+        line = piece.rstrip(b"\r\n")
+        while piece and not piece.endswith(b"\n"):
+            piece = stream.readline(_PIECE)
+        if b"\x1b" in line:
+            line = _ANSI.sub(b"", line)
+        yield line.rpartition(b"\r")[2] if b"\r" in line else line
+
+
+def is_garbled(line: bytes) -> bool:
+    """Return whether two processes wrote into the same line, so that neither can be trusted."""
+    return line.count(b"NCCL INFO ") + line.count(b"NCCL WARN ") > 1
+
+
+def parse_line(line: bytes) -> LogLine | None:
+    """Return a line that NCCL wrote; None if it did not."""
+    marker = _MARKER.search(line)
+    if marker is None:
+        return None
+    process, thread, source = _origin(line[max(marker.start() - _MOST_HEAD, 0) : marker.start()])
+    text = line[marker.end() :].decode("utf-8", "replace").strip()
+    return LogLine("WARN" if marker[1] == b"WARN" else "INFO", process, thread, source, text)
+
+
+@lru_cache(4096)  # one per thread, in a log of millions of lines
+def _origin(head: bytes) -> tuple[Process | None, int, str]:
+    """Return process, thread and place in the source from what is before the marker."""
+    words = head.decode("utf-8", "replace").split()
+    for back in range(1, min(len(words), _MOST_HEAD_WORDS)):
+        if _DEVICE.fullmatch(words[-back]):
+            parts = words[-back - 1].rsplit(":", 3)[-3:]
+            source = words[1 - back] if back > 1 else ""
+            if len(parts) == 3 and _HOST.fullmatch(parts[0]) and _is_number(parts[1]) and _is_number(parts[2]):
+                return Process(parts[0], int(parts[1])), int(parts[2]), source
+            return None, 0, source
+    return None, 0, ""
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 12
+
+
 MOST_CONNECTIONS: Final = 200_000
 MOST_MEMBERS: Final = 200_000
-_MOST_NOTES: Final = 2_000_000
+MOST_NOTES: Final = 2_000_000
 """Processes of all variables, versions and networks together."""
-_MOST_TEXTS: Final = 1_000
-"""Distinct variables, versions, networks, choices and warnings, of each."""
-_LONGEST_TEXT: Final = 300
+MOST_TEXTS: Final = 1_000
+"""Distinct variables, versions, networks or interfaces, choices and warnings, of each."""
+LONGEST_TEXT: Final = 300
 _TIMEOUT: Final = b"Watchdog caught collective operation timeout"
 """torch's watchdog (ProcessGroupNCCL.cpp)."""
 _COMMUNICATOR_LINES: Final = ("Init START", "Init COMPLETE", "Abort COMPLETE")
@@ -143,7 +225,13 @@ class NcclLogReader:
             if parsed is not None:
                 self._line(parsed)
         elif b" version " in line:
-            self._bare_version(line)
+            # NCCL printed it without naming the process, after what a launcher put before it.
+            text = line[:LONGEST_TEXT].decode("utf-8", "replace")
+            for name in ("NCCL", "RCCL", "HIP", "ROCm"):
+                at = text.find(f"{name} version ")
+                found = messages.parse_versions(text[at:]) if at == 0 or (at > 0 and text[at - 1] in " :") else []
+                for version in found:
+                    self._note(self.facts.versions, version, None)
 
     def _line(self, line: LogLine) -> None:
         facts, process = self.facts, line.process
@@ -186,25 +274,16 @@ class NcclLogReader:
             process = None
         if what in noted and process in noted[what]:
             return
-        if self._notes >= _MOST_NOTES or (what not in noted and len(noted) >= _MOST_TEXTS):
+        if self._notes >= MOST_NOTES or (what not in noted and len(noted) >= MOST_TEXTS):
             self.facts.left_out += 1
             return
         noted[what].add(process)
         self._notes += 1
 
-    def _bare_version(self, line: bytes) -> None:
-        """Note a version that NCCL printed without naming the process, after what a launcher put before it."""
-        text = line[:_LONGEST_TEXT].decode("utf-8", "replace")
-        for name in ("NCCL", "RCCL", "HIP", "ROCm"):
-            at = text.find(f"{name} version ")
-            found = messages.parse_versions(text[at:]) if at == 0 or (at > 0 and text[at - 1] in " :") else []
-            for version in found:
-                self._note(self.facts.versions, version, None)
-
     def _warning(self, line: LogLine) -> None:
-        facts, warned = self.facts, Warned(line.source[:_LONGEST_TEXT], line.text[:_LONGEST_TEXT])
+        facts, warned = self.facts, Warned(line.source[:LONGEST_TEXT], line.text[:LONGEST_TEXT])
         facts.warning_count += 1
-        if warned in facts.warnings or len(facts.warnings) < _MOST_TEXTS:
+        if warned in facts.warnings or len(facts.warnings) < MOST_TEXTS:
             facts.warnings[warned] += 1
             facts.first_warned.setdefault(warned, line.process)
 
@@ -212,11 +291,11 @@ class NcclLogReader:
         self.facts.timeouts += 1
         if not self.facts.first_timeout:
             text = line[line.index(_TIMEOUT) :].decode("utf-8", "replace")
-            self.facts.first_timeout = text.partition(": ")[2][:_LONGEST_TEXT] or text[:_LONGEST_TEXT]
+            self.facts.first_timeout = text.partition(": ")[2][:LONGEST_TEXT] or text[:LONGEST_TEXT]
 
     def _choice(self, choice: Choice, size: int) -> None:
         choices = self.facts.choices
-        if choice not in choices and len(choices) >= _MOST_TEXTS:
+        if choice not in choices and len(choices) >= MOST_TEXTS:
             self.facts.left_out += 1
             return
         sizes = choices.setdefault(choice, Sizes(least=size, most=size))

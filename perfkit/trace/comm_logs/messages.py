@@ -126,7 +126,7 @@ def parse_versions(text: str) -> list[tuple[str, str]]:
     """Return the versions that a line names: of NCCL or RCCL, of the driver, of the plug-in for the network."""
     if text.startswith("cudaDriverVersion "):
         number = text.split(None, 2)[1]
-        return [("CUDA driver", _driver_version(number))] if _is_count(number) else []
+        return [("CUDA driver", f"{int(number) // 1000}.{int(number) % 1000 // 10}")] if _is_count(number) else []
     if plugin := _PLUGIN.match(text):
         return [("network plug-in", plugin[1])]
     if text.startswith("Using network "):
@@ -160,10 +160,6 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     if word.isdecimal():
         return names[int(word)] if len(word) < 3 and int(word) < len(names) else word
     return _BY_LOWER_CASE.get(word.replace("_", "").lower(), word)
-
-
-def _driver_version(number: str) -> str:
-    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
 
 
 def _is_count(text: str) -> bool:

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from perfkit.trace.comm_logs.facts import LONGEST_TEXT, MOST_NOTES, MOST_TEXTS
+
 _MARKER: Final = re.compile(rb"\|CCL_(INFO|WARN|ERROR)\| ?")
 _PROCESS: Final = re.compile(rb"\d{4}:\d\d:\d\d-\d\d:\d\d:\d\d:(?:\( {0,9}(\d{1,10})\)|(\d{1,10})) $")
 _MOST_HEAD: Final = 64
@@ -17,11 +19,7 @@ _VARIABLE: Final = re.compile(r"value of (CCL_[A-Z0-9_]{1,80}) changed to be (.{
 _NETWORK_INTERFACE: Final = re.compile(r"nic: \{ name ([^,]{1,100}),")
 _PREFIXES: Final = {"library version: ": "oneCCL", "libfabric version: ": "libfabric"}
 _PROVIDER: Final = "provider: "
-_MOST_TEXTS: Final = 1_000
-"""Distinct versions, providers, interfaces, variables and warnings, of each."""
 _MOST_PROCESSES: Final = 200_000
-_MOST_NOTES: Final = 2_000_000
-_LONGEST_TEXT: Final = 300
 
 Process = tuple[str, int]
 """Log file, and number of the process: oneCCL does not log its host."""
@@ -96,15 +94,15 @@ class OneCclReader:
     def _note(self, noted: Noted, what: tuple[str, str], process: Process | None) -> None:
         if what in noted and process in noted[what]:
             return
-        if self._notes >= _MOST_NOTES or (what not in noted and len(noted) >= _MOST_TEXTS):
+        if self._notes >= MOST_NOTES or (what not in noted and len(noted) >= MOST_TEXTS):
             self.facts.left_out += 1
             return
         noted[what].add(process)
         self._notes += 1
 
     def _count(self, counts: Counter[str], text: str) -> None:
-        shown = text[:_LONGEST_TEXT]
-        if shown in counts or len(counts) < _MOST_TEXTS:
+        shown = text[:LONGEST_TEXT]
+        if shown in counts or len(counts) < MOST_TEXTS:
             counts[shown] += 1
         else:
             self.facts.left_out += 1

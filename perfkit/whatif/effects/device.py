@@ -10,8 +10,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration
 from perfkit.whatif.altered import Mask
 from perfkit.whatif.changes import FuseKernels, RemoveSync
-from perfkit.whatif.effects.effect import Effect, Subject
-from perfkit.whatif.selection import nothing_matches, time_per_step
+from perfkit.whatif.effects.effect import Effect, Subject, nothing_matches, time_per_step
 
 _SYNCHRONISATION: Final = KINDS.index("synchronisation")
 
@@ -47,7 +46,7 @@ def fuse_kernels(subject: Subject, change: FuseKernels) -> Effect:
         raise UsageError(f"change {subject.text}: the traces have no launches of kernels")
     fused, series = _fused(graph, change.below_ns)
     if not fused.any():
-        kernels = graph.duration_ns[_kernels(graph)]
+        kernels = graph.duration_ns[np.flatnonzero((graph.nodes.kind == COMPUTE) & (graph.nodes.lane >= 0))]
         shortest = f"; the shortest takes {duration(int(kernels.min()))}" if len(kernels) else ""
         raise UsageError(
             f"change {subject.text}: no two consecutive kernels with separate launches are shorter{shortest}"
@@ -61,11 +60,6 @@ def fuse_kernels(subject: Subject, change: FuseKernels) -> Effect:
         "the launch calls of the others are saved, the operators' other work on the host is not",
     ]
     return Effect(state.scaled(calls, 0.0).without(launches), what, assumptions)
-
-
-def _kernels(graph: StepGraph) -> Ints:
-    """Return the nodes that are kernels of known streams."""
-    return np.flatnonzero((graph.nodes.kind == COMPUTE) & (graph.nodes.lane >= 0))
 
 
 def _fused(graph: StepGraph, below_ns: int) -> tuple[Mask, int]:

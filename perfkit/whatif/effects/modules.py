@@ -10,8 +10,7 @@ from perfkit.analysis.step_graph.modules import GraphModule, class_paths, shown_
 from perfkit.errors import UsageError
 from perfkit.whatif.altered import Mask
 from perfkit.whatif.changes import ScaleModule
-from perfkit.whatif.effects.effect import Effect, Subject
-from perfkit.whatif.selection import matches, nothing_matches, time_per_step
+from perfkit.whatif.effects.effect import Effect, Subject, matches, nothing_matches, time_per_step
 
 _PROFILER: Final = KINDS.index("profiler")
 

@@ -20,8 +20,9 @@ from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import ranges
 from perfkit.whatif.altered import Altered, Floats, Mask
 from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleRank
-from perfkit.whatif.effects.effect import Effect, Subject
-from perfkit.whatif.selection import (
+from perfkit.whatif.effects.effect import (
+    Effect,
+    Subject,
     calls_of_cause,
     matches,
     names_by_time,
@@ -53,7 +54,8 @@ def scale_compute(subject: Subject, change: ScaleCompute) -> Effect:
         assumptions = ["only the host's part of these operators changes: they launch no kernel themselves"]
     if not chosen.any():
         raise nothing_matches(subject.text, "operator or kernel", names_by_time(graph, work))
-    what = _counted(graph, chosen)
+    names = len(np.unique(graph.parts.name[chosen]))
+    what = "1 name" if names == 1 else f"{names} names"
     return Effect(
         state.scaled(chosen, change.factor), f"{what}, {time_per_step(graph, state.part_ns, chosen)}", assumptions
     )
@@ -216,8 +218,3 @@ def _numbers(code: Ints, rank: Ints, start: Ints) -> Ints:
     number = np.zeros(len(order), np.int64)
     number[order] = (np.arange(len(order)) - np.repeat(first, count)) * np.repeat(alike[of_code], count)
     return number
-
-
-def _counted(graph: StepGraph, chosen: Mask) -> str:
-    names = len(np.unique(graph.parts.name[chosen]))
-    return "1 name" if names == 1 else f"{names} names"

@@ -16,7 +16,7 @@ import torch
 import perfkit
 from perfkit.capture.on_demand.mailbox import OpenMark
 from perfkit.schema.manifest import CaptureRecord
-from perfkit.schema.monitor.earlier_steps import EarlierSteps
+from perfkit.schema.monitor import EarlierSteps
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (

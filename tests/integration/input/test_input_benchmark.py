@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.schema.benchmark.input import InputBenchmark
-from perfkit.storage.benchmark_file import load_input
+from perfkit.schema.benchmark import InputBenchmark
+from perfkit.storage.report_file import load_input
 from tests.support.processes.launching import MPIEXEC, PYTHON, TORCHRUN, execute, needs_mpiexec
 
 SMALL = ["input", "--samples", "256", "--batch-size", "16", "--repeats", "3", "--threads", "1", "--sample-size", "8K"]

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.storage.run_folder import read_manifest
-from perfkit.storage.step_log.reader import find_step_logs, read_steps
-from perfkit.storage.step_log.roll_up import Records
+from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of
 from tests.integration.monitor import trained_script
 from tests.support.monitor.scrapes import scrape

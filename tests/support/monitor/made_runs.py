@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE, UNKNOWN
-from perfkit.schema.monitor.header import HEADER_BYTES, StepLogHeader
+from perfkit.schema.monitor import CHECK, COLUMNS, HEADER_BYTES, STEP_DTYPE, UNKNOWN, StepLogHeader
 
 Records = NDArray[np.void]
 Floats = NDArray[np.float64]

@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.collectives.config import CollectivesConfig
-from perfkit.collectives.measure.benchmark import Benchmark, plan_series
-from perfkit.collectives.measure.groups import make_places
+from perfkit.collectives.measure.benchmark import Benchmark, make_places, plan_series
 from perfkit.collectives.measure.timing import Timer
 
 

@@ -20,7 +20,7 @@ import torch
 
 import perfkit
 from perfkit.capture.monitor import step_monitor
-from perfkit.schema.monitor.limits import LEAST_MOST_BYTES
+from perfkit.schema.monitor import LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
 _NUMBER: Final = 8

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.schema.benchmark.input import (
+from perfkit.schema.benchmark import (
     CacheState,
     InputBenchmark,
     InputFile,
@@ -17,9 +17,7 @@ from perfkit.schema.benchmark.input import (
 
 HDF5 = InputSeries(source="hdf5", read="batched", num_workers=0)
 MEMORY = InputSeries(source="memory", read="batched", num_workers=0)
-FILE = InputFile(
-    source="hdf5", path="a.h5", files=1, bytes=1 << 30, cold_bytes_per_s=1e9, warm_bytes_per_s=4e9
-)
+FILE = InputFile(source="hdf5", path="a.h5", files=1, bytes=1 << 30, cold_bytes_per_s=1e9, warm_bytes_per_s=4e9)
 
 
 def measurement(

@@ -4,9 +4,9 @@ from typing import Any
 
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
-from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
+from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.schema.rank import (
     CollectiveStat,
     ExposedNs,
@@ -230,7 +230,13 @@ def make_across(**changes: Any) -> CrossRankSummary:
         error=0.05,
         reason=None,
     )
-    fields: dict[str, Any] = {"collectives": rows, "rank_waits": waits, "matched": 8, "unmatched": 1, "compared_steps": 4}
+    fields: dict[str, Any] = {
+        "collectives": rows,
+        "rank_waits": waits,
+        "matched": 8,
+        "unmatched": 1,
+        "compared_steps": 4,
+    }
     fields["bandwidth_fits"] = [fit]
     return CrossRankSummary(**(fields | changes))
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator, WorkKind
-from perfkit.schema.roofline.achieved import Roofline, RooflineRow
+from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_step
 
@@ -36,9 +35,13 @@ def roofline_row(kind: WorkKind, ms: float, **changes: Any) -> RooflineRow:
     return RooflineRow(**(fields | changes))
 
 
-def roofline_run(*rows: RooflineRow, other_ms: float = 0, peaks: DevicePeaks | None = A100, **changes: Any) -> RunReport:
+def roofline_run(
+    *rows: RooflineRow, other_ms: float = 0, peaks: DevicePeaks | None = A100, **changes: Any
+) -> RunReport:
     """A run of one rank on a GPU, with four steps of 100 ms that only compute."""
-    steps = [make_step(n, compute=100 * MS, communication=0, data_loading=0, overhead=0, hidden=0) for n in range(STEPS)]
+    steps = [
+        make_step(n, compute=100 * MS, communication=0, data_loading=0, overhead=0, hidden=0) for n in range(STEPS)
+    ]
     other_ns = round(STEPS * other_ms * MS)
     roof = Roofline(
         device=peaks.name if peaks else "Acme",

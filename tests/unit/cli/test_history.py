@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.report.json_schema import schema
-from perfkit.schema.history import History
+from perfkit.schema.comparison import History
 from tests.support.json_validation import jsonschema
 from tests.support.reports.histories import make_history
 

@@ -15,8 +15,7 @@ from markdown_it import MarkdownIt
 import perfkit
 from perfkit.cli import main
 from perfkit.report import text_suffixes
-from perfkit.schema.comparison import Comparison
-from perfkit.schema.history import History
+from perfkit.schema.comparison import Comparison, History
 from perfkit.schema.report import Report
 from perfkit.server.trace import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium

@@ -8,7 +8,7 @@ import torch
 from perfkit.capture.device_peaks import measure
 from perfkit.capture.distributed.topology import name_device
 from perfkit.cli import main
-from perfkit.schema.roofline.device_table import find_device
+from perfkit.schema.roofline import find_device
 from perfkit.storage.device_table_file import load_device_table
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.collectives.comparison import compare_benchmarks, differences
 from perfkit.comparison.gates import parse_gate
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark
 from tests.support.reports.collective_builders import benchmark
 
 STEADY = [0.98, 0.99, 1.0, 1.01, 1.02]

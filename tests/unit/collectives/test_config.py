@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 
 from perfkit.cli import main
-from perfkit.collectives.config import CollectivesConfig, in_place_forms
-from perfkit.collectives.operations import OPERATIONS
+from perfkit.collectives.config import OPERATIONS, CollectivesConfig, in_place_forms
 from perfkit.errors import UsageError
 
 

@@ -11,8 +11,8 @@ import pytest
 import perfkit
 from perfkit.comparison.changes import changes, disagreement, findings
 from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.mean_step import mean_step
 from perfkit.comparison.metrics import MetricName, category_share, metrics
+from perfkit.comparison.step_work import mean_step
 from perfkit.errors import TraceError
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write

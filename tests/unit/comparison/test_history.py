@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
-from perfkit.comparison.changepoints import FEWEST_FOR_CHANGE_POINT, find_change_points
+from perfkit.comparison.history import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.errors import TraceError
 from perfkit.report import reporter
-from perfkit.schema.history import History
+from perfkit.schema.comparison import History
 from perfkit.schema.manifest import RunManifest
 from perfkit.stats.bootstrap import median_interval
 from perfkit.storage.run_folder import read_manifest, write_manifest

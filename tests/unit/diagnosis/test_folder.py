@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
 from perfkit.errors import StoreError
-from perfkit.schema.hang.rank_state import RankState
+from perfkit.schema.hang import RankState
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 from tests.support.hangs.rank_states import call, frame, state

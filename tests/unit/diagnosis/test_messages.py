@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from perfkit.diagnosis.rules import diagnose
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.hang.rank_state import AwaitedMessage, MessageCount, MessageKind, RankState
+from perfkit.schema.hang import AwaitedMessage, Diagnosis, MessageCount, MessageKind, RankState
 from tests.support.hangs.rank_states import call, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch")]

@@ -6,7 +6,7 @@ import pytest
 
 import perfkit
 from perfkit.diagnosis.places import program_frame
-from perfkit.schema.hang.rank_state import Frame
+from perfkit.schema.hang import Frame
 
 PACKAGE = Path(perfkit.__file__).parent
 TRAINING = PACKAGE / "capture" / "training"

@@ -4,10 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.capture.hangs.processes import SILENT
+from perfkit.diagnosis.calls import Wait
 from perfkit.diagnosis.rules import LOST_CONNECTION, diagnose
-from perfkit.diagnosis.waits import Wait
-from perfkit.schema.hang.diagnosis import Diagnosis
-from perfkit.schema.hang.rank_state import Frame, IssuedCollective, RankState, WorkerStack
+from perfkit.schema.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch"), frame("train.py", 9, "train")]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.doctor.torch_checks import check_torch, torch_checks
-from perfkit.schema.doctor import Check
+from perfkit.doctor.checks import check_torch, torch_checks
+from perfkit.schema.tools import Check
 
 H100: dict[str, Any] = {
     "version": "2.9.0",

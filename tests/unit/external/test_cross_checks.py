@@ -5,7 +5,7 @@ import pytest
 from perfkit.errors import ExternalToolError, LaunchEnvironmentError, UsageError
 from perfkit.external import cross_checks
 from perfkit.external.cross_checks import CROSS_CHECKS, CrossCheckTool, with_cross_check
-from perfkit.external.hta.cross_check import HTA
+from perfkit.external.hta import HTA
 from perfkit.schema.run import CrossCheck, RunReport
 from tests.support.reports.report_builders import make_rank, make_run
 

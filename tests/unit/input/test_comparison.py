@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from perfkit.comparison.gates import parse_gate
 from perfkit.errors import StoreError
 from perfkit.input.comparison import compare_benchmarks, differences
-from perfkit.schema.benchmark.input import InputBenchmark
-from perfkit.storage.benchmark_file import load_input
+from perfkit.schema.benchmark import InputBenchmark
+from perfkit.storage.report_file import load_input
 from tests.support.reports.input_builders import benchmark, measurement
 
 STEADY = [0.98, 0.99, 1.0, 1.01, 1.02]

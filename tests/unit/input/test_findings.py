@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.input.findings import find_problems
-from perfkit.input.striping import find_stripes
+from perfkit.input.measure.page_cache import find_stripes
 from perfkit.report import build_charts, build_document
-from perfkit.schema.benchmark.input import HiddenLoads, InputBenchmark
+from perfkit.schema.benchmark import HiddenLoads, InputBenchmark
 from tests.support.reports.input_builders import FILE, HDF5, MEMORY, benchmark, measurement
 
 SAME = {0: [7], 1: [7]}

@@ -11,10 +11,9 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError, TraceError
 from perfkit.report.content.steps.monitor import events, whole_run
-from perfkit.schema.monitor.columns import LOSS_GIVEN, STEP_DTYPE
-from perfkit.schema.monitor.header import HEADER_BYTES
+from perfkit.schema.monitor import HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE
 from perfkit.storage.step_log.follow import RunFollower
-from perfkit.storage.step_log.roll_up import roll_up
+from perfkit.storage.step_log.reader import roll_up
 from perfkit.watch.view import find_events
 from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
 from tests.support.processes.command import run_command

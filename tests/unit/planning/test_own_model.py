@@ -4,10 +4,9 @@ import pytest
 
 import perfkit
 from perfkit.errors import UsageError
+from perfkit.planning.api import own_module, parse_inputs
 from perfkit.planning.layout import Layout
-from perfkit.planning.own_model import own_module, parse_inputs
-from perfkit.planning.traced.launch import trace
-from perfkit.planning.traced.messages import OwnModule, TraceRequest
+from perfkit.planning.traced.launch import OwnModule, TraceRequest, trace
 from tests.support import traced_model
 from tests.support.traced_model import LAYERS, SAMPLES, WIDTH
 

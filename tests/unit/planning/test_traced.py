@@ -12,9 +12,8 @@ from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
 from perfkit.planning.shape import gpt_shape
-from perfkit.planning.traced.even_experts import even_experts
-from perfkit.planning.traced.launch import trace
-from perfkit.planning.traced.messages import OwnModule, TraceRequest
+from perfkit.planning.traced.launch import OwnModule, TraceRequest, trace
+from perfkit.planning.traced.torch_patches import even_experts
 from workloads.gpt import GPTConfig
 from workloads.gpt_experts import MixtureOfExperts
 

@@ -10,8 +10,8 @@ from perfkit.report import reporter
 from perfkit.report.content.answer import answer
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
-from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import CrossCheck, CrossCheckRow
+from perfkit.schema.tools import ExternalTable
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.traces.hostile import hostile
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.shape import gpt_shape
 from perfkit.report.renderers.console import write
-from perfkit.schema.benchmark.input import InputSeries
+from perfkit.schema.benchmark import InputSeries
 from perfkit.schema.plan import TracedMemory
 from tests.support.reports.input_builders import benchmark, measurement
 

@@ -8,7 +8,7 @@ from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
 from perfkit.report.renderers.explorer import _collective, explorer
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_run.linked_collectives import LinkedCollective
+from perfkit.schema.per_run.communication import LinkedCollective
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.schema.findings import FINDING_CODES
-from perfkit.schema.monitor.columns import COLUMNS
-from perfkit.schema.monitor.earlier_steps import EarlierSteps
-from perfkit.schema.monitor.header import StepLogHeader
+from perfkit.schema.monitor import COLUMNS, EarlierSteps, StepLogHeader
 from perfkit.schema.trace_header import PerfkitHeader
 
 INTRODUCTION = """# Findings

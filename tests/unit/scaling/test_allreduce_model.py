@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perfkit.report.content.several_runs.scaling import scaling as tables
-from perfkit.scaling.allreduce_model import all_reduce_ns
+from perfkit.scaling.forecast import all_reduce_ns
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import make_across

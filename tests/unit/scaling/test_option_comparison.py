@@ -3,8 +3,7 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.scaling.option_comparison import option_comparisons
-from perfkit.scaling.profiled_order import profiled_order_findings
+from perfkit.scaling.option_comparison import option_comparisons, profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.rank import RankReport
 from tests.support.reports.report_builders import (

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.schema.monitor.columns import COLUMNS
-from perfkit.schema.monitor.header import HEADER_BYTES
+from perfkit.schema.monitor import COLUMNS, HEADER_BYTES
 
 PAGE = Path(__file__).parents[3] / "docs" / "monitor.md"
 

@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.schema.benchmark.collectives import PairTest, PairTime
-from perfkit.storage.benchmark_file import load_collectives
+from perfkit.schema.benchmark import PairTest, PairTime
+from perfkit.storage.report_file import load_collectives
 from tests.support.reports.collective_builders import benchmark
 
 RECORD = benchmark({8: [1e3, 2e3, 3e3]})

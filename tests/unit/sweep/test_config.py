@@ -5,7 +5,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
-from perfkit.sweep.launchers import LAUNCHERS, PERFKIT, find_mpiexec
+from perfkit.sweep.job_scripts import LAUNCHERS, PERFKIT, find_mpiexec
 from perfkit.sweep.plan import Axis
 
 PBS: dict[str, Any] = {"emit": "pbs", "ranks_per_node": 4}

@@ -10,7 +10,7 @@ from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.manifest import RunManifest, World
 from perfkit.storage.run_folder import list_files, write_manifest
 from perfkit.timeline.merge import merge
-from perfkit.timeline.rank_names import coordinate, rank_name
+from perfkit.timeline.tracks import coordinate, rank_name
 from tests.support.traces.pipeline_builder import gpipe, traces
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices

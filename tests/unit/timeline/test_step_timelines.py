@@ -18,7 +18,7 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.timeline import step_rows, step_timelines
 from perfkit.timeline.step_timelines import MOST_RUNS, with_step_timelines
-from perfkit.util.number_ranges import Ranges
+from perfkit.util.parsing import Ranges
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run, make_step
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.trace.events import EventKind, RankTrace
+from perfkit.trace.events import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START, EventKind, RankTrace
 from perfkit.trace.reader import read_trace
-from perfkit.trace.repairs import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START
 from tests.support.traces import trace_oracle as oracle
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}

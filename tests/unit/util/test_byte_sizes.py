@@ -1,7 +1,7 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.util.byte_sizes import parse_size
+from perfkit.util.parsing import parse_size
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.util.child_python import child_python
+from perfkit.util.process import child_python
 from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
 MODULES = ["contextlib", "perfkit", "torch", "msgspec", "typing"]
@@ -52,4 +52,4 @@ def test_no_child_is_started_as_a_module() -> None:
         for path in root.rglob("*.py")
         if 'sys.executable, "-m"' in path.read_text(encoding="utf-8")
     ]
-    assert found == ["sweep/launchers.py"]
+    assert found == ["sweep/job_scripts.py"]

@@ -7,7 +7,7 @@ import pytest
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 
 class UnspeakableError(Exception):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import PerfkitError
-from perfkit.storage.benchmark_file import load_collectives
 from perfkit.storage.memory_snapshot_file import read_snapshot
-from perfkit.storage.report_file import load_report
+from perfkit.storage.report_file import load_collectives, load_report
 from perfkit.storage.run_folder import MANIFEST_NAME, SWEEP_NAME, read_manifest, read_sweep
 from perfkit.util.regular_file import read_regular
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from perfkit.schema.manifest import MANIFEST_VERSION
-from perfkit.schema.monitor.columns import KIND_NUMBERS
+from perfkit.schema.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
-from perfkit.storage.step_log.roll_up import roll_up
+from perfkit.storage.step_log.reader import roll_up
 from perfkit.watch.frame import SORTS, draw, sparkline
 from perfkit.watch.loop import Watch
 from perfkit.watch.view import find_events, view

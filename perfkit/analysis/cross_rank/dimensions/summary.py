@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.cross_rank.dimensions.groups import ONE_HOST, SEVERAL_HOSTS, Groups, find_groups
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
-from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
+from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints

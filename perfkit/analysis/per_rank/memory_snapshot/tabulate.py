@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.memory_snapshot.levels import Levels, Lives, find_levels, find_lives
 from perfkit.python_functions import is_own
-from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, OutOfMemory, SnapshotBlock, SnapshotHolder
+from perfkit.schema.per_rank.memory import DeviceSnapshot, OutOfMemory, SnapshotBlock, SnapshotHolder
 from perfkit.storage.memory_snapshot_file import DeviceMemory, Stack
 
 MOST_HOLDERS: Final = 100

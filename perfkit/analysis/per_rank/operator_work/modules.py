@@ -6,8 +6,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.attribution.call_paths import PathTable, PathTexts
 from perfkit.analysis.per_rank.attribution.views import Located
-from perfkit.schema.per_rank.operator_work import ModuleWork
-from perfkit.schema.per_rank.operator_work_sums import add_modules
+from perfkit.schema.per_rank.operator_work import ModuleWork, add_modules
 from perfkit.trace.intervals import Ints
 
 MOST_PATHS = 10_000

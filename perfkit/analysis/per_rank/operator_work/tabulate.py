@@ -24,13 +24,15 @@ from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.operator_work import (
     FLOAT32_OR_TF32,
     MATRIX_KINDS,
+    MOST_WORK,
     TF32,
     NotModelled,
     OperatorWork,
     RankWork,
     UnmodelledOperator,
+    add_operator_work,
+    add_unmodelled,
 )
-from perfkit.schema.per_rank.operator_work_sums import MOST_WORK, add_operator_work, add_unmodelled
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from perfkit.analysis.per_run.comm_logs.links import Link, Ranks
 from perfkit.analysis.per_run.comm_logs.summarize import place_of
 from perfkit.schema.common import Finding
-from perfkit.trace.comm_logs.facts import Device, NcclFacts
-from perfkit.trace.comm_logs.lines import Process
+from perfkit.trace.comm_logs.facts import Device, NcclFacts, Process
 
 _SOCKET: Final = "NET/Socket"
 _MOST_NAMED: Final = 4

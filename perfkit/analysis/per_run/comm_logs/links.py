@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from perfkit.trace.comm_logs.facts import Communicator, Device, LoggedConnection, NcclFacts
-from perfkit.trace.comm_logs.lines import Process
+from perfkit.trace.comm_logs.facts import Communicator, Device, LoggedConnection, NcclFacts, Process
 
 
 class Link(NamedTuple):

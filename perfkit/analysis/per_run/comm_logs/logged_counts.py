@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 
-from perfkit.schema.per_run.logged_counts import LoggedCount
+from perfkit.schema.per_run.comm_logs import LoggedCount
 
 
 def count_logged(noted: Mapping[tuple[str, str], Set[object]], most: int) -> list[LoggedCount]:

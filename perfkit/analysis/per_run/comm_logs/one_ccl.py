@@ -6,7 +6,7 @@ from typing import Final
 
 from perfkit.analysis.per_run.comm_logs.logged_counts import count_logged
 from perfkit.schema.common import Finding
-from perfkit.schema.per_run.one_ccl_logs import OneCclLogs, OneCclMessage
+from perfkit.schema.per_run.comm_logs import OneCclLogs, OneCclMessage
 from perfkit.trace.comm_logs.one_ccl import OneCclFacts
 
 _MOST: Final = 100

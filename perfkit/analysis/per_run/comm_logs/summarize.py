@@ -6,7 +6,7 @@ from typing import Final
 
 from perfkit.analysis.per_run.comm_logs.links import Link, Ranks
 from perfkit.analysis.per_run.comm_logs.logged_counts import count_logged
-from perfkit.schema.per_run.nccl_logs import (
+from perfkit.schema.per_run.comm_logs import (
     NcclChannels,
     NcclChoice,
     NcclHost,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_run.monitor.table import Ints, StepTable, Values
-from perfkit.schema.monitor.columns import UNKNOWN
+from perfkit.schema.monitor import UNKNOWN
 
 MEANS: Final = ("step_ns", "data_ns", "forward_ns", "backward_ns", "optimizer_ns", "collective_ns", "pause_ns")
 COLUMNS: Final = (*MEANS, "kind", "longest_ns", "longest_offset")
@@ -26,7 +26,7 @@ class RankSteps(NamedTuple):
 
 
 def rank_steps(records: NDArray[np.void], device: str) -> RankSteps:
-    """Return the columns of a log's records (`perfkit.schema.monitor.columns.STEP_DTYPE`).
+    """Return the columns of a log's records (`perfkit.schema.monitor.STEP_DTYPE`).
 
     Of records of the same step, the last counts: a run that begins anew numbers its steps again. On a device other than
     the CPU, the device waits for collectives and not the host: the host's waiting is unrelated to it.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from perfkit.analysis.per_run.monitor.table import StepTable, Values, over_ranks
-from perfkit.schema.monitor.columns import KIND_NUMBERS
+from perfkit.schema.monitor import KIND_NUMBERS
 from perfkit.stats.bootstrap import Floats
 from perfkit.stats.levels import Levels, find_levels
 

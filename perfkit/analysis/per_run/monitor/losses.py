@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.util.formatting import ranges
 
 _WHAT: Final = "the loss is not a number (NaN or infinite)"

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import RankMemory
-from perfkit.util.error_text import text_of
+from perfkit.util.formatting import text_of
 
 _MOST_CHARACTERS: Final = 300
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content.changes import change_cells, change_columns
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark import CollectiveBenchmark
 from perfkit.util.formatting import escape_unprintable
 
 _REMARK: Final = (

@@ -2,7 +2,7 @@
 
 from perfkit.report.content.collectives.series import describe
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Overlap
+from perfkit.schema.benchmark import CollectiveBenchmark, Overlap
 from perfkit.util.formatting import MISSING, duration, whole_percent
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content.collectives.series import rate
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, PairTest, PairTime, SlowLink
+from perfkit.schema.benchmark import CollectiveBenchmark, PairTest, PairTime, SlowLink
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, ranges, size, whole_percent
 
 _MOST_IN_MATRIX: Final = 8

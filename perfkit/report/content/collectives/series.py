@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Measurement, Series
+from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, Series
 from perfkit.util.formatting import MISSING, duration, format_percent, size, whole_percent
 
 _COLUMNS: Final = (

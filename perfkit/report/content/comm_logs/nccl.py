@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_run.logged_counts import LoggedCount
-from perfkit.schema.per_run.nccl_logs import NcclLogs
+from perfkit.schema.per_run.comm_logs import LoggedCount, NcclLogs
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, escape_unprintable, ranges, size
 

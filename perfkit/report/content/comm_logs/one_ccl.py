@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_run.logged_counts import LoggedCount
-from perfkit.schema.per_run.one_ccl_logs import OneCclLogs, OneCclMessage
+from perfkit.schema.per_run.comm_logs import LoggedCount, OneCclLogs, OneCclMessage
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
 

@@ -3,7 +3,7 @@
 from perfkit.report.content.aggregates import steps_of
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.idle import per_step
-from perfkit.schema.per_rank.launches import add_launches
+from perfkit.schema.per_rank.idle import add_launches
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, figures, format_percent
 

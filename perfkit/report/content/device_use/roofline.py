@@ -6,7 +6,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS, NotModelled, UnmodelledOperator
 from perfkit.schema.per_rank.work_trees import merge_work
-from perfkit.schema.roofline.achieved import Roofline, RooflineRow
+from perfkit.schema.roofline import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent, rate
 

@@ -2,7 +2,7 @@
 
 from perfkit.report.content.changes import change_cells, change_columns
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.benchmark import InputBenchmark
 from perfkit.util.formatting import escape_unprintable
 
 

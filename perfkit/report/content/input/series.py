@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.benchmark.input import (
+from perfkit.schema.benchmark import (
     CacheState,
     InputBenchmark,
     InputFile,

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.cross_rank import MatchedCollectiveStat
-from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
+from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.schema.rank import CollectiveStat
 from perfkit.schema.run import Efficiency, RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent, size

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_run.heavy_stages import heavy_clause
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank, heavy_clause
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
-from perfkit.schema.benchmark.collectives import Series
+from perfkit.schema.benchmark import Series
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.run import RunReport

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.report import build_document
-from perfkit.schema.per_rank.launches import LaunchStats, add_launches
+from perfkit.schema.per_rank.idle import LaunchStats, add_launches
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 

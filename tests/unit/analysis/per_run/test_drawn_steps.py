@@ -6,7 +6,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.per_run import drawn_steps
-from perfkit.schema.per_run.linked_collectives import LinkedCollective
+from perfkit.schema.per_run.communication import LinkedCollective
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 

@@ -10,8 +10,7 @@ import perfkit
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.schema.per_rank.operator_work import ModuleWork, OperatorWork, RankWork, WorkKind
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline.achieved import RooflineRow
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks, RooflineRow
 from tests.support.reports.report_builders import MS, make_rank
 from tests.support.traces.shape_traces import GPU, Launches, gpu_trace, inputs
 

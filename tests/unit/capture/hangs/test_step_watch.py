@@ -16,7 +16,7 @@ from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
 from perfkit.capture.own_threads import all_threads
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
-from perfkit.schema.hang.rank_state import Frame, RankState
+from perfkit.schema.hang import Frame, RankState
 from tests.support.processes.waiting import MOST_S, wait_for_threads, wait_until
 
 LIMIT_S = 0.4

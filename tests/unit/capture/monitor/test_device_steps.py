@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from perfkit.capture.monitor.device_steps import MOST_WAITING, DeviceSteps
-from perfkit.schema.monitor.columns import LOSS_GIVEN
-from perfkit.schema.monitor.record import StepRecord
+from perfkit.schema.monitor import LOSS_GIVEN, StepRecord
 
 
 class Device:

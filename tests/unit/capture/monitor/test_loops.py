@@ -16,11 +16,9 @@ import perfkit
 from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.own_threads import all_threads
 from perfkit.errors import UsageError
-from perfkit.schema.monitor.columns import LOSS_GIVEN
-from perfkit.schema.monitor.record import StepRecord
+from perfkit.schema.monitor import LOSS_GIVEN, StepRecord
 from perfkit.storage.run_folder import read_manifest
-from perfkit.storage.step_log.reader import find_step_logs, read_steps
-from perfkit.storage.step_log.roll_up import Records
+from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,7 @@ from perfkit.capture.monitor.metrics import MetricsServer, StepMetrics
 from perfkit.capture.own_threads import all_threads
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
-from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log

@@ -24,7 +24,7 @@ from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan
 from perfkit.capture.recording.session import Session
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import CaptureRecord, RunManifest
-from perfkit.schema.monitor.earlier_steps import EarlierSteps
+from perfkit.schema.monitor import EarlierSteps
 from perfkit.storage import run_folder
 from perfkit.storage.run_folder import read_manifest
 from perfkit.util.atomic_write import atomic_write

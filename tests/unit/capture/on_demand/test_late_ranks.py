@@ -13,7 +13,7 @@ from perfkit.capture.on_demand.mailbox import Request
 from perfkit.capture.on_demand.requester import ask
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep
-from perfkit.schema.monitor.columns import KIND_NUMBERS
+from perfkit.schema.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.watch.view import view
 from tests.support.monitor.made_runs import Floats, own_times, records, with_checks, write_log, write_run

@@ -12,7 +12,7 @@ from perfkit.capture.recording.peak_flops import find_peak
 from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
-from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.schema.roofline import DevicePeaks
 from tests.support.reports.report_builders import make_record
 
 

@@ -12,7 +12,7 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.collectives.measure.calls import Call
 from perfkit.collectives.measure.overlap import OverlapTest
 from perfkit.collectives.measure.timing import Timer
-from perfkit.schema.benchmark.collectives import Overlap
+from perfkit.schema.benchmark import Overlap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
 

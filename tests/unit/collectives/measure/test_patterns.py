@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from perfkit.collectives.config import DTYPE_NAMES
-from perfkit.collectives.measure.patterns import count_wrong, message, values_of_ranks
+from perfkit.collectives.measure.calls import count_wrong, message, values_of_ranks
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from perfkit.capture.distributed.topology import discover_topology
 from perfkit.input.config import InputConfig
 from perfkit.input.measure.page_cache import cached_share, drop, measure_speed
 from perfkit.input.measure.worker import _measure
-from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.benchmark import InputBenchmark
 from tests.unit.workloads.conftest import make_source
 from workloads.data.memory import Memory
 from workloads.data.source import Source

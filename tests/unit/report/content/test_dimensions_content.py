@@ -7,7 +7,7 @@ import pytest
 from perfkit.report.content.cross_rank import shared_collectives
 from perfkit.report.content.parallelism.dimensions import by_dimension
 from perfkit.report.content.run_tables import collectives
-from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
+from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
 

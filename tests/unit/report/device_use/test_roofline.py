@@ -13,7 +13,7 @@ from perfkit.report.charts import roofline
 from perfkit.report.charts.run import chart
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator
 from perfkit.schema.report import Report
-from perfkit.schema.roofline.achieved import ModuleRow
+from perfkit.schema.roofline import ModuleRow
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.reports.roofline_builders import STEPS, roofline_row, roofline_run

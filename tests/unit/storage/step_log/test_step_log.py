@@ -10,12 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.schema.monitor.columns import CHECK, LOSS_GIVEN, STEP_DTYPE
-from perfkit.schema.monitor.header import HEADER_BYTES, StepLogHeader
-from perfkit.schema.monitor.limits import LEAST_MOST_BYTES
-from perfkit.schema.monitor.record import StepRecord
-from perfkit.storage.step_log.reader import StepLogReader, find_step_logs, read_steps
-from perfkit.storage.step_log.roll_up import Records, roll_up
+from perfkit.schema.monitor import (
+    CHECK,
+    HEADER_BYTES,
+    LEAST_MOST_BYTES,
+    LOSS_GIVEN,
+    STEP_DTYPE,
+    StepLogHeader,
+    StepRecord,
+)
+from perfkit.storage.step_log.reader import Records, StepLogReader, find_step_logs, read_steps, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
 from tests.support.processes.waiting import MOST_S
 

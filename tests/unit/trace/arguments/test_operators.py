@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.trace.arguments import operators
+from perfkit.trace import arguments
 from perfkit.trace.events import EventKind, OperatorArgsColumns, RankTrace, decode_list
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
@@ -89,10 +89,10 @@ def _content(args: OperatorArgsColumns) -> tuple[object, ...]:
 
 
 def test_texts_are_limited_in_number_length_and_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "MOST_TEXTS", 2)
-    monkeypatch.setattr(operators, "LONGEST_TEXT", 5)
-    texts = operators.Texts()
+    monkeypatch.setattr(arguments, "MOST_TEXTS", 2)
+    monkeypatch.setattr(arguments, "LONGEST_TEXT", 5)
+    texts = arguments.Texts()
     assert texts.column([b"a", b"longer", b"b", b"a", b"c"], 5).tolist() == [0, -1, 1, 0, -1]
-    monkeypatch.setattr(operators, "MOST_TEXTS", 100)
-    monkeypatch.setattr(operators, "MOST_BYTES", 4)
+    monkeypatch.setattr(arguments, "MOST_TEXTS", 100)
+    monkeypatch.setattr(arguments, "MOST_BYTES", 4)
     assert texts.column([b"dd", b"e", b"a"], 3).tolist() == [2, -1, 0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.trace.comm_logs.lines import LONGEST_LINE, LogLine, Process, is_garbled, parse_line, read_lines
+from perfkit.trace.comm_logs.facts import LONGEST_LINE, LogLine, Process, is_garbled, parse_line, read_lines
 
 
 def lines_of(data: bytes) -> list[bytes]:

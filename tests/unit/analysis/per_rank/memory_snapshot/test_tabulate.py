@@ -14,7 +14,7 @@ from perfkit.analysis.per_rank.memory_snapshot import tabulate as module
 from perfkit.analysis.per_rank.memory_snapshot.tabulate import function_of, tabulate
 from perfkit.cli import main
 from perfkit.errors import TraceError, UsageError
-from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot
+from perfkit.schema.per_rank.memory import DeviceSnapshot
 from perfkit.storage import memory_snapshot_file
 from perfkit.storage.memory_snapshot_file import read_snapshot
 from tests.support.traces.memory.memory_snapshots import (

@@ -9,7 +9,7 @@ from perfkit.__main__ import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.comm_logs import load_comm_logs
 from perfkit.schema.common import Finding
-from perfkit.schema.per_run.nccl_logs import NcclLogs
+from perfkit.schema.per_run.comm_logs import NcclLogs
 from perfkit.trace.comm_logs import facts as facts_module
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from tests.support.nccl_logs import MadeLog, ring_pairs
@@ -333,7 +333,7 @@ def test_what_is_kept_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_of_settings_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_module, "_MOST_NOTES", 20)
+    monkeypatch.setattr(facts_module, "MOST_NOTES", 20)
     reader = NcclLogReader()
     for number in range(100):
         reader.add(f"h{number}:1:1 [0] NCCL INFO NCCL_NET set by environment to IB".encode())

@@ -111,7 +111,7 @@ def test_one_file_may_have_lines_of_both_libraries(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_ccl, "_MOST_TEXTS", 3)
+    monkeypatch.setattr(one_ccl, "MOST_TEXTS", 3)
     reader = one_ccl.OneCclReader()
     for number in range(10):
         reader.add(line(f"warning {number}", "WARN").encode(), "x")

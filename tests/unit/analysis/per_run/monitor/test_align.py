@@ -4,7 +4,7 @@ import pytest
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.summarize import summarize
 from perfkit.analysis.per_run.monitor.table import excess_ns
-from perfkit.storage.step_log.roll_up import roll_up
+from perfkit.storage.step_log.reader import roll_up
 from tests.support.monitor.made_runs import eventful_times, own_times, records
 from tests.unit.analysis.per_run.monitor.made_tables import FACTS
 

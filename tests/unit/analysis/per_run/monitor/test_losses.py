@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
-from perfkit.schema.monitor.columns import LOSS_GIVEN, STEP_DTYPE
+from perfkit.schema.monitor import LOSS_GIVEN, STEP_DTYPE
 
 WHAT = "the loss is not a number (NaN or infinite)"
 

@@ -1,1 +1,0 @@
-"""Records of what perfkit measures apart from any run."""

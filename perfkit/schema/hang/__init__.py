@@ -1,1 +1,0 @@
-"""Records of a run that does not go on: what each rank left, and the diagnosis."""

@@ -1,1 +1,0 @@
-"""What the monitor writes of every step: the columns of a rank's step log, and its header."""

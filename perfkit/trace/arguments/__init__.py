@@ -1,1 +1,0 @@
-"""Arguments of events as sparse columns: of collectives, operators, kernels and copies."""

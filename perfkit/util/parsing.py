@@ -1,0 +1,67 @@
+"""Parse sizes, and lists of numbers and ranges."""
+
+import re
+from typing import Final
+
+from perfkit.errors import UsageError
+
+_UNITS: Final[dict[str, int]] = {"": 1, "B": 1} | {
+    f"{prefix}{ending}": (1000 if ending == "B" else 1024) ** power
+    for power, prefix in enumerate("KMGT", 1)
+    for ending in ("", "B", "iB")
+}
+_SIZE: Final = re.compile(r"(\d{1,15})\s*([A-Za-z]*)", re.ASCII)
+_LARGEST: Final = 1 << 46
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return bytes: `8`, `64K` and `64KiB` (1024 bytes each), `64KB` (1000 bytes each).
+
+    Raises:
+        UsageError: It is not such a size, zero, or larger than any.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = _UNITS.get(match[2][:1].upper() + match[2][1:]) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{option} {text}: write a size as 8, 64K, 4MiB (powers of 1024) or 4MB (4,000,000 bytes)")
+    size = int(match[1]) * unit
+    if not 0 < size <= _LARGEST:
+        raise UsageError(f"{option} {text}: must be from 1 byte to {_LARGEST >> 40} TiB")
+    return size
+
+
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+
+
+class Ranges:
+    """A set of numbers, stored as ranges: `0-999999999` costs nothing.
+
+    Raises:
+        UsageError: the text is not such a list.
+    """
+
+    def __init__(self, option: str, text: str) -> None:
+        self._option = option
+        self._ranges = [self._parse(part.strip()) for part in text.split(",")]
+
+    def _parse(self, part: str) -> tuple[int, int]:
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f"{self._option} {part or '(nothing)'}: give numbers and ranges such as 0,7 or 12-14")
+        return int(match[1]), int(match[2] or match[1])
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and any(first <= number <= last for first, last in self._ranges)
+
+    def check(self, existing: set[int], what: str) -> None:
+        """Raise UsageError unless every bound of a range exists; `what` names the numbered thing."""
+        for number in (number for bounds in self._ranges for number in bounds):
+            if number not in existing:
+                has = _listed(sorted(existing)) if existing else "none with a known number"
+                raise UsageError(f"{self._option} {number}: no such {what}; existing: {has}")
+
+
+def _listed(numbers: list[int]) -> str:
+    if len(numbers) == numbers[-1] - numbers[0] + 1 and len(numbers) > 2:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
