@@ -6,12 +6,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from perfkit.analysis.cross_rank.lateness import excess
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.course import plain_steps
 from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
 from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
-from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, excess_ns, over_ranks, own_ns
+from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, over_ranks, own_ns
 from perfkit.capture.on_demand.mailbox import DIED, has_died
 from perfkit.report.content.steps.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
@@ -111,7 +112,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         is_fault=is_fault,
         failure=_failure(run.manifest),
         world_size=max(run.world_size, len(logs)),
-        ranks=_ranks(logs, newest, recent, None if own is None else excess_ns(own)),
+        ranks=_ranks(logs, newest, recent, None if own is None else excess(own)),
         step=max(newest.values()),
         total_steps=_total_steps(run.manifest),
         step_ns=step_ns,
@@ -162,9 +163,9 @@ def _bad_losses(run: RunFollower) -> Iterator[str]:
 
 
 def _ranks(
-    logs: Mapping[int, Records], newest: Mapping[int, int], recent: StepTable, excess: Values | None
+    logs: Mapping[int, Records], newest: Mapping[int, int], recent: StepTable, excess_ns: Values | None
 ) -> list[RankNow]:
-    lag = np.full(len(recent.ranks), np.nan) if excess is None else np.median(excess, axis=1)
+    lag = np.full(len(recent.ranks), np.nan) if excess_ns is None else np.median(excess_ns, axis=1)
     middle = {
         name: np.nanmedian(np.where(np.isnan(values).all(axis=1, keepdims=True), -1.0, values), axis=1)
         for name, values in recent.columns.items()

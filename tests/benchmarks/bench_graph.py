@@ -40,6 +40,7 @@ def main() -> None:
     _, least_s = timed(lambda: summarize_trace(trace, path.name, graph_events=1))
     found, whole_s = timed(lambda: summarize_trace(trace, path.name, graph_events=events))
     own = found.graph
+    assert own is not None
     columns = own.columns()
     print(f"{events:,} events: {len(columns.nodes.start):,} nodes, {len(columns.edges.source):,} dependencies")
     print(f"{'':34}{'CPU s':>8}{'us/event':>10}")

@@ -16,6 +16,7 @@ from tests.support.traces.every_trace import every_real_trace, summary_of, summa
 
 def check(summary: TraceSummary) -> None:
     work = summary.work
+    assert work is not None
     assert work.total_ns == sum(row.total_ns for row in summary.operators)
     assert work.count == sum(row.count for row in summary.operators)
     assert work.communication_bytes == sum((row.bytes or 0) * row.count for row in summary.collectives)

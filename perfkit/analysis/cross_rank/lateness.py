@@ -6,8 +6,8 @@ of a rank's own time in a category over the median of the other ranks, step by s
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import RankReport
 from perfkit.stats.binomial import chance_of_at_least
+from perfkit.stats.series import OF_MAD
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
@@ -26,8 +27,8 @@ _MEDIAN_VARIANCE: Final = (1.0, 0.5, 0.449)
 """Variance of the median of one, two and three normal values, relative to the variance of one."""
 MEDIAN_ERROR: Final = math.sqrt(math.pi / 2)
 """Standard error of a median of normal values, relative to that of their mean."""
-_SHAMOS: Final = math.sqrt(2) * 0.6745
-"""Median difference of two normal values, relative to their standard deviation."""
+_OF_DIFFERENCES: Final = OF_MAD / math.sqrt(2)
+"""Standard deviation of normal values / the median difference of two."""
 _PAIR: Final = 2
 _FEW_STEPS: Final = 16
 _MOST_STEPS: Final = 4096
@@ -76,17 +77,6 @@ class OwnTimes(NamedTuple):
             may_wait_ns=None if self.may_wait_ns is None else self.may_wait_ns[places],
         )
 
-    def until(self, count: int) -> "OwnTimes":
-        """Return the times of the first steps."""
-        return self._replace(
-            steps=self.steps[:count],
-            exposed_ns=self.exposed_ns[:, :count],
-            messages_ns=None if self.messages_ns is None else self.messages_ns[:, :count],
-            waits_ns=None if self.waits_ns is None else self.waits_ns[:, :count],
-            may_wait_ns=None if self.may_wait_ns is None else self.may_wait_ns[:, :count],
-            together=None if self.together is None else self.together[:count],
-        )
-
     @property
     def compared(self) -> int:
         """Number of ranks that are compared in the run."""
@@ -108,22 +98,6 @@ class OwnTimes(NamedTuple):
         return self.exposed_ns[:, :, COLUMN[category]]
 
 
-class LateRank(NamedTuple):
-    """A rank that is late in more than a single step."""
-
-    place: int
-    """Index of the rank."""
-    category: Category
-    every: int
-    """It is late in every n-th step; 1: in all or at no regular distance."""
-    late: Bools
-    """Whether it is late, shape (steps,)."""
-    in_turns: bool
-    """Whether other ranks are late in the steps between."""
-    also: tuple[Category, ...] = ()
-    """Other categories in which it is late in most steps."""
-
-
 def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
     """Return the own times in the steps that all ranks recorded; None with fewer than two ranks or no common step."""
     table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
@@ -137,30 +111,15 @@ def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
     return OwnTimes(list(table), steps, np.array(exposed, np.int64))
 
 
-def excess(values: Ints | Floats) -> Floats:
-    """Return by how much each rank exceeds the median of the others, per step; shape (ranks, steps)."""
-    ranks = len(values)
-    if ranks == _PAIR:
-        return (values - values[::-1]).astype(np.float64)
-    order = np.argsort(values, axis=0, kind="stable")
-    place = np.argsort(order, axis=0, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=0).astype(np.float64)
-    others = ranks - 1
-    # The k-th of the others is the k-th of all, or the next where the rank itself stands before it.
-    low, high = (others - 1) // 2, others // 2
-    middle = sum(np.take_along_axis(ordered, k + (place <= k), axis=0) for k in (low, high)) / 2
-    return np.asarray(values - middle, np.float64)
+def excess(values: NDArray[Any]) -> NDArray[Any]:
+    """Return by how much each of two or more ranks exceeds the median of the others, per step; shape (ranks, steps).
 
-
-def without_delays(times: OwnTimes, late: Iterable[LateRank]) -> OwnTimes:
-    """Return the times with what these ranks exceed the others by, where they are late, taken away."""
-    exposed_ns, late = times.exposed_ns.copy(), list(late)
-    # Once for each category, not for each rank: of a thousand ranks, hundreds may be late.
-    beyond = {category: excess(times.of(category)) for category in {one.category for one in late}}
-    for one in late:
-        delays = np.maximum(beyond[one.category][one.place], 0)
-        exposed_ns[one.place, :, COLUMN[one.category]] -= np.where(one.late, delays, 0).astype(np.int64)
-    return times._replace(exposed_ns=exposed_ns)
+    float32 of float32, else float64. The k-th of the others is the k-th of all, or the next for a rank at or below it.
+    """
+    places = sorted({(len(values) - 2) // 2, (len(values) - 1) // 2})
+    ordered = np.partition(values, [*places, places[-1] + 1], axis=0)
+    middle = [np.where(values <= ordered[k], ordered[k + 1], ordered[k]) for k in places]
+    return np.asarray(values - (middle[0] if len(middle) == 1 else (middle[0] + middle[1]) / 2))
 
 
 class Rounds(NamedTuple):
@@ -293,7 +252,7 @@ def noise_ns(values: Ints | Floats, cells: Ints) -> Floats:
         values: times, shape (rows, steps).
         cells: cell of each step, shape (steps,): only steps of one cell are comparable.
     """
-    return np.asarray(np.median(_differences(values, cells), axis=1) / _SHAMOS)
+    return np.asarray(np.median(_differences(values, cells), axis=1) * _OF_DIFFERENCES)
 
 
 def pooled_noise_ns(values: Ints | Floats, cells: Ints) -> float:
@@ -302,7 +261,7 @@ def pooled_noise_ns(values: Ints | Floats, cells: Ints) -> float:
     With three ranks or more, what all ranks share in a step (longer sequences, say) is no noise.
     """
     rest = values - np.median(values, axis=0) if len(values) > _PAIR else values
-    return float(np.median(_differences(rest, cells)) / _SHAMOS)
+    return float(np.median(_differences(rest, cells)) * _OF_DIFFERENCES)
 
 
 def _differences(values: Ints | Floats, cells: Ints) -> Floats:
@@ -317,28 +276,45 @@ def _differences(values: Ints | Floats, cells: Ints) -> Floats:
     return np.concatenate(parts, axis=1)
 
 
-def surely_late(values: Ints | Floats, tail: float) -> Bools:
-    """Return for each rank whether the median of its excess over the others is positive beyond chance.
+def surely_late(values: Ints | Floats, tail: float, rows: Ints | slice = slice(None)) -> Bools:
+    """Return for each rank, or those in `rows`, whether the median of its excess is positive beyond chance."""
+    own, whole = excess(values)[rows], np.zeros(values.shape[1], np.int64)
+    return np.asarray(np.median(own, axis=1) >= lag_limits(values, own, whole, tail)[:, 0])
 
-    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. Where work
-    is mostly short and sometimes long, the mean excess over the median of several ranks is positive on each of them: so
-    the rank must also exceed it in more steps than chance would choose with a probability of `tail`, or in all. The
-    other test has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all
-    ranks together, or with the rank's own, if that is larger.
+
+def lag_limits(values: Ints | Floats, beyond: Floats, phase: Ints, tail: float) -> Floats:
+    """Return from which median excess on a rank is late in a phase beyond chance, shape (rows, phases).
+
+    The noise is that of all ranks together within phases, or that of the rank or within the phase, if one is larger.
+    Without phases, Student's t-test decides too, each of the two with half of the error. Where work is mostly short and
+    sometimes long, the mean excess over the median of several ranks is positive on each of them: so the rank must also
+    exceed it in more steps than chance would choose.
 
     Args:
-        values: times, shape (ranks, steps), of at least two steps.
+        values: own times, shape (ranks, steps).
+        beyond: excess of some ranks over the others, shape (rows, steps).
+        phase: of each step, shape (steps,); each has one.
         tail: accepted probability of an error.
     """
-    beyond, (ranks, steps) = excess(values), values.shape
-    middle, root = np.median(beyond, axis=1), math.sqrt(steps)
-    t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
+    (ranks, steps), count = values.shape, np.bincount(phase)
+    df, error = degrees_of_freedom(ranks, steps, len(count)), MEDIAN_ERROR / np.sqrt(count)
+    noise = np.maximum(pooled_noise_ns(values, phase) * math.sqrt(1 + median_variance(ranks - 1)), _NS)
+    if len(count) > 1:
+        spread = np.stack([_deviation(beyond[:, phase == one]) for one in range(len(count))], axis=1)
+        own = noise_ns(beyond, phase)[:, np.newaxis]
+        return np.asarray(upper_quantile(tail, df) * error * np.maximum(np.maximum(own, spread), noise))
+    limit = upper_quantile(tail / 2, df) * error * np.maximum(_own_noise_ns(beyond), noise)[:, np.newaxis]
+    deviation = np.maximum(beyond.std(axis=1, ddof=1), _NS) / math.sqrt(steps)
+    by_mean = beyond.mean(axis=1) > upper_quantile(tail / 2, steps - 1) * deviation
     if ranks > _PAIR:
-        t &= _beyond_chance((beyond > 0).sum(axis=1), steps, tail)
-    together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
-    noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
-    df = degrees_of_freedom(ranks, steps)
-    return np.asarray((t & (middle > 0)) | (middle * root > upper_quantile(tail / 2, df) * MEDIAN_ERROR * noise))
+        by_mean &= _beyond_chance((beyond > 0).sum(axis=1), steps, tail)
+    return np.where(by_mean[:, np.newaxis], np.minimum(limit, _NS), limit)
+
+
+def _deviation(values: Floats) -> Floats:
+    """Return the standard deviation of each row, by its median absolute deviation."""
+    around = np.abs(values - np.median(values, axis=1, keepdims=True))
+    return np.asarray(np.median(around, axis=1) * OF_MAD)
 
 
 def _beyond_chance(numbers: Ints, count: int, tail: float) -> Bools:

@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from perfkit.analysis.cross_rank.delays import find_delays
+from perfkit.analysis.cross_rank.lateness import excess
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.late import is_late
-from perfkit.analysis.per_run.monitor.table import StepTable, excess_ns, over_ranks, own_ns
+from perfkit.analysis.per_run.monitor.late import FALSE_ALARMS
+from perfkit.analysis.per_run.monitor.table import ONLY, StepTable, over_ranks, own_times
 from perfkit.capture.conditions import Condition
 from perfkit.capture.on_demand.triggers import CALM_STEPS, Firing
 from perfkit.capture.own_threads import start_own_thread
@@ -134,26 +136,25 @@ def last_plain_steps(table: StepTable) -> StepTable | None:
 def find_late_rank(recent: StepTable, limit: float) -> LateRank | None:
     """Return the rank that is late by most in both of two stretches; None without one.
 
-    In each, its median excess is more than the limit, and positive beyond chance (metrics.md section 26).
+    It is late in every step beyond chance (metrics.md section 5), and its median excess exceeds the limit in each.
 
     Args:
         recent: Steps of all ranks, of two stretches.
         limit: Share of the median step of the second stretch.
     """
-    if (own := own_ns(recent)) is None:
+    if (times := own_times(recent)) is None:
         return None
-    excess = excess_ns(own)
+    late = [one.row for one in find_delays(times, FALSE_ALARMS) if one.every == 1]
+    if not late:
+        return None
+    excess_ns = excess(times.of(ONLY))[late]
+    first_ns, lag_ns = (np.median(part, axis=1) for part in (excess_ns[:, :STRETCH], excess_ns[:, STRETCH:]))
     step_ns = float(np.median(over_ranks(recent.wall_ns)[STRETCH:]))
-    lag_ns = np.median(excess[:, STRETCH:], axis=1)
-    for row in np.argsort(-lag_ns, kind="stable"):
-        least = limit * step_ns
-        if not lag_ns[row] > least:
-            break
-        halves = (excess[row, :STRETCH], excess[row, STRETCH:])
-        if all(is_late(half.astype(np.float64), least, len(recent.ranks), STRETCH) for half in halves):
-            last = int(recent.first[-1])
-            return LateRank(recent.ranks[row], float(lag_ns[row]), step_ns, int(recent.first[0]), last)
-    return None
+    most = int(np.where(first_ns > limit * step_ns, lag_ns, 0).argmax())
+    if not min(first_ns[most], lag_ns[most]) > limit * step_ns:
+        return None
+    steps = int(recent.first[0]), int(recent.first[-1])
+    return LateRank(recent.ranks[late[most]], float(lag_ns[most]), step_ns, *steps)
 
 
 def _reason(late: LateRank) -> str:

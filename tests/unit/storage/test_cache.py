@@ -14,8 +14,8 @@ import pytest
 
 import perfkit
 from perfkit.accelerators import CUDA
-from perfkit.analysis.per_rank import summary as rank
 from perfkit.pipeline import summarize as summaries
+from perfkit.pipeline import trace_summary as rank
 from perfkit.schema.report import Report
 from perfkit.storage import cache, cache_folder
 from tests.support.processes.launching import LIMIT_S
@@ -52,9 +52,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     whole = rank.summarize_trace
 
-    def counting(trace: object, file: str, *rest: object) -> object:
+    def counting(trace: object, file: str, *rest: object, **named: object) -> object:
         names.append(file)
-        return whole(trace, file, *rest)  # type: ignore[arg-type]
+        return whole(trace, file, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(summaries, "summarize_trace", counting)
     return names

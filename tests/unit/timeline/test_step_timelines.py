@@ -149,7 +149,8 @@ def with_late_rank(late: int | None) -> RunReport:
 
 @pytest.mark.parametrize(("late", "first"), [(None, 3), (2, 2)])
 def test_the_straggler_comes_first_with_its_longest_and_a_median_step(late: int | None, first: int) -> None:
-    (slow, steps), (typical, _) = chosen_steps(with_late_rank(late))
+    run = with_late_rank(late)
+    (slow, steps), (typical, _) = chosen_steps(run.ranks, run.cross_rank)
     assert (slow.rank, typical.rank) == (first, 1)
     assert [step.step for step in steps] == [5, 7]
 

@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.analysis.per_run.monitor.course import Course
 from perfkit.analysis.per_run.monitor.parts import part_of
 from perfkit.schema.per_run.monitor import StepTimeChange
-from perfkit.stats.levels import Levels, block_length
+from perfkit.stats.series import Levels, block_length
 
 _MOST_RANKS: Final = 16
 _MAJORITY: Final = 0.5

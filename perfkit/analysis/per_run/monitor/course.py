@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from perfkit.analysis.per_run.monitor.table import StepTable, Values, over_ranks
 from perfkit.schema.monitor import KIND_NUMBERS
 from perfkit.stats.bootstrap import Floats
-from perfkit.stats.levels import Levels, find_levels
+from perfkit.stats.series import Levels, find_levels
 
 FEWEST_STEPS: Final = 24
 """With fewer steps, changes during a run are not reported."""

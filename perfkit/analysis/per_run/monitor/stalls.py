@@ -10,7 +10,7 @@ from perfkit.analysis.per_run.monitor.parts import only_rank, part_of
 from perfkit.analysis.per_run.monitor.table import Bools, Ints, Values
 from perfkit.schema.per_run.monitor import PeriodicStall, SlowStep
 from perfkit.stats.bootstrap import Floats
-from perfkit.stats.periods import Period, find_periods
+from perfkit.stats.series import Period, find_periods
 
 MOST_SLOW: Final = 100
 _LEAST_STALL: Final = 0.1

@@ -5,11 +5,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.cross_rank.lateness import excess
 from perfkit.analysis.per_run.monitor.changes import find_changes
 from perfkit.analysis.per_run.monitor.course import Course, plain_steps, settled_course, warmup_length
 from perfkit.analysis.per_run.monitor.late import Lateness, find_late_ranks, rank_levels
 from perfkit.analysis.per_run.monitor.stalls import LongSteps, Stalls, find_stalls, long_steps
-from perfkit.analysis.per_run.monitor.table import StepTable, Values, excess_ns, over_ranks, own_ns
+from perfkit.analysis.per_run.monitor.table import StepTable, Values, over_ranks, own_ns
 from perfkit.schema.per_run.monitor import EarlyEnd, MonitorSummary, StepTimeChange, StepTimeCurve
 
 _MOST_POINTS: Final = 400
@@ -98,13 +99,13 @@ def _find(course: Course) -> _Found:
     if own is None:
         changes, stalls = find_changes(course, {}), find_stalls(course, None)
         return _Found(changes, stalls, uneven, Lateness([], 0), lateness_known=False)
-    excess = excess_ns(own)
-    levels = rank_levels(course, excess)
+    excess_ns = excess(own)
+    levels = rank_levels(course, excess_ns)
     return _Found(
         find_changes(course, levels),
-        find_stalls(course, excess),
+        find_stalls(course, excess_ns),
         uneven,
-        find_late_ranks(course, excess, levels),
+        find_late_ranks(course, own, excess_ns, levels),
         lateness_known=True,
     )
 

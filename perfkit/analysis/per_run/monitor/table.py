@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.cross_rank.lateness import COLUMN, OwnTimes
+from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.per_run.monitor import StepPart
 
 Ints = NDArray[np.int64]
@@ -21,6 +23,10 @@ PARTS: Final[Mapping[StepPart, str]] = {
     "pause": "pause_ns",
 }
 """Parts of a step that exclude each other, and their columns."""
+
+
+ONLY: Final[Category] = "overhead"
+"""The category in which the model of late ranks has whole steps."""
 
 
 class StepTable(NamedTuple):
@@ -58,7 +64,8 @@ def over_ranks(values: Values) -> Values:
 def own_ns(table: StepTable) -> Values | None:
     """Return each step without waiting for collectives, shape (ranks, steps); None if that is unknown on any rank.
 
-    With pauses: a rank that writes a checkpoint is waited for too. A single rank has no other to compare with.
+    With pauses: a rank that writes a checkpoint is waited for too. A single rank has no other to compare with. A step
+    without a record takes as long as the median of the others.
     """
     collectives = table.columns.get("collective_ns")
     if len(table.ranks) < 2 or collectives is None:
@@ -66,27 +73,27 @@ def own_ns(table: StepTable) -> Values | None:
     has_steps = ~np.isnan(table.columns["step_ns"]).all(axis=1)
     is_known = ~np.isnan(collectives).all(axis=1)
     known = has_steps.any() and is_known.any() and (is_known | ~has_steps).all()
-    return np.asarray(table.wall_ns - collectives) if known else None
+    return _filled(table.wall_ns - collectives) if known else None
 
 
-def excess_ns(own: Values) -> Values:
-    """Return by how much each rank exceeds the median of the others, per step, shape (ranks, steps); 0 if unknown.
+def _filled(values: Values) -> Values:
+    """Return values of which each that is missing is the median of its step, or 0 if all are."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(values)
+    some = np.where(missing.all(axis=0), 0.0, values)
+    return np.asarray(np.where(np.isnan(some), np.nanmedian(some, axis=0), some))
 
-    The median of the others follows from the middle values of all: leaving one out moves the middle by one place.
+
+def own_times(table: StepTable) -> OwnTimes | None:
+    """Return the own times of whole steps, all in one category; None if they are unknown.
+
+    So a rank that takes longer in one part of the step and less in another is on time, and which part is left to
+    `late_part`.
     """
-    count = len(own)
-    missing = np.isnan(own)
-    if missing.any():
-        own = np.where(missing.all(axis=0), 0.0, own)
-        own = np.where(missing, np.nanmedian(own, axis=0), own)
-    filled = own
-    half = count // 2
-    # The values at places half - 1, half and half + 1 of each step, in order.
-    middle = [place for place in (half - 1, half, half + 1) if place < count]
-    ordered = np.partition(filled, middle, axis=0)
-    if count % 2 == 0:
-        lower, upper = ordered[half - 1], ordered[half]
-        return np.asarray(filled - np.where(filled <= lower, upper, lower))
-    below, centre, above = ordered[half - 1 : half + 2]
-    others = np.where(filled < centre, centre + above, np.where(filled > centre, below + centre, below + above)) / 2
-    return np.asarray(filled - others)
+    if (own := own_ns(table)) is None:
+        return None
+    exposed_ns = np.zeros((*own.shape, len(CATEGORIES)), np.int64)
+    exposed_ns[:, :, COLUMN[ONLY]] = np.rint(own)
+    exposed_ns[:, :, COLUMN["communication"]] = np.rint(_filled(table.columns["collective_ns"]))
+    return OwnTimes(table.ranks, table.first.tolist(), exposed_ns)

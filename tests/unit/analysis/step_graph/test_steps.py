@@ -42,7 +42,9 @@ def run_graph(*ranks: TraceSummary) -> RunGraph:
     ("events", "steps"), [(5 * 7, list(range(7))), (34, [1, 2, 3, 4, 5]), (20, [2, 3, 4]), (1, [3])]
 )
 def test_the_steps_in_the_middle_are_chosen(tmp_path: Path, events: int, steps: list[int]) -> None:
-    assert summary(tmp_path, rank(0, range(7)), events).graph.steps == steps
+    graph = summary(tmp_path, rank(0, range(7)), events).graph
+    assert graph is not None
+    assert graph.steps == steps
 
 
 def test_a_run_of_many_ranks_has_less_of_each() -> None:

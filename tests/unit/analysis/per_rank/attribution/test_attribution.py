@@ -16,7 +16,9 @@ US = 1000
 
 
 def work_of(builder: TraceBuilder, folder: Path) -> Work:
-    return summarize_trace(read_trace(builder.write(folder / "trace.json")), "trace.json").work
+    work = summarize_trace(read_trace(builder.write(folder / "trace.json")), "trace.json").work
+    assert work is not None
+    return work
 
 
 def tree(work: Work, view: WorkView) -> dict[NodePath, Weights]:

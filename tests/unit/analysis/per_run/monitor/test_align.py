@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from perfkit.analysis.cross_rank.lateness import excess
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.summarize import summarize
-from perfkit.analysis.per_run.monitor.table import excess_ns
 from perfkit.storage.step_log.reader import roll_up
 from tests.support.monitor.made_runs import eventful_times, own_times, records
 from tests.unit.analysis.per_run.monitor.made_tables import FACTS
@@ -14,7 +14,7 @@ def test_excess_is_over_the_median_of_the_others(ranks: int) -> None:
     own = np.random.default_rng(ranks).integers(0, 6, (ranks, 200)).astype(np.float64)
     for row in range(ranks):
         expected = own[row] - np.median(np.delete(own, row, axis=0), axis=0)
-        assert excess_ns(own)[row] == pytest.approx(expected)
+        assert excess(own)[row] == pytest.approx(expected)
 
 
 def test_ranks_that_begin_and_end_at_other_steps() -> None:
