@@ -34,12 +34,12 @@ from perfkit.schema.display import RENDERING
 if TYPE_CHECKING:
     from perfkit.capture.profile import monitor as monitor
     from perfkit.capture.profile import profile as profile
+    from perfkit.capture.profile import start as start
     from perfkit.capture.recording.profiler_options import ProfilerOptions as ProfilerOptions
-    from perfkit.capture.recording.session import Session as Session
+    from perfkit.capture.recording.recording import Recording as Recording
+    from perfkit.capture.recording.recording import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
     from perfkit.capture.script.steps.marker import step as step
-    from perfkit.capture.start import Recording as Recording
-    from perfkit.capture.start import start as start
     from perfkit.errors import CaptureBusyError as CaptureBusyError
     from perfkit.errors import CaptureError as CaptureError
     from perfkit.errors import ExternalToolError as ExternalToolError
@@ -91,11 +91,11 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Merged": "perfkit.timeline.merge",
     "ProfilerOptions": "perfkit.capture.recording.profiler_options",
     "RankReport": "perfkit.schema.rank",
-    "Recording": "perfkit.capture.start",
+    "Recording": "perfkit.capture.recording.recording",
     "Report": "perfkit.schema.report",
     "RunManifest": "perfkit.schema.manifest",
     "RunReport": "perfkit.schema.run",
-    "Session": "perfkit.capture.recording.session",
+    "Session": "perfkit.capture.recording.recording",
     "StepWork": "perfkit.capture.recording.throughput",
     "WhatIf": "perfkit.schema.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
@@ -107,7 +107,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "predict": "perfkit.pipeline.whatif",
     "monitor": "perfkit.capture.profile",
     "profile": "perfkit.capture.profile",
-    "start": "perfkit.capture.start",
+    "start": "perfkit.capture.profile",
     "step": "perfkit.capture.script.steps.marker",
     "steps": "perfkit.pipeline.monitor",
 }

@@ -4,43 +4,15 @@ Every field is a command-line option and a key of the TOML file. `workloads.data
 the workload's `Config` add theirs.
 """
 
-from datetime import timedelta
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from perfkit.accelerators import device_backends, device_types
-from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
-from perfkit.capture.durations import parse_duration, parse_hang_after
+from perfkit.capture.durations import parse_duration
 from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
-from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
-from perfkit.capture.shared_options import (
-    SCHEDULE,
-    TIMEOUT,
-    CaptureBytes,
-    Captures,
-    CaptureWhen,
-    Detail,
-    HangAfter,
-    MetricsPort,
-    Monitor,
-    MonitorBytes,
-    OnHang,
-    Otlp,
-    Profile,
-    ProfileMemory,
-    RecordShapes,
-    RunName,
-    TraceDir,
-    WithFlops,
-    WithModules,
-    WithStack,
-    monitor_limit,
-    refuse_profiler_options,
-    require_metrics,
-    require_otlp,
-    switch_on,
-)
+from perfkit.capture.schedule import Schedule, default_steps
+from perfkit.capture.shared_options import TIMEOUT, CommandOptions
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
 from perfkit.schema.manifest import Injection
@@ -54,7 +26,7 @@ _Count = Annotated[int, Meta(ge=1)]
 DEFAULT_EVAL_BATCHES: Final = 8
 
 
-class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """General options of a run, checked on construction."""
 
     preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
@@ -161,24 +133,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "imported, in every collective, and for a rank that writes its trace without progress."
         ),
     ] = "10m"
-    hang_after: HangAfter = None
-    on_hang: OnHang = "report"
-    capture_when: CaptureWhen = ()
-    captures: Captures = DEFAULT_CAPTURES
-    capture_bytes: CaptureBytes = DEFAULT_BYTES
-    monitor: Monitor = False
-    monitor_bytes: MonitorBytes = None
-    metrics_port: MetricsPort = None
-    otlp: Otlp = False
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
-    profile: Profile = True
-    schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
-    detail: Detail = "time"
-    record_shapes: RecordShapes = False
-    profile_memory: ProfileMemory = False
-    with_stack: WithStack = False
-    with_flops: WithFlops = False
-    with_modules: WithModules = False
     pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
     memory_snapshot: Annotated[
         bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
@@ -190,8 +145,6 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="Inject a delay, for example rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
-    trace_dir: TraceDir = "traces"
-    name: RunName = None
     peak_tflops: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Peak TFLOP/s of one device, for MFU [default: a table of devices]."),
@@ -211,12 +164,6 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError("--steps and --epochs exclude each other: use one of them")
         if self.name is not None and ("/" in self.name or self.name.startswith(".")):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
-        if self.timeout_ns < 10**9:
-            raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.monitor_limit
-        self.capture_rules.require_monitor(self.monitor)
-        require_metrics(self.metrics_port, self.monitor)
-        require_otlp(self.otlp, self.monitor)
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -224,12 +171,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.mesh is not None:
             parse_mesh(self.mesh)
         self._refuse_training_options()
-        schedule = Schedule.parse(self.schedule)
-        if not self.profile:
-            refuse_profiler_options(self, ("pyinstrument", "memory_snapshot"))
-        elif self.steps is not None:
-            check_steps(self.steps, schedule)
-        switch_on(self, self.detail)
+        if self.plan is not None and self.steps is not None:
+            check_steps(self.steps, self.plan)
+        self.check_command(with_profiler=("pyinstrument", "memory_snapshot"))
 
     def _refuse_training_options(self) -> None:
         if self.eval_interval is None and self.eval_batches != DEFAULT_EVAL_BATCHES:
@@ -254,36 +198,6 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise UsageError(
                     f"--{flag} and --pyinstrument both need Python's only profiling hook: remove one of them"
                 )
-
-    @property
-    def plan(self) -> Schedule | None:
-        """The schedule; None if nothing is recorded."""
-        return Schedule.parse(self.schedule) if self.profile else None
-
-    @property
-    def timeout_ns(self) -> int:
-        """Limit of every wait for another rank, in ns."""
-        return parse_duration(self.timeout, "--timeout")
-
-    @property
-    def timeout_delta(self) -> timedelta:
-        """The timeout as torch expects it."""
-        return timedelta(microseconds=self.timeout_ns / 1000)
-
-    @property
-    def capture_rules(self) -> CaptureRules:
-        """When the run records by itself."""
-        return CaptureRules.parse(self.capture_when, self.captures, self.capture_bytes)
-
-    @property
-    def hang_after_s(self) -> float | None:
-        """How long no step may end, in s; None: it depends on the usual step."""
-        return parse_hang_after(self.hang_after)
-
-    @property
-    def monitor_limit(self) -> int | None:
-        """Size in bytes beyond which a step log is rolled up; None without a monitor."""
-        return monitor_limit(self.monitor, self.monitor_bytes)
 
     @property
     def injections(self) -> tuple[Injection, ...]:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from perfkit.capture.messages import print_warning
+from perfkit.capture.profile import start
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.torch_hooks import around_backward
 from perfkit.capture.script.steps import marker
 from perfkit.capture.shared_options import DetailName
-from perfkit.capture.start import Recording, start
 from perfkit.phases import Phase
 from perfkit.schema.per_run.pauses import PAUSE_PHASES
 

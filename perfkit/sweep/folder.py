@@ -25,12 +25,11 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.schema.sweep import SweepPoint
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, read_sweep, write_sweep
 from perfkit.sweep.point import Point
+from perfkit.util.polling import SHARED_POLL_S
 
 _LOCK: Final = ".lock"
 _PATIENCE_S: Final = 3.0
 """How long to wait for the last processes of an earlier sweep to release its folder."""
-
-_POLL_S: Final = 0.1
 
 RunState = Literal["absent", "completed", "failed", "running"]
 
@@ -189,7 +188,7 @@ def _lock(descriptor: int, folder: Path) -> bool:
                     f"{folder}: another sweep, or a point of one that was killed, is running there: wait for it, or "
                     "end it"
                 ) from error
-            time.sleep(_POLL_S)
+            time.sleep(SHARED_POLL_S)
         except OSError:  # some network file systems do not support locks
             return False
         else:

@@ -11,8 +11,8 @@ from types import FrameType, TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
 
 from perfkit.errors import StoreError
+from perfkit.util.polling import POLL_S
 
-_POLL_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
 """Time for a launcher to end after a signal, before it and all its processes are killed."""
 
@@ -47,7 +47,7 @@ class Signals:
         """Sleep until the time is over or a signal arrives."""
         deadline = time.monotonic() + seconds
         while self.last is None and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, _POLL_S))
+            time.sleep(min(left, POLL_S))
 
 
 class ProcessResult(NamedTuple):
@@ -112,7 +112,7 @@ def _wait(process: subprocess.Popen[bytes], signals: Signals) -> None:
             passed_on, deadline = signals.count, deadline or time.monotonic() + _PATIENCE_S
             # A launcher may handle SIGHUP differently.
             process.send_signal(signal.SIGTERM if signals.last == signal.SIGHUP else signals.last)
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def descendants(pid: int) -> list[int]:

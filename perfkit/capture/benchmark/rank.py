@@ -1,13 +1,17 @@
 """Runs one rank of a benchmark, from joining the process group to the finished record."""
 
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.process_group import locate, process_group
@@ -107,3 +111,24 @@ def _failure_folder(name: str, config: Options, ranks: ProcessRankGroup, topolog
     """Create the temporary folder in which ranks and watchdog record the first failure; called by every rank."""
     description = RunDescription(workload=name, source="none", config=as_dict(config))
     return open_run(ranks, topology, description, Path(tempfile.gettempdir()), f"{_FOLDER}-{name}")
+
+
+Show = Callable[[int, str], None]
+"""Called with the number of finished measurements, and the last one in words."""
+
+
+@contextmanager
+def progress(total: int, visible: bool) -> Iterator[Show]:
+    """Show the progress of `total` measurements while the body runs, if `visible` and on a terminal."""
+    if not (visible and total and sys.stderr.isatty()):
+        yield lambda _done, _what: None
+        return
+    # No refresh by a separate thread: it would run beside what is measured.
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def draw(done: int, what: str) -> None:
+            bar.update(task, completed=done, description=what, refresh=True)
+
+        yield draw

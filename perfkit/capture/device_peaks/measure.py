@@ -1,13 +1,14 @@
 """Measure the peaks of a device with what training uses itself: torch's matrix product and element-wise operators."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Final, NamedTuple
 
 import torch
 
-from perfkit.capture.device_peaks.timing import median_time, time_once
 from perfkit.capture.distributed.topology import name_device
 from perfkit.schema.roofline import DevicePeaks
 from perfkit.util.system_limits import free_bytes
@@ -185,3 +186,32 @@ def _memory(device: torch.device) -> tuple[int | None, int | None]:
         return None, None
     free, total = module.mem_get_info(device)
     return int(free), int(total)
+
+
+_SHORTEST_NS: Final = 2_000_000
+"""One repetition calls the work as often as this takes, so that starting it does not count."""
+_MOST_CALLS: Final = 10_000
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done everything that was launched."""
+    if device.type != "cpu":
+        torch.get_device_module(device.type).synchronize(device)
+
+
+def time_once(work: Callable[[], object], device: torch.device, calls: int = 1) -> float:
+    """Return the time of one call (ns), as the mean over `calls` in a row."""
+    synchronize(device)
+    begin = time.perf_counter_ns()
+    for _ in range(calls):
+        work()
+    synchronize(device)
+    return (time.perf_counter_ns() - begin) / calls
+
+
+def median_time(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Return the median time of a call (ns) over `repeats` repetitions, after two that do not count."""
+    time_once(work, device)
+    first_ns = time_once(work, device)
+    calls = max(1, min(_MOST_CALLS, round(_SHORTEST_NS / max(first_ns, 1))))
+    return median(time_once(work, device, calls) for _ in range(repeats))

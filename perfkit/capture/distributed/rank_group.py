@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 
-from perfkit.accelerators import device_backends
-from perfkit.capture.distributed.backend import backend_of
+from perfkit.accelerators import backend_on, device_backends
 from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import PerfkitError
 
@@ -123,3 +122,15 @@ def _device_index(device: torch.device) -> int:
     """Return the device's index; that of the current device if it has none."""
     index: int | None = device.index
     return int(torch.get_device_module(device.type).current_device()) if index is None else index
+
+
+def backend_of(device_type: str) -> str | None:
+    """Return the backend of the default process group for a type of device; None without a process group.
+
+    A group that was created without naming a backend (by a device mesh, for example) has one per type of device, and
+    torch names it "undefined".
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    name: str = dist.get_backend()
+    return backend_on(dist.get_backend_config() if name == "undefined" else name, device_type)

@@ -31,18 +31,17 @@ from torch.distributed import (  # type: ignore[attr-defined]
     TCPStore,
 )
 
-from perfkit.capture.distributed.host_address import own_address
+from perfkit.capture.distributed.host_address import listen, own_address
 from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
 from perfkit.capture.distributed.launcher_env import MpiView, RankInfo
-from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import install_extra
+from perfkit.util.polling import POLL_S
 
 _LOG: Final = logging.getLogger(__name__)
 
-_POLL_S: Final = 0.02
 _SIOCGIFADDR: Final = 0x8915
 """Linux's request for the IPv4 address of an interface (`man 7 netdevice`)."""
 
@@ -215,7 +214,7 @@ def _read(path: Path, timeout: timedelta) -> str:
         try:
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
     raise LaunchEnvironmentError(
         f"rank 0 has not written {path} within {timeout.total_seconds():g} s: it has not started, or the "
         "folder is not shared between the nodes; set MASTER_ADDR and MASTER_PORT instead"

@@ -2,14 +2,16 @@
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from msgspec import Struct
 
-from perfkit.capture.distributed.backend import backend_of
+from perfkit.accelerators import device_types
 from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup, backend_of
 from perfkit.schema.manifest import World
 from perfkit.util.system_limits import count_cores
 
@@ -92,3 +94,29 @@ def name_device(device: torch.device) -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else os.uname().machine
+
+
+def device_in_use() -> torch.device:
+    """Return the accelerator that this process has begun to use, else the CPU.
+
+    It asks only what is initialised: to ask what is available can initialise a driver, which then fails in a fork.
+    """
+    for kind in device_types():
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_initialized():
+            return torch.device(kind, module.current_device())
+    return torch.device("cpu")
+
+
+T = TypeVar("T")
+
+
+def prepare_on_nodes(ranks: ProcessRankGroup, topology: Topology, prepare: Callable[[], list[T]]) -> list[T]:
+    """Call `prepare` first on rank 0, then on one rank of every other node; return what it returned on this node.
+
+    If the nodes share the folder, the other nodes find rank 0's files and use them.
+    """
+    first = ranks.run_on(ranks.rank == 0, prepare)
+    other = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
+    own = topology.node_rank, first or other
+    return next((made for node, made in ranks.all_gather(own) if made and node == own[0]), [])

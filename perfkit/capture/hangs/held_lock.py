@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.schema.hang import Frame
+from perfkit.util.polling import SHARED_POLL_S
 
 _SIGNAL: Final[int] = getattr(signal, "SIGRTMAX", 0) - 2
 """A real-time signal: programs and libraries use few of these, the first and the last."""
@@ -26,7 +27,6 @@ _THREAD: Final = re.compile(rb"(?:Current thread|Thread) (0x[0-9a-f]{1,16})[^\n]
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d{1,9}) in (.*)')
 _CAUGHT: Final = re.compile(rb"^SigCgt:\s*([0-9a-f]{1,32})$", re.MULTILINE)
 _WAIT_S: Final = 2.0
-_POLL_S: Final = 0.05
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -76,7 +76,7 @@ def _read_later(path: Path, before: int) -> bytes:
     deadline = time.monotonic() + _WAIT_S
     data = b""
     while time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(SHARED_POLL_S)
         data, earlier = _read(path), data
         if len(data) > before and data == earlier:
             break

@@ -23,9 +23,9 @@ from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.hang import Diagnosis, RankState
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import duration, shell_word
+from perfkit.util.polling import SHARED_POLL_S
 
 DIAGNOSIS_NAME: Final = "hang.json"
-_POLL_S: Final = 0.1
 _FLUSH_S: Final = 1.0
 """How long the line, and the program's last output, may take to be written: that may be what does not return."""
 
@@ -149,7 +149,7 @@ def diagnose_lost_ranks(
         awaited = read_answers(folder, awaited, request).missing
         if not awaited - absent().keys():
             break
-        time.sleep(_POLL_S)
+        time.sleep(SHARED_POLL_S)
     try:
         found = save_diagnosis(folder, absent(), silent())
     except PerfkitError:

@@ -25,9 +25,13 @@ from perfkit.capture.hangs.answers import read_answers
 from perfkit.capture.hangs.held_lock import write_stack_on_signal
 from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import one_line, print_warning
 from perfkit.capture.own_threads import start_own_thread
+from perfkit.capture.step_listener import StepListener
 from perfkit.schema.hang import RankState
+from perfkit.schema.manifest import StepKind
+from perfkit.util.polling import WATCH_S
 
 SHORTEST_DEFAULT_S: Final = 300.0
 USUAL_STEPS: Final = 20
@@ -37,7 +41,6 @@ FIRST_STEP_TIMES: Final = 10
 """The first step may take so long by default, or so many times the limit: it starts loaders, compiles and warms up."""
 
 _REMEMBERED: Final = 64
-_POLL_S: Final = 1.0
 _GATHER_S: Final = 20.0
 """How long the ranks may take to write what they do: a few seconds on a busy machine, and its workers as long."""
 _GATHER_POLL_S: Final = 0.5
@@ -63,7 +66,7 @@ class Hang(NamedTuple):
     """Whether no step has ended at all on that rank."""
 
 
-class StepWatch:
+class StepWatch(StepListener):
     """Watches the steps of one rank, from `start` on, or without it from the end of its first one.
 
     Args:
@@ -139,6 +142,23 @@ class StepWatch:
                 last = self._requests - 1 if self._requests else None
                 self._write(read_rank_state(self._rank, self._world_size, self.steps, last, error), last=True)
 
+    def begin(self) -> None:
+        """The first step begins."""
+        self.start()
+
+    def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
+        """Note that a step has ended."""
+        self.step_ended()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self.stop()
+
+    def fail(self, error: BaseException, /) -> None:
+        """Watch no longer; what this rank did is left for the others, unless there are none, or a signal ends all."""
+        ended = self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError))
+        self.stop(None if ended else error)
+
     def ask(self) -> int:
         """Let all ranks whose steps are still watched write what they do; returns the number of the request.
 
@@ -186,7 +206,7 @@ class StepWatch:
 
     def _look_until_stopped(self) -> None:
         looked = time.monotonic()
-        pause = min(_POLL_S, (self._limit_s or SHORTEST_DEFAULT_S) / 4)
+        pause = min(WATCH_S, (self._limit_s or SHORTEST_DEFAULT_S) / 4)
         while not self._stopped.wait(min(pause, _FOLLOW_POLL_S) if self._may_be_ended() else pause):
             now = time.monotonic()
             if self._is_busy() or now - looked > 3 * pause + 1:  # this process did not run meanwhile

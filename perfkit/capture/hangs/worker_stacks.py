@@ -20,16 +20,16 @@ import msgspec
 from perfkit.capture.own_threads import start_own_thread
 from perfkit.schema.hang import Frame, WorkerStack
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.polling import SHARED_POLL_S, wait_until
 
 REQUEST_NAME: Final = ".hang{}"
 """Empty file in the run's folder that asks all processes to write what they do, by number of the request."""
 _NAME: Final = ".rank{}.worker{}.{}"
 """By rank, pid, and number of the request."""
-_BEGIN_POLL_S: Final = 0.5
+_MEMORY_POLL_S: Final = 0.5
 """How often a worker looks, in memory, whether the run has a folder."""
-_POLL_S: Final = 2.0
+_FOLDER_POLL_S: Final = 2.0
 """How often it looks into the folder: a run may have thousands of workers, and one file system."""
-_GATHER_POLL_S: Final = 0.25
 _WAIT_S: Final = 8.0
 _MOST_REQUESTS: Final = 100
 
@@ -84,9 +84,7 @@ def worker_stacks(folder: Path, rank: int, request: int) -> list[WorkerStack]:
     """Wait for the stacks of this process's children, and return those that came in answer to a request."""
     pids = [child.pid for child in multiprocessing.active_children() if child.pid is not None]
     paths = [folder / _NAME.format(rank, pid, request) for pid in pids]
-    deadline = time.monotonic() + _WAIT_S
-    while not all(path.exists() for path in paths) and time.monotonic() < deadline:
-        time.sleep(_GATHER_POLL_S)
+    wait_until(lambda: all(path.exists() for path in paths), _WAIT_S, SHARED_POLL_S)
     stacks = []
     for pid, path in zip(pids, paths, strict=True):
         with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -107,18 +105,18 @@ def _watch_in_child() -> None:
 
 
 def _answer_requests() -> None:
-    time.sleep(_BEGIN_POLL_S)
+    time.sleep(_MEMORY_POLL_S)
     if multiprocessing.parent_process() is None:
         return  # forked by other means: nobody asks it
     while (place := _read_place()) is None:
-        time.sleep(_BEGIN_POLL_S)
+        time.sleep(_MEMORY_POLL_S)
     if _shared[0].owner == os.getpid():
         return  # this process has become a rank, which answers for itself
     for number in range(_MOST_REQUESTS):
         while not _is_asked(place.folder, number):
             if not os.path.isdir(place.folder):
                 return
-            time.sleep(_POLL_S)
+            time.sleep(_FOLDER_POLL_S)
         with contextlib.suppress(Exception):  # it belongs to the program: nothing of perfkit's may be seen there
             _leave_stack(place, number)
 

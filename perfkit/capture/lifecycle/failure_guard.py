@@ -25,6 +25,7 @@ from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 from perfkit.util.formatting import text_of
+from perfkit.util.polling import wait_until
 from perfkit.util.process import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
 _CAUSE_WAIT_S: Final = 0.5
@@ -47,8 +48,8 @@ class FailureGuard:
         self._debug = debug
         self.folder: Path | None = None
         """The run's folder, once it exists."""
-        self.stop: Callable[[], None] | None = None
-        """Stops the profiler, once it exists."""
+        self.stop: Callable[[BaseException], None] | None = None
+        """Stops the recording, once it exists."""
         self.run_failed: Callable[[], None] | None = None
         """Called instead, without waiting for anything, if there are several ranks: the first to fail may be gone."""
         self.manifest_fields: Callable[[], dict[str, Any]] | None = None
@@ -91,7 +92,7 @@ class FailureGuard:
         if self._world_size > 1:
             self._exit_process(error, first, code)
         if self.stop is not None:
-            self.stop()
+            self.stop(error)
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
             raise RunError(f"rank {self._rank}: {one_line(error)}") from error
 
@@ -119,11 +120,7 @@ class FailureGuard:
         """
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        deadline = time.monotonic() + _CAUSE_WAIT_S
-        while time.monotonic() < deadline:
-            if self.folder is not None and read_failure(self.folder) is not None:
-                return
-            time.sleep(0.01)
+        wait_until(lambda: self.folder is not None and read_failure(self.folder) is not None, _CAUSE_WAIT_S)
 
     def _exit_process(self, error: BaseException, first: bool, code: int) -> NoReturn:
         if self._debug:

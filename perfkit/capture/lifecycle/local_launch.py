@@ -20,12 +20,12 @@ from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
 from perfkit.util.atomic_write import temporary_prefix
+from perfkit.util.polling import POLL_S
 from perfkit.util.process import child_python, sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 """File descriptor of the parent's stdin, for rank 0."""
 
-_POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
 """How long the other ranks may take to end by themselves after one failed, and again after SIGTERM."""
 _EXPLAIN_S: Final = 6.0
@@ -236,7 +236,7 @@ def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int
         failed = sorted((code > 0, rank) for rank, code in enumerate(codes) if code)
         if failed or None not in codes:
             return failed[0][1] if failed else None
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Path) -> list[int | None]:
@@ -254,7 +254,7 @@ def _end(children: _Children, signals: _Signals, first_wait_s: float, notes: Pat
         while any(child.poll() is None for child in running) and time.monotonic() < deadline:
             if signals.take():
                 break
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
     for child in children:
         child.wait()
         if child.stdin is not None:
@@ -270,7 +270,7 @@ def _end_groups(children: _Children) -> None:
         left = [child.pid for child in children if _signal_group(child.pid, stop)]
         deadline = time.monotonic() + _GROUP_QUIT_S
         while any(_signal_group(pid, 0) for pid in left) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
 
 def _signal_group(group: int, number: int) -> bool:

@@ -30,7 +30,7 @@ from perfkit.util.process import child_python
 SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
 """How long the ranks of a failed run may take to end by themselves."""
 
-_POLL_S: Final = 0.5
+_OTHER_HOSTS_S: Final = 0.5
 """How often to check whether a rank of another host has failed."""
 
 _DISMISSED: Final = b"done"
@@ -102,7 +102,7 @@ def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False)
         poll.register(descriptor, select.POLLIN)
     deadline: float | None = None
     while watched:
-        ready = [descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)]
+        ready = [descriptor for descriptor, _ in poll.poll(_OTHER_HOSTS_S * 1000)]
         if 0 in ready and os.read(0, len(_DISMISSED)) == _DISMISSED:
             return
         launchers.note(ready, list(watched))

@@ -23,6 +23,7 @@ from perfkit.capture.monitor.step_times import StepTimes
 from perfkit.capture.monitor.torch_hooks import MonitorHooks
 from perfkit.capture.own_threads import start_own_thread
 from perfkit.capture.pause_state import PauseState
+from perfkit.capture.step_listener import StepListener
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor import DEFAULT_MOST_BYTES, KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
@@ -37,7 +38,7 @@ _MOST_BEFORE_LOG: Final = 64
 """Records that are kept until there is a log."""
 
 
-class StepMonitor:
+class StepMonitor(StepListener):
     """The monitor of this process.
 
     Args:
@@ -225,6 +226,10 @@ class StepMonitor:
             self._hooks.remove()
         if self._thread is not None:
             self._thread.join(timeout=5 * _SAMPLE_S)
+
+    def discard(self) -> None:
+        """Close."""
+        self.close()
 
     def _emit(self, record: StepRecord) -> None:
         if self._log is not None:

@@ -6,6 +6,7 @@ Nothing that goes wrong here reaches the program: the capture fails, in one line
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,13 +23,14 @@ from perfkit.capture.on_demand.recording import RankCapture
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
 from perfkit.capture.own_threads import start_own_thread
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.schedule import Schedule
+from perfkit.capture.step_listener import StepListener
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME
+from perfkit.util.polling import WATCH_S
 
-_POLL_S: Final = 1.0
 _RANKS_PER_S: Final = 1000
 """More ranks look for requests less often: all of them ask the same file server."""
 OPEN_POLLS: Final = 10
@@ -38,7 +40,7 @@ _FORGOTTEN_S: Final = 120.0
 _OTHER_PROFILER: Final = "is recording with its own profiler"
 
 
-class CaptureAgent:
+class CaptureAgent(StepListener):
     """Records captures on one rank of a run.
 
     Args:
@@ -46,15 +48,18 @@ class CaptureAgent:
         topology: Where the rank runs.
         schedule: Which steps the run records anyway.
         rules: When the run records by itself.
+        load_ns: Returns how long the last step waited for its batch, None if unknown; by default what `session` knows.
     """
 
     def __init__(
         self,
-        session: Session,
+        session: Recording,
         topology: Topology,
         schedule: Schedule | None,
         rules: CaptureRules,
+        load_ns: Callable[[], int | None] | None = None,
     ) -> None:
+        self._load_ns = load_ns or (lambda: session.last_load_ns)
         self._session = session
         self._rank = session.rank
         self._topology = topology
@@ -65,7 +70,7 @@ class CaptureAgent:
             RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
         )
         self._late = rules.late if session.rank == 0 else None
-        self._poll_s = max(_POLL_S, session.world_size / _RANKS_PER_S)
+        self._poll_s = max(WATCH_S, session.world_size / _RANKS_PER_S)
         self._ring = StepRing()
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()
@@ -142,10 +147,21 @@ class CaptureAgent:
             self._begin_step()
         return self._kind
 
-    def follow(self) -> None:
-        """Note the step that has ended in the run's session, and tell it what a capture makes of the next one."""
-        session = self._session
-        session.kind_in_progress = self.step_ended(session.steps, session.last_load_ns)
+    def begin(self) -> None:
+        """Take requests from now on."""
+        self.start()
+
+    def between_steps(self) -> None:
+        """Note the step that has ended, and tell the recording what a capture makes of the next one."""
+        self._session.kind_in_progress = self.step_ended(self._session.steps, self._load_ns())
+
+    def end(self) -> None:
+        """Take no more requests; the steps of a capture that have ended are written."""
+        self.close()
+
+    def fail(self, _error: BaseException, /) -> None:
+        """Take no more requests; a capture waits for no device that may wait for a rank that is gone."""
+        self.close(failed=True)
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""
@@ -203,7 +219,7 @@ class CaptureAgent:
         return "cold" if was_recording else None
 
     @property
-    def session_in_progress(self) -> Session | None:
+    def session_in_progress(self) -> Recording | None:
         """What records the step in progress, or warms up for it; None without a capture."""
         return None if self._capture is None else self._capture.session
 

@@ -29,7 +29,7 @@ KEPT: Final = 256
 """Records of a rank that are kept: among them may be steps of captures."""
 
 
-_POLL_S: Final = 2.0
+_READ_S: Final = 2.0
 _SHARE: Final = 0.02
 """How often the logs of all ranks are read, and which share of a core that may take."""
 
@@ -110,7 +110,7 @@ def look_from_now_on(
     late = LateRanks(RunFollower(folder, KEPT), condition)
 
     def look() -> None:
-        pause_s = _POLL_S
+        pause_s = _READ_S
         while not stopped.wait(pause_s):
             begin_s = time.thread_time()
             try:
@@ -120,7 +120,7 @@ def look_from_now_on(
             except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
                 warn(error)
                 return
-            pause_s = max(_POLL_S, (time.thread_time() - begin_s) / _SHARE)
+            pause_s = max(_READ_S, (time.thread_time() - begin_s) / _SHARE)
 
     start_own_thread("late", look)
 

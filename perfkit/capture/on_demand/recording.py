@@ -7,7 +7,7 @@ from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.on_demand.mailbox import Done, Plan, Slot
 from perfkit.capture.on_demand.step_ring import LightStep, write_earlier_steps
 from perfkit.capture.recording.manifest_writer import rank_record
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.schedule import Schedule
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class RankCapture:
         earlier: The steps before.
     """
 
-    def __init__(self, run: Session, topology: Topology, slot: Slot, plan: Plan, earlier: list[LightStep]) -> None:
+    def __init__(self, run: Recording, topology: Topology, slot: Slot, plan: Plan, earlier: list[LightStep]) -> None:
         self.slot = slot
         self._topology = topology
         self._plan = plan
@@ -54,7 +54,7 @@ class RankCapture:
             warmup_step,
         )
         """Records the steps."""
-        self.session.start()
+        self.session.begin()
 
     @property
     def annotates(self) -> bool:
@@ -97,7 +97,7 @@ class RankCapture:
         Raises:
             StoreError: The trace cannot be written.
         """
-        self.session.finish()
+        self.session.end()
 
     def discard(self) -> None:
         """Stop, and write nothing."""

@@ -16,6 +16,7 @@ from perfkit.capture.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, R
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import read_manifest
+from perfkit.util.polling import SHARED_POLL_S
 
 ANSWER_S: Final = 60.0
 """How long to wait for the first rank's answer: network file systems may show a new file late."""
@@ -25,7 +26,6 @@ _MORE_ANSWERS_S: Final = 10.0
 """How long to wait for other ranks after the last answer."""
 _LEAD_POLLS: Final = 1.5
 """How far ahead the first step is, in times that ranks take to look for requests; for the plan they look more often."""
-_POLL_S: Final = 0.1
 
 
 def ask(folder: Path, request: Request) -> Slot:
@@ -159,7 +159,7 @@ def await_end(
     """
     seen, since = slot.names(), time.monotonic()
     while not slot.target.is_dir():
-        wait(_POLL_S)
+        wait(SHARED_POLL_S)
         names = slot.names()
         if names != seen:
             seen, since = names, time.monotonic()
@@ -205,7 +205,7 @@ def _gather(slot: Slot, ranks: set[int], wait: Callable[[float], object]) -> dic
     there: set[int] = set()
     deadline = time.monotonic() + ANSWER_S
     while not there >= ranks and time.monotonic() < deadline:
-        wait(_POLL_S)
+        wait(SHARED_POLL_S)
         now_there = slot.ranks_with("at") & ranks
         if now_there != there:
             there, deadline = now_there, time.monotonic() + _MORE_ANSWERS_S

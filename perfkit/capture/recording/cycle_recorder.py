@@ -1,5 +1,6 @@
 """Runs the profilers through the cycles of a schedule, from the warm-up of each to the files that it leaves."""
 
+import ctypes
 import functools
 import logging
 import os
@@ -7,23 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import msgspec
 import torch
-from torch import profiler
+from torch import Tensor, profiler
 
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.module_names import RecordedModules
 from perfkit.capture.recording.profiler_options import ProfilerOptions, activities, every_thread
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.spans import begin_span, end_span
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
-from perfkit.capture.schedule import State
+from perfkit.capture.schedule import Schedule
+from perfkit.capture.step_listener import StepListener
 from perfkit.errors import RunError
+from perfkit.schema.manifest import StepKind
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors
 from perfkit.storage.run_folder import file_stem
 
@@ -68,25 +71,41 @@ def _stop_in_child() -> None:
             torch._C._autograd._enable_record_function(False)
 
 
-class CycleRecorder:
+class CycleRecorder(StepListener):
     """Records the cycles of one rank with torch's profiler, and with what runs beside it.
 
     Args:
         ranks: The ranks of the run.
         device: Where the model is; determines what is recorded.
         folder: Where traces are written.
+        schedule: Which steps are recorded, counted from 0; None: no step is.
+        first_step: Number of the first step.
         options: What is recorded besides operators.
         recorders: Further profilers that record the same steps.
+        header: Returns the trace's header of a cycle; called when everything beside torch's profiler has stopped.
+        when_stopped: Called when the profiler has stopped, which has waited for the device.
     """
+
+    waits_for_device = True
 
     def __init__(
         self,
         ranks: RankGroup,
         device: torch.device,
         folder: Path,
+        schedule: Schedule | None,
+        first_step: int,
         options: ProfilerOptions,
-        recorders: Iterable[Recorder] = (),
+        recorders: Iterable[Recorder],
+        header: Callable[[int], PerfkitHeader],
+        when_stopped: Callable[[], None],
     ) -> None:
+        self._schedule = schedule
+        self._step = first_step - 1
+        """Number of the step that ended last."""
+        self._kind: StepKind | None = None
+        self._make_header = header
+        self._when_stopped = when_stopped
         self._ranks = ranks
         self._device = device
         self._folder = folder
@@ -103,6 +122,8 @@ class CycleRecorder:
         self._modules = RecordedModules() if options.with_stack else None
         self.recording = False
         """Whether the step in progress is recorded."""
+        self.writing = False
+        """Whether a cycle is being written after its last step."""
         self.traces = 0
         """How many cycles have left a trace."""
         self.has_moved = False
@@ -116,12 +137,54 @@ class CycleRecorder:
         """Return what optimizers held in the latest cycle; None where memory is not recorded, or for too much."""
         return None if self._held is None else self._held.records()
 
-    def prepare_step(self, step: int, state: State) -> None:
-        """Put the profiler into the state that the schedule has for `step`, which begins.
+    def begin(self) -> None:
+        """Put the profiler into the state that the schedule has for the first step."""
+        self._prepare_step(self._step + 1)
+
+    def end_step(self, step: int, kind: StepKind, _loss: Tensor | float | None, /) -> None:
+        """End the annotation of the step in progress, if it has one."""
+        self._step, self._kind = step, kind
+        self._end_annotation()
+
+    def between_steps(self) -> None:
+        """Write a cycle that has ended, and put the profiler into the state of the next step.
 
         Raises:
             RunError: The profiler was prepared in another thread.
+            StoreError: A file cannot be written.
         """
+        if self._schedule is None:
+            return
+        if self._schedule.ends_cycle(self._step):
+            self.writing = True
+            self._write_cycle(self._schedule)
+            self.writing = False
+        self._prepare_step(self._step + 1)
+
+    def end(self) -> None:
+        """Write a cycle that the loop has left early, with the steps completed so far.
+
+        Raises:
+            RunError: The profiler was prepared in another thread.
+            StoreError: A file cannot be written.
+        """
+        self._end_annotation()
+        if self.recording and self._schedule is not None and self._kind == "active":
+            self._write_cycle(self._schedule)
+        self.discard()
+
+    def discard(self) -> None:
+        """Stop the profiler and discard what it has recorded; that of another thread is left to the process's end."""
+        self._end_annotation()
+        self._stop_others()
+        if self._profiler is not None and self._is_in_its_thread:
+            if not self.recording:
+                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
+            self._profiler.stop_trace()
+        self._profiler, self.recording = None, False
+
+    def _prepare_step(self, step: int) -> None:
+        state = "plain" if self._schedule is None else self._schedule.state(step)
         if state == "plain":
             return
         self._check_thread()
@@ -134,63 +197,34 @@ class CycleRecorder:
             self._start(self._profiler, step)
         self._marker = begin_span(f"ProfilerStep#{step}")
 
-    def end_step(self) -> None:
-        """End the annotation of the step in progress, if it has one."""
+    def _end_annotation(self) -> None:
         if self._marker is not None:
             if self._is_in_its_thread:
                 end_span(self._marker)
             self._marker = None
 
-    def stop(self, header: Callable[[], PerfkitHeader]) -> profiler.profile | None:
-        """Stop recording, and return the profiler with what it has recorded; None if there is none.
-
-        Args:
-            header: Returns the trace's header; called when everything beside torch's profiler has stopped.
-
-        Raises:
-            RunError: The profiler was prepared in another thread.
-        """
+    def _write_cycle(self, schedule: Schedule) -> None:
+        """Stop recording, write the files of the cycle on all ranks, and wait until all have done so."""
         self._check_thread()
         stopped = self._profiler
         if stopped is None:
-            return None
+            return
         self._stop_others()
-        stopped.add_metadata_json(HEADER_KEY, msgspec.json.encode(header()).decode())
+        cycle = schedule.cycle(self._step)
+        stopped.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._make_header(cycle)).decode())
         stopped.stop_trace()
         self._profiler, self.recording = None, False
-        return stopped
-
-    def write(self, stopped: profiler.profile, cycle: int, repeat: int) -> None:
-        """Write the files of a cycle on all ranks, and wait until all have done so.
-
-        Args:
-            stopped: The profiler that has recorded it.
-            cycle: Number of the cycle.
-            repeat: How many cycles there are.
-
-        Raises:
-            StoreError: A file cannot be written.
-        """
-        stem = file_stem(self._ranks.rank, cycle, repeat)
+        self._when_stopped()
+        stem = file_stem(self._ranks.rank, cycle, schedule.repeat)
         activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
         self._ranks.run_on_all(lambda: self._write_files(stopped, stem))
         self.traces += 1
-        if repeat > 1:
+        if schedule.repeat > 1:
             give_back_free_memory()
         _LOG.info("rank %d has written %s", self._ranks.rank, self._folder / f"{stem}.json.gz")
         # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
         self._ranks.barrier()
         self._ranks.current_activity = activity
-
-    def discard(self) -> None:
-        """Stop the profiler and discard what it has recorded; that of another thread is left to the process's end."""
-        self.end_step()
-        self._stop_others()
-        if self._profiler is not None and self._is_in_its_thread:
-            if not self.recording:
-                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
-            self._profiler.stop_trace()
-        self._profiler, self.recording = None, False
 
     @property
     def _is_in_its_thread(self) -> bool:
@@ -248,3 +282,17 @@ class CycleRecorder:
             _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)
         for recorder in self._recorders:
             recorder.write(self._folder / stem)
+
+
+def give_back_free_memory() -> None:
+    """Let the allocator return free pages (a few milliseconds); does nothing if it is not glibc's."""
+    _malloc_trim()(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object]:
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        return lambda _keep: None
+    return trim

@@ -20,6 +20,7 @@ from perfkit.capture.recording.loader_fetches import (
     time_fetches,
     worker_runs,
 )
+from perfkit.capture.step_listener import StepListener
 from perfkit.schema.per_rank.loading import RecordedFetch
 from perfkit.util.atomic_write import temporary_prefix
 
@@ -28,7 +29,7 @@ _MOST_FILES: Final = 256
 """Files of workers that have ended which are kept: loaders make new workers each epoch."""
 
 
-class LoaderWatch:
+class LoaderWatch(StepListener):
     """The fetches of the data loaders of this process, from when it was made."""
 
     def __init__(self) -> None:
@@ -38,14 +39,14 @@ class LoaderWatch:
         """None while nothing is timed."""
         self._hook_single()
         self._hook_workers()
-        atexit.register(self.stop)
+        atexit.register(self.discard)
 
     def resume(self) -> None:
         """Time the loaders that are iterated over from now on, if no others are timed."""
         if self._own is None:
             self._own = OwnFetches()
 
-    def stop(self) -> None:
+    def discard(self) -> None:
         """Time no more fetches, and forget those so far; workers notice at their next batch."""
         if os.getpid() != self._pid:
             return
@@ -133,4 +134,4 @@ def watch_loaders() -> LoaderWatch:
 def stop_watching_loaders() -> None:
     """Stop the watch of this process, if there is one."""
     for watch in _watches:
-        watch.stop()
+        watch.discard()

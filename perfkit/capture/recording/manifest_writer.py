@@ -4,6 +4,8 @@ import contextlib
 import hashlib
 import importlib.metadata
 import platform
+import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +22,7 @@ from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.lifecycle.launched_runs import note_run
-from perfkit.capture.recording.git_commit import current_commit
-from perfkit.capture.recording.peak_flops import find_peak
-from perfkit.capture.recording.throughput import StepWork, measure_throughput
+from perfkit.capture.recording.throughput import StepWork, find_peak, measure_throughput
 from perfkit.errors import RunError
 from perfkit.schema.manifest import (
     Compiled,
@@ -312,3 +312,24 @@ def matmul_dtype(model: nn.Module | None) -> str:
     if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         return "tf32"
     return str(dtype).removeprefix("torch.")
+
+
+_TIMEOUT_S: Final = 5
+_NAME: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
+
+
+def current_commit() -> str | None:
+    """Return the commit of the working directory's repository; None if there is no repository or no git."""
+    try:
+        output = subprocess.run(
+            ["git", "rev-parse", "--verify", "HEAD"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return output if _NAME.fullmatch(output) else None

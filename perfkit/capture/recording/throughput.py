@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from perfkit.schema.aggregate import clock_step_times, step_time_ns
 from perfkit.schema.manifest import RankRecord, StepKind, Throughput
+from perfkit.schema.roofline import find_device
+from perfkit.storage.device_table_file import DeviceTable, load_device_table
 
 
 class StepWork(Struct, frozen=True, kw_only=True):
@@ -92,3 +94,35 @@ def _read_rate(chosen: Sequence[int], ranks: Sequence[RankRecord], work: StepWor
     delivered = len(chosen) * work.batch_size * work.sample_bytes
     waits = [sum(rank.load_ns[step] for step in chosen) for rank in ranks]
     return sum(delivered * 1e9 / max(1, wait) for wait in waits)
+
+
+def find_peak(
+    device_name: str,
+    dtype: str,
+    given_tflops: float | None,
+    *,
+    table: DeviceTable = None,
+    threads: int | None = None,
+) -> PeakFlops:
+    """Return the peak of one device: `given_tflops`, else the table's, else the reason why it is unknown.
+
+    Args:
+        device_name: As torch reports it.
+        dtype: Data type of matrix products.
+        given_tflops: Peak that the user has given.
+        table: The user's device table.
+        threads: Number of threads of a CPU.
+
+    Raises:
+        UsageError: The user's table is invalid.
+    """
+    if given_tflops is not None:
+        return PeakFlops(flops_per_s=given_tflops * 1e12)
+    device = find_device(load_device_table(table), device_name, threads)
+    flops_per_s = None if device is None else device.flops_per_s(dtype)
+    if flops_per_s is not None:
+        return PeakFlops(flops_per_s=flops_per_s)
+    return PeakFlops(
+        flops_per_s=None,
+        reason=f"no known {dtype} peak for {device_name}: run with --peak-tflops or --device-table",
+    )

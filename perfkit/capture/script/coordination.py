@@ -25,10 +25,10 @@ from perfkit.capture.script.rank_marks import ended_ranks, mark_joined
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.polling import POLL_S, wait_until
 
 T = TypeVar("T")
 
-_POLL_S: Final = 0.02
 _PREFIX: Final = "perfkit/script"
 _JOIN_S: Final = 0.5
 """How long to wait for ranks that have not stepped yet: a rank that takes part has done so several steps before."""
@@ -85,11 +85,8 @@ class StoreFolderExchange:
 
     def read(self, timeout: timedelta) -> str:
         """Return what the first rank has published; other threads can use the store meanwhile."""
-        deadline = time.monotonic() + timeout.total_seconds()
-        while not self.is_published():
-            if time.monotonic() > deadline:
-                raise _no_folder(timeout)
-            time.sleep(_POLL_S)
+        if not wait_until(self.is_published, timeout.total_seconds()):
+            raise _no_folder(timeout)
         return bytes(self._store.get("folder")).decode()
 
     def clear(self) -> None:
@@ -128,7 +125,7 @@ class FileFolderExchange:
             try:
                 return self._note.read_text(encoding="utf-8")
             except FileNotFoundError:
-                time.sleep(_POLL_S)
+                time.sleep(POLL_S)
         raise _no_folder(timeout)
 
     def clear(self) -> None:

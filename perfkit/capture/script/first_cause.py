@@ -11,10 +11,10 @@ from perfkit.capture.script.rank_marks import ended_ranks
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
 from perfkit.util.formatting import text_of
+from perfkit.util.polling import POLL_S
 
 _WAIT_S: Final = 0.5
 """How long to look for another cause: a process closes its connections shortly before it has ended."""
-_POLL_S: Final = 0.01
 
 
 class Cause(NamedTuple):
@@ -41,7 +41,7 @@ def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:
         cause = _peer_that_left(folder, rank) or _peer_that_is_gone(folder, rank, "lost its connection")
         if cause is not None:
             return cause
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
     return own
 
 

@@ -23,8 +23,8 @@ from perfkit.capture.script.manifest_assembly import assemble_manifest, read_exi
 from perfkit.capture.script.rank_marks import joined_ranks, remove_mark
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_manifest
+from perfkit.util.polling import WATCH_S
 
-_POLL_S: Final = 1.0
 _RANKS_PER_S: Final = 1000
 """More ranks look less often whether another one has begun the run: all of them ask the same store."""
 
@@ -138,7 +138,7 @@ class FirstStepWatch:
             self._stopped.set()
 
     def _watch(self) -> None:
-        begin_s, looked, pause = None, time.monotonic(), _POLL_S
+        begin_s, looked, pause = None, time.monotonic(), WATCH_S
         while not self._stopped.wait(pause):
             now = time.monotonic()
             if begin_s is not None and (self._is_busy() or now - looked > 3 * pause + 1):  # it did not run meanwhile
@@ -148,7 +148,7 @@ class FirstStepWatch:
                 found = self._exchange()
                 if found.store is None or found.exchange is None:  # no process group, or one of a single rank
                     continue
-                pause = max(_POLL_S, found.info.world_size / _RANKS_PER_S)
+                pause = max(WATCH_S, found.info.world_size / _RANKS_PER_S)
                 begin_s = now if begin_s is None else begin_s
                 if now - begin_s >= self._limit_s or found.exchange.is_published():
                     self._begin(begin_s)

@@ -1,6 +1,5 @@
 """Watches the steps of a script's rank, and explains why ranks have lost each other."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,19 +13,21 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import joined_processes
+from perfkit.capture.step_listener import StepListener
 from perfkit.errors import RunError
+from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import read_failure
 from perfkit.util.formatting import text_of
+from perfkit.util.polling import wait_until
 
 _PEERS_WAIT_S: Final = 3.0
 """How long to wait for what other ranks leave when connections were lost: `-n` ends them after six seconds."""
 
 
 _TURN: Final = ".explains"
-_POLL_S: Final = 0.05
 
 
-class ScriptHangWatch:
+class ScriptHangWatch(StepListener):
     """The step watch of a script's rank.
 
     Args:
@@ -55,7 +56,10 @@ class ScriptHangWatch:
             absent=self._absent,
         )
         self.start = self._watch.start
-        self.step_ended = self._watch.step_ended
+
+    def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
+        """Note that a step has ended."""
+        self._watch.step_ended()
 
     def stop(self, error: BaseException | None) -> None:
         """Watch no longer: the script ends. With an error, leave what this rank did for the diagnosis of the others."""
@@ -111,9 +115,7 @@ class ScriptHangWatch:
 
     def _let_another_explain(self) -> None:
         """If another rank explains the failure, wait until it is recorded."""
-        deadline = time.monotonic() + 2 * _PEERS_WAIT_S
-        while self._is_explained() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        wait_until(lambda: not self._is_explained(), 2 * _PEERS_WAIT_S)
 
     def _is_explained(self) -> bool:
         """Return whether a rank explains the failure now."""

@@ -16,8 +16,8 @@ import msgspec
 import torch
 from msgspec import Struct
 
-from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.distributed.rank_group import backend_of
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now

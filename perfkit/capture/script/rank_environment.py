@@ -21,13 +21,13 @@ from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.capture.messages import print_warning
 from perfkit.capture.own_threads import start_own_thread
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.util.polling import POLL_S, wait_until
 
 VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """If the user has set one of these, none is set here."""
 
 _COMPLETE_LAUNCHERS: Final = ("perfkit", "torchrun")
 """Launchers that set all of them."""
-_POLL_S: Final = 0.02
 _LONGEST_POLL_S: Final = 0.5
 """Limits the load of thousands of ranks on one file system."""
 
@@ -143,7 +143,7 @@ def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
         LaunchEnvironmentError: There is no file in time.
     """
     file = folder / str(info.rank)
-    deadline, pause_s = time.monotonic() + timeout_ns / 1e9, _POLL_S
+    deadline, pause_s = time.monotonic() + timeout_ns / 1e9, POLL_S
     while time.monotonic() < deadline:
         try:
             endpoint = file.read_text(encoding="utf-8")
@@ -163,9 +163,7 @@ def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
 
 def _warn_of_missing_ranks(folder: Path, timeout_ns: int) -> None:
     """Print after the timeout which ranks have not started: the script's own wait for them may be much longer."""
-    deadline = time.monotonic() + timeout_ns / 1e9
-    while folder.is_dir() and time.monotonic() < deadline:
-        time.sleep(_LONGEST_POLL_S)
+    wait_until(lambda: not folder.is_dir(), timeout_ns / 1e9, _LONGEST_POLL_S)
     try:
         missing = sorted(int(file.name) for file in folder.iterdir())
     except (OSError, ValueError):  # it is gone, or the file system has created its own file there

@@ -23,8 +23,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from perfkit.capture.conditions import CaptureRules
-from perfkit.capture.distributed.device_in_use import device_in_use
-from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.distributed.topology import Topology, device_in_use
 from perfkit.capture.hangs.messages import count_messages
 from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
@@ -38,7 +37,7 @@ from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_
 from perfkit.capture.recording.manifest_writer import RunDescription, create_run
 from perfkit.capture.recording.pause_log import PauseLog
 from perfkit.capture.recording.profiler_options import ProfilerOptions
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.schedule import default_steps, step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
@@ -69,8 +68,8 @@ from perfkit.capture.script.steps.marker import on_step
 from perfkit.capture.script.steps.step_counter import StepCounter
 from perfkit.capture.script.steps.step_messages import count_steps, explain_no_steps
 from perfkit.errors import RunError, StoreError, UsageError
-from perfkit.schema.manifest import StepKind
 from perfkit.storage.run_folder import read_manifest
+from perfkit.util.polling import wait_until
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
@@ -79,7 +78,6 @@ _SIGTERM_WAIT_S: Final = 1.0
 """How long a rank that is to end waits for one of its threads which begins the run."""
 _BUSY_WAIT_S: Final = 0.4
 """How long a script that ends at once waits until perfkit has ended a step: part of what `exit_hook` allows in all."""
-_BUSY_POLL_S: Final = 0.01
 
 
 class ScriptRecorder:
@@ -118,8 +116,6 @@ class ScriptRecorder:
         self._has_ended = False
         self._backward_threads = weakref.WeakSet[threading.Thread]()
         """Where backward passes have run."""
-        self._captured_kind: StepKind | None = None
-        """What a capture makes of the step in progress."""
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
         self._recording: ScriptRecording | None = None
@@ -243,17 +239,19 @@ class ScriptRecorder:
             self._on_error(error)
         else:
             if ended:
-                own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
-                self._monitor.end_step(self._captured_kind or own)
-            if ended and not self._over:
-                self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
-                self._end_step()
-            elif ended and self._recording is not None:
-                self._end_unrecorded_step(self._recording)
-            if ended and self._recording is not None:
-                self._recording.hangs.step_ended()
-            if ended:
-                self._monitor.begin_step()
+                self._step_ended()
+
+    def _step_ended(self) -> None:
+        recording = self._recording
+        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
+        captured = None if recording is None else recording.session.kind_in_progress
+        self._monitor.end_step(captured or own)
+        if not self._over:
+            self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
+            self._end_step()
+        elif recording is not None:
+            self._end_unrecorded_step(recording)
+        self._monitor.begin_step()
 
     def _note_device(self, subject: Any) -> None:
         device = device_of(subject)
@@ -283,20 +281,14 @@ class ScriptRecorder:
         """End a step after the schedule, which only a capture may record."""
         self._busy = True  # a capture's profiler is none of the script's own
         try:
-            self._follow(recording.captures)
+            recording.session.step()
         finally:
             self._busy = False
-        if self._captured_kind is not None:
+        captured = recording.session.kind_in_progress
+        if captured is not None:
             self._annotate(recording.captures.annotates)
-        if self._captured_kind == "cold":
+        if captured == "cold":
             stop_watching_loaders()
-
-    def _follow(self, captures: CaptureAgent) -> None:
-        """Let a capture record the step that begins."""
-        load_ns = self._monitor.last_load_ns
-        self._captured_kind = captures.step_ended(self._counter.count, load_ns)
-        if self._recording is not None:
-            self._recording.session.kind_in_progress = self._captured_kind
 
     def _annotate(self, enabled: bool) -> None:
         """Annotate forward and backward passes from now on, or no more."""
@@ -331,7 +323,7 @@ class ScriptRecorder:
             stop_watching_loaders()
         else:
             with self._errors_contained():
-                self._recording.session.discard()
+                self._recording.session.end_schedule(write=False)
                 self._stop(self._recording, None)
         if launcher_rank().rank == 0:
             self._outcome.report_own_profiler(has_begun=self._recording is not None)
@@ -346,12 +338,12 @@ class ScriptRecorder:
         session = self._make_session(ranks, device, folder)
         self._monitor.open(session, folder, ranks.world_size, device)
         self._monitor.publish(self._config, folder, topology.local_rank)
-        captures = CaptureAgent(session, topology, self._schedule, self._capture_rules(topology, ranks))
+        rules = self._capture_rules(topology, ranks)
+        captures = CaptureAgent(session, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
+        session.listeners += [captures, hangs]
         self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
         self._sigterm.install()
-        session.start()
-        session.after_step = lambda: self._follow(captures)
-        captures.start()
+        session.begin()
         return self._recording
 
     def _find_ranks(self) -> RankExchange:
@@ -372,9 +364,9 @@ class ScriptRecorder:
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         return BegunRun(ranks, folder, hangs)
 
-    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Session:
+    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Recording:
         options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
-        session = Session(
+        session = Recording(
             ranks,
             device,
             folder,
@@ -422,10 +414,8 @@ class ScriptRecorder:
         if self._recording is None:
             self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
             return
-        deadline = time.monotonic() + _BUSY_WAIT_S
-        while self._busy and time.monotonic() < deadline:  # another thread of the script ends a step
-            time.sleep(_BUSY_POLL_S)
-        if self._busy:  # a trace may be being written, and will not be complete
+        # Another thread of the script may end a step; if that writes a trace, it will not be complete.
+        if not wait_until(lambda: not self._busy, _BUSY_WAIT_S):
             self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
         else:
             self._recording.leave_at_once(code, self._counter, self._outcome)
@@ -481,6 +471,6 @@ class ScriptRecorder:
         recording.captures.close(failed=True)
         with suppress(Exception):  # what is broken stays broken
             recording.ranks.stop_waiting()
-            recording.session.discard()
+            recording.session.end_schedule(write=False)
         with suppress(Exception):
             recording.record_failure(error)

@@ -9,7 +9,7 @@ from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.messages import exit_cause
 from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import StepMeasurements, rank_record
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.script.coordination import ScriptRankGroup
 from perfkit.capture.script.first_cause import Cause, cause_of_end, find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
@@ -42,7 +42,7 @@ class ScriptRecording:
 
     def __init__(
         self,
-        session: Session,
+        session: Recording,
         ranks: ScriptRankGroup,
         topology: Topology,
         hangs: ScriptHangWatch,
@@ -80,7 +80,7 @@ class ScriptRecording:
         self.ranks.stop_waiting()
         wait = error is None or self._can_wait_for_device
         if wait:
-            self.session.finish()
+            self.session.end_schedule(write=True)
         self._measured = self._measurements(wait)
 
     def leave_record(self) -> None:

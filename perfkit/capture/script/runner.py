@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from perfkit.capture.distributed.listening import listen
+from perfkit.capture.distributed.host_address import listen
 from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.capture.import_hook import run_after_import
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure

@@ -10,7 +10,7 @@ import torch
 from perfkit.capture.monitor.step_times import DATA
 from perfkit.capture.pause_state import PauseState
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor import UNKNOWN
@@ -48,7 +48,7 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.install()
 
-    def open(self, session: Session, folder: Path, world_size: int, device: torch.device) -> None:
+    def open(self, session: Recording, folder: Path, world_size: int, device: torch.device) -> None:
         """Create the step log in the run's folder."""
         if self.monitor is not None:
             self.monitor.open(folder, session.rank, world_size, device)

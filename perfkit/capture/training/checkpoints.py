@@ -8,7 +8,7 @@ import torch
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.recording.pause_log import written_bytes
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.training.trainer import Trainer
 
 FILE_NAME: Final = "checkpoint.pt"
@@ -32,7 +32,7 @@ class Checkpoints:
         self._is_whole = run.dp == "ddp" and "tp" not in run.layout(ranks.world_size).sizes
         self._ranks, self._folder = ranks, folder
 
-    def after_step(self, trainer: Trainer, session: Session) -> None:
+    def after_step(self, trainer: Trainer, session: Recording) -> None:
         """Write a checkpoint if it is time."""
         if session.steps % self._every:
             return
@@ -42,7 +42,7 @@ class Checkpoints:
         else:
             self._write_parts(trainer, session)
 
-    def _write_file(self, trainer: Trainer, session: Session) -> None:
+    def _write_file(self, trainer: Trainer, session: Recording) -> None:
         path = self._folder / FILE_NAME
         new = path.with_suffix(".tmp")
         with session.pause("checkpoint") as pause:
@@ -50,7 +50,7 @@ class Checkpoints:
             new.replace(path)
             pause.wrote(path.stat().st_size)
 
-    def _write_parts(self, trainer: Trainer, session: Session) -> None:
+    def _write_parts(self, trainer: Trainer, session: Recording) -> None:
         from torch.distributed.checkpoint import state_dict_saver  # takes time to import
 
         folder = self._folder / FOLDER_NAME.format(session.steps)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.messages import print_status
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.training.trainer import Trainer
 from workloads.base import EVALUATION_PARTS, Arrays, Workload
 
@@ -33,7 +33,7 @@ class Evaluation:
             for part in EVALUATION_PARTS
         }
 
-    def after_step(self, trainer: Trainer, session: Session) -> None:
+    def after_step(self, trainer: Trainer, session: Recording) -> None:
         """Evaluate if it is time, and print the losses as nanoGPT does."""
         if session.steps % self._every:
             return

@@ -13,7 +13,7 @@ from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_of
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.training.parameters import local_part
 from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.capture.training.pipeline_stage import AnnotatedStage, MessageLog
@@ -57,7 +57,7 @@ class Pipeline:
         self.modules = [workload.make_stage(model, index, self._count) for index in self._indices]
         """The stages of this rank, bare."""
         self._ends = _make_ends_group(layout, run)
-        self._session: Session | None = None
+        self._session: Recording | None = None
         self._stages: list[AnnotatedStage] = []
         self._messages = MessageLog()
         self._own = [
@@ -86,7 +86,7 @@ class Pipeline:
         stages = self._stages if self._kind.stages_per_rank > 1 else self._stages[0]
         self._schedule = made(stages, n_microbatches=self._micro_batches, loss_fn=self._loss)
 
-    def compute(self, batch: Batch, session: Session) -> Tensor | None:
+    def compute(self, batch: Batch, session: Recording) -> Tensor | None:
         """Compute the gradients of one batch; return its loss, which only ranks with the last stage know."""
         self._session = session
         self._messages.clear()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 from torch.profiler import record_function
 
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.phases import ActionKind, Phase, action_annotation
 from perfkit.schema.trace_header import RecordedMessage
 
@@ -45,7 +45,7 @@ class MessageLog:
 class AnnotatedStage(PipelineStage):
     """A stage whose computations are annotated, by phase and by micro-batch; waiting for other stages is not."""
 
-    session: Session | None = None
+    session: Recording | None = None
     """Of the step in progress; none while torch finds out the shapes."""
     log: MessageLog | None = None
     """Where its messages are noted."""

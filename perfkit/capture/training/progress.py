@@ -23,7 +23,7 @@ class Show(Protocol):
 
 
 class Measured(Protocol):
-    """What is known of the steps so far, as of a `Session`."""
+    """What is known of the steps so far, as of a `Recording`."""
 
     def typical_step_ns(self, first: int) -> float | None:
         """Return the typical time of the steps from `first` on."""

@@ -14,14 +14,13 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from perfkit.capture.config import RunConfig
-from perfkit.capture.distributed.device_mesh import make_device_mesh
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_on_all_ranks
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.training.compile_monitor import CompileMonitor
 from perfkit.capture.training.experts import Experts
-from perfkit.capture.training.model_division import divide_model
+from perfkit.capture.training.model_division import divide_model, make_device_mesh
 from perfkit.capture.training.parameters import TrainedParameters
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
@@ -119,19 +118,23 @@ class Trainer:
         return made
 
     def train(
-        self, data: Input, session: Session, show: Show, between: Sequence["Callable[[Trainer, Session], None]"] = ()
+        self,
+        data: Input,
+        session: Recording,
+        show: Show,
+        between: Sequence["Callable[[Trainer, Recording], None]"] = (),
     ) -> None:
         """Train all steps, over as many epochs as needed, and call `between` after each."""
-        session.start()
+        session.begin()
         with _split_losses() if self._run.loss_parallel else nullcontext():
             self._train(_batches(data, session), session, show, between)
 
     def _train(
         self,
         batches: Iterator[Batch],
-        session: Session,
+        session: Recording,
         show: Show,
-        between: Sequence["Callable[[Trainer, Session], None]"],
+        between: Sequence["Callable[[Trainer, Recording], None]"],
     ) -> None:
         while session.steps < self._steps:
             step = session.steps
@@ -193,7 +196,7 @@ class Trainer:
         with self._strategy.gathered(self._model):
             return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
 
-    def _step(self, batches: Iterator[Batch], session: Session) -> Tensor | None:
+    def _step(self, batches: Iterator[Batch], session: Recording) -> Tensor | None:
         if self._pipeline is None:
             loss: Tensor | None = self._micro_steps(batches, session)
         else:
@@ -202,14 +205,14 @@ class Trainer:
             self._update()
         return loss
 
-    def _micro_steps(self, batches: Iterator[Batch], session: Session) -> Tensor:
+    def _micro_steps(self, batches: Iterator[Batch], session: Recording) -> Tensor:
         last = self._run.accumulate - 1
         losses = [
             self._micro_step(next(batches), session, last=number == last) for number in range(self._run.accumulate)
         ]
         return losses[0] if last == 0 else torch.stack(losses).mean()
 
-    def _micro_step(self, batch: Batch, session: Session, last: bool) -> Tensor:
+    def _micro_step(self, batch: Batch, session: Recording, last: bool) -> Tensor:
         moved = self._to_device(batch, session)
         with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
             with session.phase("forward"), self._autocast():
@@ -225,7 +228,7 @@ class Trainer:
                         self.experts.finish_step()
         return loss.detach()
 
-    def _to_device(self, batch: Batch, session: Session) -> Batch:
+    def _to_device(self, batch: Batch, session: Recording) -> Batch:
         with session.phase("to_device"):
             return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
@@ -270,7 +273,7 @@ def checkpoint_activations(layers: list[nn.Module]) -> None:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def _batches(data: Input, session: Session) -> Iterator[Batch]:
+def _batches(data: Input, session: Recording) -> Iterator[Batch]:
     for epoch in itertools.count():
         data.sampler.set_epoch(epoch)
         yield from session.batches(data.loader)

@@ -6,38 +6,34 @@ comparison of the two shows communication.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.capture.distributed.nccl_log import collect_log
-from perfkit.capture.distributed.node_files import prepare_on_nodes
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.distributed.topology import Topology
-from perfkit.capture.hangs.run_watch import watch_run
-from perfkit.capture.hangs.step_watch import StepWatch
-from perfkit.capture.hangs.worker_stacks import follow_forks, remove_requests
+from perfkit.capture.distributed.topology import Topology, prepare_on_nodes
+from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
 from perfkit.capture.messages import print_warning
-from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
     checksum_on_all_ranks,
-    manifest_fields_after_failure,
     matmul_dtype,
     open_run,
     rank_record,
-    write_completed_manifest,
 )
 from perfkit.capture.recording.profiler_options import ProfilerOptions
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.recording.side_profilers import Recorder, check_recorders, make_recorders
 from perfkit.capture.recording.throughput import StepWork
+from perfkit.capture.run_listeners import ManifestListener, listen
 from perfkit.capture.training.checkpoints import Checkpoints
 from perfkit.capture.training.evaluation import Evaluation
 from perfkit.capture.training.file_bandwidth import measure_file_bandwidth
@@ -46,7 +42,7 @@ from perfkit.capture.training.progress import progress
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
-from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
+from perfkit.schema.manifest import FileBandwidth
 from workloads.base import DataSpec
 from workloads.data.divided import prepare_files
 from workloads.data.opening import Place, Samples, open_input
@@ -133,11 +129,6 @@ def _warn_of_oversubscription(ranks: ProcessRankGroup, topology: Topology) -> No
         print_warning(finding.message)
 
 
-def _warn_of_compilation(compiled: Compiled, kinds: list[StepKind]) -> None:
-    for finding in compile_findings(compiled, kinds):
-        print_warning(finding.message)
-
-
 def _train(
     job: Job,
     ranks: ProcessRankGroup,
@@ -154,47 +145,24 @@ def _train(
     model = _build(job, ranks, device)
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
-    session = _session(job, ranks, device, folder, recorders)
-    if session.monitor is not None and topology.local_rank == 0:
-        samples = work.samples_per_rank(ranks.world_size)
-        session.monitor.publish(job.run.metrics_port, job.run.otlp, folder, samples)
-    agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
-    _set_failure_actions(guard, ranks, topology, session, agent, work)
-    between = _between_steps(job, ranks, folder)
-    hangs = _watch_steps(job, ranks, folder, places, session, agent)
-    with progress(data.steps, session, visible=ranks.rank == 0) as show:
-        trainer.train(data, session, show, between)
-    hangs.stop()
-    agent.close()
-    session.finish()
-    if ranks.rank == 0:
-        remove_requests(folder)
-    _complete(job, ranks, topology, folder, session, trainer, work, paths[0])
-
-
-def _set_failure_actions(
-    guard: FailureGuard,
-    ranks: ProcessRankGroup,
-    topology: Topology,
-    session: Session,
-    agent: CaptureAgent,
-    work: StepWork,
-) -> None:
-    """Let the guard end the recording if a rank fails, and describe the run as far as it came."""
-
-    def stop() -> None:
-        agent.close(failed=True)
-        session.discard()
-
-    guard.stop, guard.run_failed = stop, agent.run_failed
-    guard.manifest_fields = lambda: manifest_fields_after_failure(
-        ranks.rank, topology, session.measurements(wait=False), work, None
+    recording = _recording(job, ranks, device, folder, recorders)
+    manifest = ManifestListener(
+        recording, ranks, topology, work, more=lambda: _measured_at_end(job, ranks, recording, trainer, paths[0])
     )
+    samples = work.samples_per_rank(ranks.world_size)
+    captures = listen(recording, topology, job.run, job.run.plan, places, manifest, samples)
+    guard.stop, guard.run_failed = recording.fail, captures.run_failed
+    guard.manifest_fields = manifest.fields_after_failure
+    between = _between_steps(job, ranks, folder)
+    follow_forks()
+    with progress(data.steps, recording, visible=ranks.rank == 0) as show:
+        trainer.train(data, recording, show, between)
+    recording.end()
 
 
-def _between_steps(job: Job, ranks: ProcessRankGroup, folder: Path) -> list[Callable[[Trainer, Session], None]]:
+def _between_steps(job: Job, ranks: ProcessRankGroup, folder: Path) -> list[Callable[[Trainer, Recording], None]]:
     """Return what the options request between steps: evaluation, checkpoints."""
-    between: list[Callable[[Trainer, Session], None]] = []
+    between: list[Callable[[Trainer, Recording], None]] = []
     if job.run.eval_interval:
         between.append(ranks.run_on_all(lambda: Evaluation(job.workload, job.run, ranks)).after_step)
     if job.run.checkpoint_interval:
@@ -202,64 +170,24 @@ def _between_steps(job: Job, ranks: ProcessRankGroup, folder: Path) -> list[Call
     return between
 
 
-def _watch_steps(
-    job: Job,
-    ranks: ProcessRankGroup,
-    folder: Path,
-    places: Sequence[tuple[str, int]],
-    session: Session,
-    agent: CaptureAgent,
-) -> StepWatch:
-    """Start the watch for hangs and the agent for captures, which follow every step of the session."""
-    follow_forks()
-    hangs = watch_run(
-        folder,
-        ranks.rank,
-        dict(enumerate(places)),
-        job.run.hang_after_s,
-        job.run.on_hang,
-        is_busy=lambda: session.writing or agent.writing or session.pauses.in_progress,
-    )
-
-    def after_step() -> None:
-        agent.follow()
-        hangs.step_ended()
-
-    session.after_step = after_step
-    agent.start()
-    hangs.start()
-    return hangs
-
-
-def _complete(
-    job: Job,
-    ranks: ProcessRankGroup,
-    topology: Topology,
-    folder: Path,
-    session: Session,
-    trainer: Trainer,
-    work: StepWork,
-    path: Path | None,
-) -> None:
-    """Measure what remains after the last step, and write the manifest; `path` is the first file of samples."""
+def _measured_at_end(
+    job: Job, ranks: ProcessRankGroup, recording: Recording, trainer: Trainer, path: Path | None
+) -> dict[str, Any]:
+    """Return what the manifest also has, measured after the last step; `path` is the first file of samples."""
     bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
-        _warn_of_compilation(compiled, session.kinds)
-    write_completed_manifest(
-        ranks,
-        topology,
-        folder,
-        session.measurements(),
-        work=work,
-        checksum=trainer.checksum(ranks),
-        memory=trainer.memory,
-        experts=() if trainer.experts is None else trainer.experts.load(ranks),
-        peak_tflops=job.run.peak_tflops,
-        device_table=job.run.device_table,
-        compiled=compiled,
-        file_bandwidth=bandwidth,
-    )
+        for finding in compile_findings(compiled, recording.kinds):
+            print_warning(finding.message)
+    return {
+        "checksum": trainer.checksum(ranks),
+        "memory": trainer.memory,
+        "experts": () if trainer.experts is None else trainer.experts.load(ranks),
+        "peak_tflops": job.run.peak_tflops,
+        "device_table": job.run.device_table,
+        "compiled": compiled,
+        "file_bandwidth": bandwidth,
+    }
 
 
 def _step_work(job: Job, ranks: ProcessRankGroup, spec: DataSpec, model: nn.Module) -> StepWork:
@@ -316,11 +244,11 @@ def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module
     return model
 
 
-def _session(
+def _recording(
     job: Job, ranks: ProcessRankGroup, device: torch.device, folder: Path, recorders: list[Recorder]
-) -> Session:
+) -> Recording:
     options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
-    return Session(
+    return Recording(
         ranks,
         device,
         folder,

@@ -12,14 +12,13 @@ from perfkit.errors import CaptureBusyError, CaptureError
 from perfkit.schema.hang import MOST_RANKS
 from perfkit.util.formatting import escape_unprintable, shell_word, size
 from perfkit.util.parsing import Ranges
+from perfkit.util.polling import SHARED_POLL_S
 
 if TYPE_CHECKING:
     from perfkit.capture.on_demand.mailbox import Plan, Request, Slot
     from perfkit.schema.manifest import RunManifest
 
 app = App()
-
-_POLL_S = 0.2
 
 
 @app.command()
@@ -97,7 +96,7 @@ def _ask_in_turn(folder: Path, request: "Request", patience_s: float) -> "Slot":
                 _say(f"{error}: waiting for it")
             if time.monotonic() - since > patience_s:
                 raise
-            time.sleep(_POLL_S)
+            time.sleep(SHARED_POLL_S)
 
 
 def _announce(plan: "Plan", chosen: list[int], in_s: float | None) -> None:

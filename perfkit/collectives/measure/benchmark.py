@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.capture.benchmark.progress import progress
+from perfkit.capture.benchmark.rank import progress
 from perfkit.capture.distributed.process_group import first_line
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.mesh import MeshLayout

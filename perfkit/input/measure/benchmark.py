@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from perfkit.capture.benchmark.progress import progress
-from perfkit.capture.benchmark.rank import Setting
-from perfkit.capture.distributed.node_files import prepare_on_nodes
+from perfkit.capture.benchmark.rank import Setting, progress
+from perfkit.capture.distributed.topology import prepare_on_nodes
 from perfkit.input.config import InputConfig, RandomTokens, describe_samples
 from perfkit.input.measure.page_cache import FileSpeed, cached_share, drop, files_below, find_stripes, measure_speed
 from perfkit.input.measure.passes import Timed, checksum, run_pass, summarize

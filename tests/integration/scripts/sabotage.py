@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from perfkit.__main__ import main
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 
@@ -25,7 +25,7 @@ def fail(how: str) -> None:
 
 
 def sabotaged(step: Callable[..., None], how: str, rank: int, last: int) -> Callable[..., None]:
-    def wrapper(self: Session, *arguments: object) -> None:
+    def wrapper(self: Recording, *arguments: object) -> None:
         step(self, *arguments)
         if (self.rank, self.steps) == (rank, last):
             fail(how)
@@ -35,5 +35,5 @@ def sabotaged(step: Callable[..., None], how: str, rank: int, last: int) -> Call
 
 if __name__ == "__main__":
     how, rank, last, _, *arguments = sys.argv[1:]
-    Session.step = sabotaged(Session.step, how, int(rank), int(last))  # type: ignore[method-assign]
+    Recording.step = sabotaged(Recording.step, how, int(rank), int(last))  # type: ignore[method-assign]
     sys.exit(main(arguments))

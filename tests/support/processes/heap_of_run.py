@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from perfkit.__main__ import main
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
@@ -33,14 +33,14 @@ def heap_bytes() -> int:
 
 def print_heap(every: int) -> None:
     """Let sessions print the heap after every so many steps."""
-    step = Session.step
+    step = Recording.step
 
-    def measured(self: Session, loss: Any = None) -> None:
+    def measured(self: Recording, loss: Any = None) -> None:
         step(self, loss)
         if self.steps % every == 0:
             print(f"heap {self.steps} {heap_bytes()}", file=sys.stderr, flush=True)
 
-    Session.step = measured  # type: ignore[method-assign]
+    Recording.step = measured  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ def test_a_loop_is_recorded_between_start_and_stop(tmp_path: Path) -> None:
 
 def test_it_takes_what_profile_takes(tmp_path: Path) -> None:
     assert inspect.signature(perfkit.start).parameters == inspect.signature(perfkit.profile).parameters
-    prof = perfkit.start(tmp_path / "mine", monitor=True, capture_when=["every=10000"], device="cpu")
+    prof = perfkit.start(tmp_path / "mine", monitor=True, capture_when=("every=10000",), device="cpu")
     prof.step()
     prof.stop()
     assert len(perfkit.steps(prof.folder)) == 1
     with pytest.raises(UsageError, match="capture"):
-        perfkit.start(tmp_path / "other", capture_when=["now"])
+        perfkit.start(tmp_path / "other", capture_when=("now",))
 
 
 def test_a_wrong_schedule_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.recording.git_commit import current_commit
+from perfkit.capture.recording.manifest_writer import current_commit
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import MANIFEST_VERSION, Failure, RunManifest, World
 from perfkit.storage.report_file import load_report

@@ -13,10 +13,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup
-from perfkit.capture.recording.session import Session
+from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup, backend_of
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.script.coordination import ScriptRankGroup
 from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import StoreError
@@ -82,10 +81,10 @@ class TestOneRank:
         }
 
     def test_a_session_takes_it(self, make: Make, tmp_path: Path) -> None:
-        session = Session(make(), CPU, tmp_path, None)
-        session.start()
+        session = Recording(make(), CPU, tmp_path, None)
+        session.begin()
         session.step()
-        session.finish()
+        session.end()
         assert session.kinds == ["cold"]
 
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from perfkit.capture.distributed.host_address import listen
 from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.rendezvous import _connect, interface_to
 from perfkit.errors import LaunchEnvironmentError
 

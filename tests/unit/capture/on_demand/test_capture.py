@@ -21,7 +21,7 @@ from perfkit.capture.on_demand import agent
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
 from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
 from perfkit.schema.manifest import CaptureRecord, RunManifest
 from perfkit.schema.monitor import EarlierSteps
@@ -45,7 +45,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         AGENTS.append(started)
         start(started)
 
-    monkeypatch.setattr(agent, "_POLL_S", 0.3)
+    monkeypatch.setattr(agent, "WATCH_S", 0.3)
     monkeypatch.setattr(agent.CaptureAgent, "start", note_and_start)
     yield
     AGENTS.clear()
@@ -57,13 +57,13 @@ def asking() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def a_step(prof: Session, sleep_s: float = 0.002) -> None:
+def a_step(prof: Recording, sleep_s: float = 0.002) -> None:
     """Make a step; not while a request is answered: a busy machine may learn of the plan only after its steps."""
     wait_until(lambda: AGENTS[-1]._slot is None or AGENTS[-1]._plan is not None)
     make_step(prof, sleep_s)
 
 
-def make_step(prof: Session, sleep_s: float = 0.002) -> None:
+def make_step(prof: Recording, sleep_s: float = 0.002) -> None:
     with prof.phase("forward"):
         torch.ones(8) @ torch.ones(8)
     time.sleep(sleep_s)
@@ -71,7 +71,7 @@ def make_step(prof: Session, sleep_s: float = 0.002) -> None:
 
 
 @contextmanager
-def after_the_schedule(folder: Path) -> Iterator[Session]:
+def after_the_schedule(folder: Path) -> Iterator[Recording]:
     """Yield a recording whose schedule is over."""
     with perfkit.profile(folder / "mine", schedule=SHORT) as prof:
         for _ in range(5):
@@ -146,7 +146,7 @@ def test_the_schedule_goes_first(tmp_path: Path) -> None:
     assert not list(prof.folder.glob("*capture*"))
 
 
-def _step_before(limit: int, prof: Session) -> None:
+def _step_before(limit: int, prof: Recording) -> None:
     """Make a step, as long as there are fewer: a request may take longer than they do."""
     if prof.steps < limit:
         a_step(prof)
@@ -410,7 +410,7 @@ def test_a_request_that_cannot_be_removed_keeps_no_rank_waiting(
         monkeypatch.undo()
 
 
-def _leave_answered(prof: Session) -> Slot:
+def _leave_answered(prof: Recording) -> Slot:
     """Ask for a capture as one who was killed long ago, once the rank had answered."""
     slot = ask(prof.folder, Request(steps=3))
     _wait(prof, lambda: slot.ranks_with("at") == {0})
@@ -418,7 +418,7 @@ def _leave_answered(prof: Session) -> Slot:
     return slot
 
 
-def _wait(prof: Session, condition: Callable[[], bool]) -> None:
+def _wait(prof: Recording, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + MOST_S
     while not condition():
         assert time.monotonic() < deadline
@@ -473,7 +473,7 @@ def test_an_error_at_the_end_of_a_step_ends_captures_and_not_the_loop(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_asking)
-    with perfkit.profile(tmp_path / "mine", schedule=SHORT, capture_when=["every=100"]) as prof:
+    with perfkit.profile(tmp_path / "mine", schedule=SHORT, capture_when=("every=100",)) as prof:
         for _ in range(250):
             a_step(prof, 0)
         assert prof.kind_in_progress is None

@@ -43,9 +43,9 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     timed = SimpleNamespace(**vars(time) | dict.fromkeys(("perf_counter_ns", "time_ns"), lambda: Clock.now_ns))
     monkeypatch.setattr("perfkit.capture.recording.loader_fetches.time", timed)
     monkeypatch.setattr(Clock, "now_ns", 1)
-    watch_loaders().stop()  # which forgets the fetches of other times
+    watch_loaders().discard()  # which forgets the fetches of other times
     yield
-    watch_loaders().stop()
+    watch_loaders().discard()
 
 
 class Numbers(Dataset[int]):
@@ -183,7 +183,7 @@ def test_once_stopped_nothing_is_timed(workers: int) -> None:
     own, folder = watch._own, watch._folder
     assert own is not None
     timed = len(own)
-    watch.stop()
+    watch.discard()
     assert [batch[0].item() for batch in batches] == [*range(4, 40, 4)]
     assert len(own) == timed
     assert folder is None or not Path(folder).exists()

@@ -15,7 +15,7 @@ import perfkit
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.recording import cycle_recorder
 from perfkit.capture.recording.manifest_writer import versions
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.errors import RunError
 from perfkit.schema.manifest import Injection
 from perfkit.schema.rank import MemoryUse
@@ -182,8 +182,8 @@ def test_a_delay_is_injected_once_per_step_even_across_epochs(monkeypatch: pytes
 
     monkeypatch.setattr(time, "sleep", sleep)
     delay = Injection(phase="data_loading", delay_ns=40_000_000)
-    session = Session(ProcessRankGroup(CPU), CPU, Path(), None, injections=iter([delay]))
-    session.start()
+    session = Recording(ProcessRankGroup(CPU), CPU, Path(), None, injections=iter([delay]))
+    session.begin()
     for _ in range(3):
         for _ in session.batches([1, 2]):
             session.step()

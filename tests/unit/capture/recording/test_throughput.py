@@ -8,8 +8,7 @@ import torch
 
 from perfkit.capture.distributed.topology import threads_per_rank
 from perfkit.capture.recording.manifest_writer import checksum_of
-from perfkit.capture.recording.peak_flops import find_peak
-from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
+from perfkit.capture.recording.throughput import PeakFlops, StepWork, find_peak, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
 from perfkit.schema.roofline import DevicePeaks

@@ -65,7 +65,7 @@ def run(tmp_path: Path, hangs: Any, several: RankExchange) -> RunBeginning:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FirstStepWatch]:
     """Start a watch that looks often, with a limit of 0.01 s."""
-    monkeypatch.setattr(first_step, "_POLL_S", 0.002)
+    monkeypatch.setattr(first_step, "WATCH_S", 0.002)
 
     def start(run: RunBeginning, found: RankExchange, *, busy: bool = False, limit_s: float = 0.001) -> FirstStepWatch:
         started = FirstStepWatch(limit_s, run, lambda: found, lambda: busy)

@@ -102,7 +102,7 @@ def test_perfkit_s_training_loop_is_the_program(tmp_path: Path) -> None:
 
 def test_an_injected_delay_is_no_recording(tmp_path: Path) -> None:
     delay = "perfkit/capture/injected_delay.py(6): injected_delay"
-    builder = cpu_step().python_function("perfkit/capture/recording/session.py(213): phase", 1_500, 7_000)
+    builder = cpu_step().python_function("perfkit/capture/recording/recording.py(213): phase", 1_500, 7_000)
     builder.python_function(delay, 2_000, 1_000).python_function("<built-in function sleep>", 2_000, 1_000)
     assert ("not_running", "<built-in function sleep>", delay, 1_000) in causes(builder, tmp_path)
 
@@ -193,7 +193,7 @@ def test_hooks_around_calls_of_the_program_are_not_the_profiler() -> None:
         "perfkit/capture/monitor/torch_hooks.py(116): hooked",
         "perfkit/capture/script/hooks/torch_hooks.py(80): hooked",
         "perfkit/capture/script/recorder.py(200): _end_step",
-        "perfkit/capture/recording/session.py(250): step",
+        "perfkit/capture/recording/recording.py(250): step",
         "torch/profiler/profiler.py(700): step",
     )
     assert FrameNames(names).profiler.tolist() == [False, False, True, True, True]

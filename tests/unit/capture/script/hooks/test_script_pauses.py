@@ -8,7 +8,7 @@ from torch import nn
 
 from perfkit.capture.pause_state import PauseState
 from perfkit.capture.recording.pause_log import PauseLog
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.recording import Recording
 from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 
 
@@ -23,7 +23,7 @@ class Steps:
 def evaluated(steps: Iterable[int], times: int = 1) -> list[int]:
     """Return the steps of the evaluations that are pauses, of a script of 40 steps."""
     session, model = Steps(), nn.Linear(2, 2)
-    pauses = ScriptPauses(lambda: cast("Session", session), PauseState())
+    pauses = ScriptPauses(lambda: cast("Recording", session), PauseState())
     evaluates = set(steps)
     for session.steps in range(40):
         for _ in range(times if session.steps in evaluates else 0):

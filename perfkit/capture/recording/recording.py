@@ -1,6 +1,6 @@
 """Times steps, annotates phases, and records the steps that the schedule selects.
 
-`perfkit run` and a user's own loop (`perfkit.profile`) use the same `Session`::
+A workload, a script, a user's own loop and a framework's callbacks use the same `Recording`::
 
     with perfkit.profile("traces/mine", schedule="wait=1,warmup=1,active=3") as prof:
         for batch in prof.batches(loader):
@@ -12,15 +12,16 @@ A step lasts from the request for its batch to `step()`. Starting and stopping t
 writing and compressing a trace happen inside `step()` after that, so that they are part of no step's time.
 """
 
+import atexit
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -40,6 +41,8 @@ from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.spans import annotated
 from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.schedule import Schedule, step_kind
+from perfkit.capture.step_listener import StepListener
+from perfkit.errors import RunError, UsageError
 from perfkit.phases import Phase, annotation
 from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
@@ -70,8 +73,8 @@ def _delays_s(injections: Iterable[Injection], rank: int) -> dict[Phase, float]:
     return {phase: delay_ns / 1e9 for phase, delay_ns in delays_ns.items()}
 
 
-class Session:
-    """Times, annotates and records the steps of one rank.
+class Recording:
+    """Times, annotates and records the steps of one rank; whatever else follows them is in `listeners`.
 
     Args:
         ranks: The ranks of the run.
@@ -111,7 +114,6 @@ class Session:
         self._first_step = first_step
         self._ended = 0
         self._most_steps = most_steps
-        self._is_beside = False  # else it must not stop what the other session still needs
         self._ranks = ranks
         self._device = device
         self._schedule = schedule
@@ -120,7 +122,6 @@ class Session:
         self._mesh = dict(mesh or {})
         self._delays_s = _delays_s(injections, ranks.rank)
         self._clock = step_clock(device)
-        self._cycles = CycleRecorder(ranks, device, folder, self._options, recorders)
         self._delayed: set[Phase] = set()
         self._batch_requested = False
         self._waited_ns = 0
@@ -129,22 +130,27 @@ class Session:
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
+        self._profiler = CycleRecorder(
+            ranks, device, folder, schedule, first_step, self._options, recorders, self._header, self._losses.read
+        )
         self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
         """Records every step; None without one."""
+        self.listeners: list[StepListener] = [self._loaders, self._profiler]
+        """What follows the steps, in the order in which it is called."""
+        if self.monitor is not None:
+            self.listeners.insert(0, self.monitor)
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch, of those that are measured for the manifest."""
         self.last_load_ns = 0
         """How long the last completed step did."""
         self.kinds: list[StepKind] = []
         """Kind of each completed step, of those that are measured for the manifest."""
-        self.writing = False
-        """Whether a cycle is being written."""
         self.kind_in_progress: StepKind | None = None
         """What a capture makes of the step in progress; None without one."""
-        self.after_step: Callable[[], None] | None = None
-        """Called when a step has ended, after everything else that is done then."""
         self.pipeline: RecordedPipeline | None = None
         """The pipeline that the rank is part of, for the trace's header."""
+        self._opened: AbstractContextManager[Recording] | None = None
+        self._has_stopped = False
 
     @property
     def is_forked(self) -> bool:
@@ -174,26 +180,32 @@ class Session:
     @property
     def recording(self) -> bool:
         """Whether the step in progress is recorded."""
-        return self._cycles.recording
+        return self._profiler.recording
+
+    @property
+    def writing(self) -> bool:
+        """Whether a cycle is being written."""
+        return self._profiler.writing
 
     @property
     def has_trace(self) -> bool:
         """Whether a trace has been written."""
-        return self._cycles.traces > 0
+        return self._profiler.traces > 0
 
     @property
     def has_moved(self) -> bool:
         """Whether a step could not be recorded because it ended in another thread than those before."""
-        return self._cycles.has_moved
+        return self._profiler.has_moved
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Begin the first step."""
         self._ranks.current_activity = f"step {self.steps}"
         if self.monitor is not None:
             self.monitor.install()
             self.monitor.open(self.folder, self._ranks.rank, self._ranks.world_size, self._device)
-        self._prepare_step(self.steps)
-        self._begin_clock()
+        for listener in self.listeners:
+            listener.begin()
+        self._begin_step()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of one pass over `loader`; waiting for each is the phase data_loading."""
@@ -201,7 +213,7 @@ class Session:
         while True:
             if not self._batch_requested:
                 self._batch_requested = True
-                self._begin_clock()
+                self._begin_step()
             begin_ns = time.perf_counter_ns()
             with self.phase("data_loading"):
                 # Loader workers also start here: waiting for them is waiting for input.
@@ -245,15 +257,16 @@ class Session:
         """
         if self.is_forked:
             return
+        if self._has_stopped:
+            raise UsageError("prof.step() after prof.stop(): call perfkit.start() again to record more")
         step, measured = self.steps, self._measures_step
         if measured:
             self._clock.end(self.pauses.total_ns - self._paused_ns)
-        if self.monitor is not None:
-            self.monitor.end_step(step, self._kind(step), loss)
-        self._paused_ns = self.pauses.total_ns
-        self._cycles.end_step()
+        kind = self._kind(step)
+        for listener in self.listeners:
+            listener.end_step(step, kind, loss)
         if measured:
-            self.kinds.append(self._kind(step))
+            self.kinds.append(kind)
             self.load_ns.append(self._waited_ns)
         self._ended += 1
         self._losses.add(loss, kept=measured)
@@ -261,31 +274,105 @@ class Session:
         self._batch_requested = False
         self._delayed.clear()
         self._ranks.current_activity = f"step {step + 1}"
-        if self._schedule is not None:
-            if self._schedule.ends_cycle(step):
-                self.writing = True
-                self._write_cycle(self._schedule.cycle(step))
-                self.writing = False
-            self._prepare_step(step + 1)
-        if self.after_step is not None:
-            self.after_step()
-        self._begin_clock()
+        for listener in self.listeners:
+            listener.between_steps()
+        self._begin_step()
 
-    def finish(self) -> None:
+    def end(self) -> None:
         """End the run: write a cycle that the loop has left early, with the steps completed so far."""
         self._ranks.current_activity = "the end of the run"
-        self._cycles.end_step()
-        if self._cycles.recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
-            self._write_cycle(self._schedule.cycle(self.steps - 1))
-        self.discard()
+        for listener in reversed(self.listeners):
+            listener.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the listeners end because the run has failed, and forget what is not written."""
+        for listener in reversed(self.listeners):
+            listener.fail(error)
+        can_wait = self.world_size == 1 or self.on_host
+        for listener in self.listeners:
+            if can_wait or not listener.waits_for_device:
+                listener.discard()
 
     def discard(self) -> None:
         """Stop the profiler and discard what it has recorded."""
-        self._cycles.discard()
-        if not self._is_beside:
-            self._loaders.stop()
-        if self.monitor is not None:
-            self.monitor.close()
+        for listener in self.listeners:
+            listener.discard()
+
+    def end_schedule(self, *, write: bool) -> None:
+        """Record and time no more steps; what else listens follows them on.
+
+        Args:
+            write: Whether to write a cycle that is in progress, with the steps completed so far.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        ended = [one for one in (self._profiler, self._loaders) if one in self.listeners]
+        self.listeners = [one for one in self.listeners if one not in ended]
+        self._most_steps = self._ended
+        for one in ended:
+            if write:
+                one.end()
+            else:
+                one.discard()
+
+    def __enter__(self) -> Self:
+        """Begin the first step.
+
+        Raises:
+            BaseException: As `begin` does; the run is marked as failed.
+        """
+        try:
+            self.begin()
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """End the run; after an error it is marked as failed."""
+        if self.is_forked:
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        try:
+            self.end()
+        except BaseException as failed:
+            if not self.is_forked:
+                self.fail(failed)
+            raise
+
+    def hold(self, opened: "AbstractContextManager[Recording]") -> None:
+        """Leave the recording open until `stop`; a program that ends without it has failed.
+
+        Args:
+            opened: The context manager of which this was entered.
+        """
+        self._opened = opened
+        atexit.register(self._abandon)
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """End what `perfkit.start` has begun: write the run, or after an `error` mark it as failed; only once.
+
+        Raises:
+            StoreError: A trace cannot be written.
+        """
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        self._has_stopped = True
+        atexit.unregister(self._abandon)
+        try:
+            opened.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+
+    def _abandon(self) -> None:
+        """Mark the run of a program that ends without `stop` as failed."""
+        ended_by = getattr(sys, "last_value", None)
+        self.stop(ended_by or RunError("the program ended without a call of prof.stop()"))
 
     def measurements(self, wait: bool = True) -> StepMeasurements:
         """Return the measurements of the completed steps.
@@ -308,10 +395,10 @@ class Session:
             omitted=self._ended - len(self.kinds),
         )
 
-    def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Session":
-        """Return a session that records steps of the same run into another folder, as this one does."""
+    def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Recording":
+        """Return what records steps of the same run into another folder, as this one does."""
         workload, source = self._names
-        session = Session(
+        beside = Recording(
             ranks,
             self._device,
             folder,
@@ -322,8 +409,9 @@ class Session:
             mesh=self._mesh,
             first_step=first_step,
         )
-        session.pauses, session.pipeline, session._is_beside = self.pauses, self.pipeline, True
-        return session
+        beside.pauses, beside.pipeline = self.pauses, self.pipeline
+        beside.listeners = [beside._profiler]  # else it would stop what this one still needs
+        return beside
 
     def typical_step_ns(self, first: int) -> float | None:
         """Return the median time (ns) of the steps from `first` on, without waiting for the device; None if unknown.
@@ -348,33 +436,21 @@ class Session:
         """Whether the step in progress is measured for the manifest."""
         return self._most_steps is None or self._ended < self._most_steps
 
-    def _begin_clock(self) -> None:
+    def _begin_step(self) -> None:
         if self._measures_step:
             self._clock.begin()
         self._paused_ns = self.pauses.total_ns
-        if self.monitor is not None:
-            self.monitor.begin_step()
+        for listener in self.listeners:
+            listener.begin_step()
 
     def _make_monitor(self, limit: int) -> "StepMonitor":
         from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than other recordings
 
         return StepMonitor(limit, self.pauses.state)
 
-    def _prepare_step(self, step: int) -> None:
-        """Put the profiler into the state that the schedule has for `step`."""
-        if self._schedule is not None:
-            self._cycles.prepare_step(step, self._schedule.state(step))
-
-    def _write_cycle(self, cycle: int) -> None:
-        stopped = self._cycles.stop(lambda: self._header(cycle))
-        if stopped is None or self._schedule is None:
-            return
-        self._losses.read()  # stopping has waited for the device
-        self._cycles.write(stopped, cycle, self._schedule.repeat)
-
     def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names
-        start_ns = self._cycles.start_ns
+        start_ns = self._profiler.start_ns
         return PerfkitHeader(
             run=self.folder.name,
             rank=self._ranks.rank,
@@ -383,10 +459,14 @@ class Session:
             workload=workload,
             source=source,
             mesh=self._mesh,
-            steps=(self._cycles.first_step, self.steps - 1),
+            steps=(self._profiler.first_step, self.steps - 1),
             collectives=collectives_since(start_ns),
             pipeline=self.pipeline,
-            tensors=self._cycles.held_tensors(),
+            tensors=self._profiler.held_tensors(),
             pauses=self.pauses.since(start_ns),
             fetches=self._loaders.since(start_ns) or None,
         )
+
+
+Session = Recording
+"""The name under which `perfkit` has offered it, too."""
