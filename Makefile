@@ -13,6 +13,8 @@ WORLDS ?= 2 4 8
 # Files start in order of collection: the long ones, in tests/integration, come first.
 CORES := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 WORKERS ?= $(shell echo $$(($(CORES) + 1)))
+# Of the slow tests more wait: for a limit of time, for ranks that hang, for a launcher.
+SLOW_WORKERS ?= $(shell echo $$(($(CORES) + 2)))
 PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
@@ -67,7 +69,7 @@ docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning i
 
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) $(DEEPSPEED) $(TRACKERS) ## Run the tests that take longer
-	$(PYTEST) -n $(WORKERS) $(PARALLEL) -m 'slow and not timing'
+	$(PYTEST) -n $(SLOW_WORKERS) $(PARALLEL) -m 'slow and not timing'
 	$(PYTEST) -m timing
 
 lint: $(READY) ## Check style, types and the direction of imports
@@ -76,9 +78,11 @@ lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Property tests try more examples here than in `make test`.
+# Property tests try more examples here than in `make test`. Types and pages each take one core for a minute or more.
 check: export HYPOTHESIS_PROFILE := full
-check: lint docs test slow ## Everything that CI checks
+check: $(DOCS) ## Everything that CI checks
+	$(MAKE) -j2 lint docs
+	$(MAKE) test slow
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, the monitor, the profiler, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)

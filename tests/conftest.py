@@ -18,7 +18,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 untimed = settings.get_profile("untimed")
 settings.register_profile("quick", untimed, max_examples=25)
 # The same examples each time: what CI says of a commit does not depend on chance. `quick` finds new ones.
-settings.register_profile("full", untimed, max_examples=300, derandomize=True)
+settings.register_profile("full", untimed, max_examples=100, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

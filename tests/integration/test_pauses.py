@@ -11,6 +11,7 @@ from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S
+from tests.support.processes.script_pairs import run_forked
 
 SCRIPT = """
 import io, sys, time, torch, torch.distributed as dist
@@ -115,16 +116,16 @@ model.train()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "evaluations"), [("each", 0), ("tenth", 2), ("always", 0)])
-def test_what_a_script_evaluates_within_its_steps_is_part_of_them(tmp_path: Path, how: str, evaluations: int) -> None:
-    script = tmp_path / "train.py"
+def test_what_a_script_evaluates_within_its_steps_is_part_of_them(tmp_path: Path) -> None:
+    script, expected = tmp_path / "train.py", {"each": 0, "tenth": 2, "always": 0}
     script.write_text(OFTEN)
-    schedule = "wait=3,warmup=1,active=15"
-    done = perfkit("run", script, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", how)
-    assert done.returncode == 0, done.stderr
-    (run,) = analyze(tmp_path / "t", cache=False).runs
-    assert sum(row.count for row in run.pauses) == evaluations
-    assert len(run.ranks[0].steps) == 15
+    options = ["run", str(script), "--no-report", "--schedule", "wait=3,warmup=1,active=15", "--"]
+    done = run_forked([([*options, how], tmp_path / how) for how in expected])
+    assert [ended.code for ended in done] == [0, 0, 0], done
+    for how, evaluations in expected.items():
+        (run,) = analyze(tmp_path / how / "traces", cache=False).runs
+        assert (how, sum(row.count for row in run.pauses)) == (how, evaluations)
+        assert len(run.ranks[0].steps) == 15
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ The tests compare wall times, so they run one at a time and with no other test b
 attributed wrongly every time.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,9 @@ import perfkit
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
 from tests.support.attempts import Attempts
+from tests.support.processes.command import run_command
 from tests.support.processes.launching import PYTHON, TORCHRUN, execute, in_real_time, record_forked
+from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
@@ -125,31 +126,21 @@ def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(
     assert waits[1].wait_ns < (1 - PLACE) * waits[0].wait_ns
 
 
-def test_without_a_delay_the_verdict_blames_nobody(tmp_path: Path) -> None:
-    """Two ranks that fill a machine's cores differ by more than chance in some runs: that is true, but no verdict."""
-    named, blamed, far = 0, 0, 0
-    for run in record(tmp_path, [[]] * 10):
-        assert run.cross_rank is not None
-        far += any(row.lag_ns >= DELAY_MS * MS / 2 for row in run.cross_rank.stragglers)
-        named += bool(run.cross_rank.stragglers)
-        blamed += run.verdict.bound == "imbalance"
-    assert named <= 5
-    assert blamed <= 1
-    assert far <= 1
-
-
-def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
-    for source in ("memory", "hdf5"):
-        run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", "per-sample"]
-        done = execute([*PYTHON, *run, "--schedule", SCHEDULE, "--trace-dir", str(tmp_path)])
-        assert done.returncode == 0, done.stderr
-    by_source = {run.source: run.data_loading for run in perfkit.analyze(tmp_path).runs}
-    memory, hdf5 = by_source["memory"], by_source["hdf5"]
-    assert memory is not None
-    assert hdf5 is not None
-    assert hdf5.median_ns > memory.median_ns
-    done = execute([*PYTHON, "analyze", str(tmp_path), "--full"])
-    assert re.search(rf"hdf5.* {hdf5.median_ns / memory.median_ns:.2f}\b", done.stdout)
+@needs_trace_processor
+def test_in_the_merged_timeline_the_delay_is_the_others_waiting(
+    recorded: tuple[RunReport, dict[str, RunReport]], tmp_path: Path
+) -> None:
+    output = tmp_path / "merged.pftrace"
+    assert run_command("merge", recorded[1]["rank 1 before backward"].path, "-o", output).returncode == 0
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    waits = slices(timeline, "name = 'waits for rank 1: all_reduce' and process = 'rank 0'")
+    steps = slices(timeline, "thread = 'perfkit: step' and process = 'rank 0'")
+    assert len(steps) == 9
+    for step in steps:
+        begin, end = int(str(step["ts"])), int(str(step["ts"])) + int(str(step["dur"]))
+        waited_ns = sum(int(str(row["dur"])) for row in waits if begin <= int(str(row["ts"])) < end)
+        assert 0.5 * DELAY_MS * MS < waited_ns < 5 * DELAY_MS * MS
 
 
 GRADIENT = """
@@ -159,20 +150,20 @@ import perfkit
 
 dist.init_process_group("gloo")
 torch.set_num_threads(1)
-folder, elements = sys.argv[1], int(sys.argv[2])
-gradient, weight = torch.ones(elements), torch.ones(64, 64)
-took = []
-with perfkit.profile(folder, schedule="wait=1,warmup=2,active=9") as prof:
-    for _ in prof.batches(range(12)):
-        with prof.phase("forward"):
-            weight @ weight
-        with prof.phase("backward"):
-            begin = time.perf_counter()
-            dist.all_reduce(gradient)
-            took.append(time.perf_counter() - begin)
-        prof.step()
-if dist.get_rank() == 0:
-    print(sorted(took[3:])[4])
+weight = torch.ones(64, 64)
+for elements in map(int, sys.argv[2:]):
+    gradient, took = torch.ones(elements), []
+    with perfkit.profile(f"{sys.argv[1]}/n{elements}", schedule="wait=1,warmup=2,active=9") as prof:
+        for _ in prof.batches(range(12)):
+            with prof.phase("forward"):
+                weight @ weight
+            with prof.phase("backward"):
+                begin = time.perf_counter()
+                dist.all_reduce(gradient)
+                took.append(time.perf_counter() - begin)
+            prof.step()
+    if dist.get_rank() == 0:
+        print(sorted(took[3:])[4])
 dist.destroy_process_group()
 """
 
@@ -180,14 +171,15 @@ dist.destroy_process_group()
 def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(GRADIENT)
+    sizes = (400_000, 4_000_000)
+    done = execute([*TORCHRUN, str(script), str(tmp_path), *map(str, sizes)])
+    assert done.returncode == 0, done.stderr
     figures = []
-    for elements in (400_000, 4_000_000):
-        done = execute([*TORCHRUN, str(script), str(tmp_path / f"n{elements}"), str(elements)])
-        assert done.returncode == 0, done.stderr
+    for elements, took in zip(sizes, done.stdout.split(), strict=True):
         (run,) = perfkit.analyze(tmp_path / f"n{elements}").runs
         (row,) = run.ranks[0].collectives
         assert (row.operator, row.bytes, row.count) == ("all_reduce", 4 * elements, 9)
-        figures.append((float(done.stdout.split()[-1]) * 1000, medians(run)))
+        figures.append((float(took) * 1000, medians(run)))
     (small, before), (large, after) = figures
     grown = large - small
     assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=SIZE)

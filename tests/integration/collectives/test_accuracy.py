@@ -8,7 +8,7 @@ import pytest
 from tests.support.processes.launching import TORCHRUN, execute
 
 SIZES = ("8", "4096", str(2 << 20))
-LAUNCHES, TURNS = 5, 15
+LAUNCHES, TURNS = 3, 15
 """Where the two ranks run decides about a tenth of a millisecond, for as long as they live: several launches."""
 
 

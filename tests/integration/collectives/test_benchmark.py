@@ -56,12 +56,11 @@ def test_all_operators_are_right_and_the_table_has_the_columns_of_nccl_tests(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_all_operators_are_right_among_more_ranks(ranks: int, tmp_path: Path) -> None:
+def test_all_operators_are_right_among_three_ranks(tmp_path: Path) -> None:
     options = ["--dtype", "float32,int8", "--place", "both", "--concurrent", "2", "--factor", "500"]
-    done = execute([*PYTHON, *SMALL, "-n", str(ranks), *options, "-o", str(tmp_path / "net.json")])
+    done = execute([*PYTHON, *SMALL, "-n", "3", *options, "-o", str(tmp_path / "net.json")])
     assert done.returncode == 0, done.stderr
-    check(benchmark(tmp_path / "net.json"), ranks)
+    check(benchmark(tmp_path / "net.json"), 3)
 
 
 @pytest.mark.slow
@@ -103,21 +102,18 @@ def test_the_report_of_a_run_shows_the_share_of_the_measured_bandwidth(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun", "srun"])
+@pytest.mark.parametrize("launcher", ["torchrun", "srun"])  # below under mpiexec
 def test_every_launcher_starts_it(launcher: str, tmp_path: Path) -> None:
-    if launcher == "mpiexec" and not Path(MPIEXEC[0]).exists():
-        pytest.skip("no mpiexec beside this python")
     file = tmp_path / "net.json"
     if launcher == "srun":
         record = as_slurm(file, tmp_path)
     else:
-        command = [*MPIEXEC, *PYTHON] if launcher == "mpiexec" else [*TORCHRUN, "-m", "perfkit"]
-        done = execute([*command, *ONE, "-o", str(file)])
+        done = execute([*TORCHRUN, "-m", "perfkit", *ONE, "-o", str(file)])
         assert done.returncode == 0, done.stderr
         assert " ".join(done.stdout.split()).count("all results are right") == 1  # rank 0 alone reports
         record = benchmark(file)
     check(record, 2)
-    assert record.launcher == {"mpiexec": "hydra", "torchrun": "torchrun", "srun": "slurm"}[launcher]
+    assert record.launcher == {"torchrun": "torchrun", "srun": "slurm"}[launcher]
 
 
 def as_slurm(file: Path, folder: Path) -> CollectiveBenchmark:
@@ -144,6 +140,7 @@ def test_a_wrong_result_is_counted_and_fails_and_what_is_not_supported_is_left_o
     done = execute([*command, *SMALL, "--operators", "reduce,all_reduce", "-o", str(tmp_path / "net.json")])
     assert done.returncode == 1
     record = benchmark(tmp_path / "net.json")
+    assert record.launcher == "hydra"
     assert {row.elements: row.wrong for row in record.measurements} == {2: 0, 16: 0, 128: 0, 1024: 1}
     found = {finding.code: finding.message for finding in record.findings}
     assert "wrong_results" in found

@@ -36,21 +36,20 @@ def messages(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if not line.startswith("step ")]
 
 
-@pytest.mark.slow  # waits 20 s for its limit; `make test` has a stopped rank under mpiexec
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
+@pytest.mark.slow  # waits 20 s for its limit; of rank 1 that is stopped, see test_failures
+def test_rank_0_that_hangs_is_named(tmp_path: Path) -> None:
     # It reports every tenth of its steps.
     parent = start([*ENDLESS, "--steps", "3000", "--timeout", "20s", "--trace-dir", str(tmp_path)])
     try:
         folder = wait_for_folder(tmp_path)
         wait_for_steps(parent)
-        os.kill(children_of(parent.pid)[stopped], signal.SIGSTOP)
+        os.kill(children_of(parent.pid)[0], signal.SIGSTOP)
         _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     (line,) = messages(errors)
-    assert line.startswith(f"perfkit: error: rank {1 - stopped}: waited --timeout 20s for a collective in step ")
-    assert f"and rank {stopped} did not join it" in line
+    assert line.startswith("perfkit: error: rank 1: waited --timeout 20s for a collective in step ")
+    assert "and rank 0 did not join it" in line
     manifest = read_manifest(folder)
     assert manifest.state == "failed"
     assert (manifest.batch_size, manifest.step_kinds[:2]) == (4, ["cold", "plain"])
@@ -58,19 +57,19 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
     assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds)
 
 
-@pytest.mark.slow  # starts four loader workers, each of which imports torch; `make test` ends runs without workers
+@pytest.mark.slow  # starts loader workers, each of which imports torch; `make test` ends runs without workers
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp_path: Path) -> None:
-    parent = start([*ENDLESS, "--num-workers", "2", "--trace-dir", str(tmp_path)])
+    parent = start([*ENDLESS, "--num-workers", "1", "--trace-dir", str(tmp_path)])
     try:
         wait_for_folder(tmp_path)
         deadline = time.monotonic() + LIMIT_S
-        # Two ranks with server, tracker and two workers each, and a watchdog.
-        while len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline:
+        # Two ranks with server, tracker and worker each, and a watchdog.
+        while len(descendants_of(parent.pid)) < 9 and time.monotonic() < deadline:
             time.sleep(0.2)
         time.sleep(1)  # into the steps on most machines; before them the outcome is the same
         processes = descendants_of(parent.pid)
-        assert len(processes) == 11
+        assert len(processes) == 9
         parent.send_signal(number)
         _, errors = parent.communicate(timeout=LIMIT_S)
     finally:

@@ -11,7 +11,7 @@ import pytest
 import perfkit
 from perfkit.schema.run import RunReport
 from perfkit.storage.run_folder import read_manifest
-from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, execute
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, execute, record_forked
 
 
 def record(trace_dir: Path, name: str, *options: str) -> RunReport:
@@ -85,15 +85,9 @@ def test_a_data_set_may_be_larger_than_memory(source: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--readers", "1"), ("--readers", "1", "--num-workers", "1")])
-def test_ranks_that_receive_their_batches_train_as_ranks_that_read_them(
-    options: tuple[str, ...], tmp_path: Path
-) -> None:
-    common = ["gpt", "-n", "2", "--samples", "256", "--steps", "6", "--no-profile", "--no-report", "--source", "pt"]
-    losses = []
-    for name, more in (("own", ()), ("received", options)):
-        command = [*PYTHON, "run", *common, *more, "--threads", "1", "--trace-dir", str(tmp_path), "--name", name]
-        done = execute(command)
-        assert done.returncode == 0, done.stderr
-        losses.append([rank.loss for rank in read_manifest(tmp_path / name).ranks])
-    assert losses[0] == losses[1]
+def test_ranks_that_receive_their_batches_train_as_ranks_that_read_them(tmp_path: Path) -> None:
+    common = "gpt --samples 256 --steps 6 --no-profile --source pt --threads 1"
+    cases = {"own": "", "received": "--readers 1", "of-workers": "--readers 1 --num-workers 1"}
+    record_forked(tmp_path, 2, {name: f"{common} {options}" for name, options in cases.items()})
+    own, *received = ([rank.loss for rank in read_manifest(tmp_path / name).ranks] for name in cases)
+    assert received == [own, own]

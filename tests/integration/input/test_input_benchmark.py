@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.schema.benchmark import InputBenchmark
 from perfkit.storage.report_file import load_input
-from tests.support.processes.launching import MPIEXEC, PYTHON, TORCHRUN, execute, needs_mpiexec
+from tests.support.processes.launching import MPIEXEC, PYTHON, execute, needs_mpiexec
 
 SMALL = ["input", "--samples", "256", "--batch-size", "16", "--repeats", "3", "--threads", "1", "--sample-size", "8K"]
 
@@ -40,13 +40,10 @@ def test_two_ranks_with_workers_files_and_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "launcher", [pytest.param(MPIEXEC, marks=needs_mpiexec, id="mpiexec"), pytest.param(TORCHRUN, id="torchrun")]
-)
-def test_a_launcher_starts_the_ranks_and_one_reads_for_all(launcher: list[str], tmp_path: Path) -> None:
-    perfkit = PYTHON if launcher is MPIEXEC else PYTHON[1:]
+@needs_mpiexec
+def test_a_launcher_starts_the_ranks_and_one_reads_for_all(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     options = ["--source", "memory,pt", "--readers", "1", "--data-dir", str(tmp_path / "data"), "-o", str(file)]
-    done = execute([*launcher, *perfkit, *SMALL, *options])
+    done = execute([*MPIEXEC, *PYTHON, *SMALL, *options])
     assert done.returncode == 0, done.stderr
     check(load_input(file), 8)

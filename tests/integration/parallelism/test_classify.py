@@ -33,14 +33,14 @@ pytestmark = [
     pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed"),
 ]
 
-WITH_DEEPSPEED = [f"classify 8 --dp deepspeed --zero {stage}" for stage in range(4)]
-FURTHER = [
+# Below, all stages train with SGD, whose updates are as large as the gradients.
+ON_TWO = [
     "classify 4 --dp deepspeed --zero 1 --accumulate 2",
     "classify 4 --dp deepspeed --zero 3 --accumulate 2 --checkpoint-activations",
     "gpt 8 --dp deepspeed --zero 3",  # its tied weights
     "transformer 8 --dp deepspeed --zero 2",
 ]
-ON_FOUR = [f"classify 4 --dp {dp}" for dp in ("ddp", "zero3", "deepspeed --zero 2", "deepspeed --zero 3")]
+ON_FOUR = ["classify 4 --dp zero3", "classify 4 --dp deepspeed --zero 2"]
 DIVIDED: dict[str, object] = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
 """Without this, stage 3 keeps every parameter of so small a model on every rank."""
 
@@ -49,11 +49,11 @@ needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="dee
 
 
 def test_losses_without_deepspeed(tmp_path: Path) -> None:
-    check_losses(tmp_path, 2, "classify 8", *(f"classify 8 --dp zero{stage}" for stage in (1, 2, 3)))
+    check_losses(tmp_path, 2, "classify 8", "classify 8 --dp zero1", "classify 8 --dp zero2")
 
 
 @needs_deepspeed
-@pytest.mark.parametrize(("ranks", "cases"), [(2, [*WITH_DEEPSPEED, *FURTHER]), (4, ON_FOUR)])
+@pytest.mark.parametrize(("ranks", "cases"), [(2, ON_TWO), (4, ON_FOUR)])
 def test_losses_with_deepspeed(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
 

@@ -20,15 +20,12 @@ from torch.utils.data import DistributedSampler
 import perfkit
 from perfkit.capture.mesh import lay_out
 from perfkit.schema.manifest import RunManifest
-from tests.integration.test_run import annotations, check_folder, messages, run_once, traces
+from tests.integration.test_run import annotations, check_folder, messages, traces
 from tests.support.processes.launching import (
     LIMIT_S,
-    MPIEXEC,
     NOT_THE_MACHINE,
-    PYTHON,
     ROOT,
     environment,
-    needs_mpiexec,
     record_forked,
 )
 from tests.unit.workloads.conftest import make
@@ -146,91 +143,60 @@ def check_losses(folder: Path, ranks: int, *cases: str) -> None:
 
 
 HSDP = "--dp hsdp --mesh replicate=2,shard=2"
+# Each value of an option occurs, and each pair of a dimension of the mesh with a strategy or an option that changes
+# what is reduced in it.
 ON_TWO = [
     "gpt 8",
     "gpt 4 --dp zero3 --accumulate 2",
-    "gpt 16 --mesh tp=2 --sequence-parallel",
-    "gpt 16 --mesh pp=2 --pp-schedule zbv",
     "gpt 4 --dp zero1 --accumulate 2 --no-overlap",
     "gpt 8 --dp zero2 --checkpoint-activations",
-    "gpt 16 --mesh tp=2 --dp zero3",
-    "transformer 8 --dp zero2",
-    "gpt 16 --mesh tp=2 --dp zero1 --static-graph",
+    "transformer 8 --dp zero3",
     "gpt 16 --mesh tp=2 --sequence-parallel --checkpoint-activations",
-    *(f"gpt 16 --mesh pp=2 --pp-schedule {name}" for name in ("gpipe", "1f1b", "interleaved")),
+    "gpt 16 --mesh tp=2 --dp zero1 --static-graph",
+    *(f"gpt 16 --mesh pp=2 --pp-schedule {name}" for name in ("1f1b", "zbv")),
     "gpt 16 --mesh pp=2 --pp-schedule zero-bubble --micro-batches 8",
     "gpt 16 --mesh pp=2 --dp zero3 --checkpoint-activations",
-    "gpt 16 --mesh cp=2",
     "gpt-experts 8 --mesh ep=2",
-    "transformer 8 --dp zero1",
-    "transformer 8 --dp zero3",
 ]
-FOUR_RANKS = [
-    "gpt 4 --dp zero3 --mesh dp=4",
+ON_FOUR = [
     f"gpt 4 {HSDP}",
-    *(f"gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp {dp}" for dp in ("zero1", "zero2")),
-    "gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp zero3 --checkpoint-activations",
+    "gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp zero2",
     "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
-    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --checkpoint-activations",
-    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --sequence-parallel --dp zero3",
-]
-PRECISIONS_ON_FOUR = [
+    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --sequence-parallel --dp zero3 --checkpoint-activations",
     "gpt 4 --dp zero2 --precision bfloat16 --prefetch-layers 1",
-    "gpt 4 --dp zero3 --precision float16",
-    "gpt 8 --mesh dp=2,tp=2 --dp zero3 --precision bfloat16",
-    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --precision bfloat16",
+    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --dp zero3 --precision bfloat16",
     "gpt 8 --mesh dp=2,cp=2 --precision float16",
     "gpt-experts 4 --mesh dp=2,ep=2 --precision bfloat16",
 ]
 PIPELINES_ON_FOUR = [
-    *(f"gpt 8 --mesh pp=2,dp=2 --dp {dp}" for dp in ("ddp", "zero1", "zero2")),
+    "gpt 8 --mesh pp=2,dp=2 --dp zero1",
     "gpt 8 --mesh pp=2,dp=2 --dp zero3 --pp-schedule interleaved",
     "gpt 8 --mesh pp=2,dp=2 --dp zero2 --pp-schedule zbv",
     "gpt 16 --mesh pp=2,tp=2 --sequence-parallel",
     "gpt 16 --mesh pp=4 --pp-schedule gpipe",
-    "gpt 16 --mesh pp=4 --pp-schedule none",
-    *(f"gpt 8 --mesh pp=2,dp=2 --pp-schedule none --dp {dp}" for dp in ("ddp", "zero1", "zero3")),
+    "gpt 8 --mesh pp=2,dp=2 --pp-schedule none --dp zero3",
 ]
 SEQUENCES_AND_EXPERTS_ON_FOUR = [
-    "gpt 8 --mesh dp=2,cp=2 --static-graph",
     "gpt 16 --mesh cp=4 --dp zero1",
     "gpt 4 --mesh dp=2,cp=2 --accumulate 2 --checkpoint-activations --no-overlap",
     "gpt-experts 8 --mesh dp=2,cp=2",
-    "gpt-experts 4 --mesh dp=2,ep=2",
     "gpt-experts 4 --mesh ep=4 --static-graph",
     "gpt-experts 2 --mesh dp=2,ep=2 --accumulate 2 --checkpoint-activations",
-    "gpt-experts 4 --dp zero1",
     "gpt-experts 4 --dp zero3",
 ]
-EIGHT_RANKS = [
-    "gpt 4 --mesh dp=4,tp=2",
-    "gpt 4 --mesh dp=4,pp=2",
-    "gpt 8 --mesh dp=2,cp=4",
+ON_EIGHT = [
     "gpt-experts 2 --mesh dp=2,ep=4",
-    "gpt 8 --mesh pp=2,dp=2,tp=2",
     "gpt 8 --mesh pp=2,dp=2,tp=2 --dp zero3 --sequence-parallel",
     "gpt 4 --dp hsdp --mesh replicate=2,shard=2,tp=2 --sequence-parallel",
 ]
 
 
-@pytest.mark.slow  # trains on one process and on two; all strategies come below
-def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
-    check_losses(tmp_path, 2, "gpt 8 --dp zero3")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "cases"),
-    [
-        (2, ON_TWO),
-        (4, FOUR_RANKS),
-        (4, PRECISIONS_ON_FOUR),
-        (4, PIPELINES_ON_FOUR),
-        (4, SEQUENCES_AND_EXPERTS_ON_FOUR),
-        (8, EIGHT_RANKS),
-    ],
+    [(2, ON_TWO), (4, ON_FOUR), (4, PIPELINES_ON_FOUR), (4, SEQUENCES_AND_EXPERTS_ON_FOUR), (8, ON_EIGHT)],
 )
-def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
+def test_losses_are_those_of_one_process(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
 
 
@@ -320,23 +286,28 @@ RUNS = {
     "experts": "gpt-experts 4 --mesh dp=2,ep=2",
     "context": "gpt 8 --mesh dp=2,cp=2",
     "tensor": "gpt 8 --mesh dp=2,tp=2 --dp zero2",
+    "pipeline": "gpt 8 --mesh pp=2,dp=2",
 }
 
 
 @pytest.mark.slow
 def test_runs_and_their_traces(tmp_path: Path) -> None:
     errors = record_forked(tmp_path, 4, {name: " ".join(arguments(case)) for name, case in RUNS.items()})
-    assert messages(errors) == []
+    assert messages(errors, pipeline=True) == []
     for name, case in RUNS.items():
-        check_run(tmp_path / name, check_folder(tmp_path / name), case.split()[0])
+        check_run(tmp_path / name, check_folder(tmp_path / name, pipeline=name == "pipeline"), case.split()[0])
 
 
-@pytest.mark.slow
-@needs_mpiexec
-def test_a_run_of_four_ranks_of_mpiexec_and_its_traces(tmp_path: Path) -> None:
-    given = [*arguments("gpt 8 --mesh pp=2,dp=2"), "--trace-dir", str(tmp_path)]
-    command = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
-    check_run(tmp_path, run_once(command, tmp_path, pipeline=True), "gpt")
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with runs of two ranks: a pipeline without a schedule, and layers that are gathered ahead."""
+    cases = {
+        "unscheduled": "gpt 16 --mesh pp=2 --pp-schedule none",
+        "ahead": "gpt 8 --dp zero3 --prefetch-layers 2 --precision bfloat16",
+    }
+    folder = tmp_path_factory.mktemp("two")
+    record_forked(folder, 2, {name: " ".join(arguments(case)) for name, case in cases.items()})
+    return folder
 
 
 def spans(trace: dict[str, Any], name: str) -> list[tuple[float, float]]:
@@ -346,10 +317,9 @@ def spans(trace: dict[str, Any], name: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.slow
-def test_without_a_schedule_one_rank_of_a_pipeline_computes_at_a_time(tmp_path: Path) -> None:
-    given = [*arguments("gpt 16 --mesh pp=2 --pp-schedule none"), "--trace-dir", str(tmp_path)]
-    manifest = run_once([*PYTHON, "run", *given, "-n", "2"], tmp_path, pipeline=True)
-    first, last = traces(tmp_path / manifest.run, manifest)
+def test_without_a_schedule_one_rank_of_a_pipeline_computes_at_a_time(on_two: Path) -> None:
+    folder = on_two / "unscheduled"
+    first, last = traces(folder, check_folder(folder, pipeline=True))
     steps = zip(
         spans(first, "forward"),
         spans(last, "forward")[::2],  # each is followed by that of the loss
@@ -363,12 +333,11 @@ def test_without_a_schedule_one_rank_of_a_pipeline_computes_at_a_time(tmp_path: 
 
 
 @pytest.mark.slow
-def test_layers_are_gathered_ahead_and_in_the_precision_of_the_forward_pass(tmp_path: Path) -> None:
-    given = [*arguments("gpt 8 --dp zero3 --prefetch-layers 2 --precision bfloat16"), "--trace-dir", str(tmp_path)]
-    manifest = run_once([*PYTHON, "run", *given, "-n", "2"], tmp_path)
+def test_layers_are_gathered_ahead_and_in_the_precision_of_the_forward_pass(on_two: Path) -> None:
+    folder = on_two / "ahead"
     model = make("gpt", **OPTIONS["gpt"]).build()
     layer = sum(parameter.numel() for parameter in model.blocks[0].parameters())  # type: ignore[union-attr, index]
-    for trace in traces(tmp_path / manifest.run, manifest):
+    for trace in traces(folder, check_folder(folder)):
         gathered = [one["bytes"] for one in trace["perfkit"]["collectives"] if one["op"] == "all_gather"]
         assert 2 * layer in gathered, "two bytes per parameter"
         assert 4 * layer not in gathered

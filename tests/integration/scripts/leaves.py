@@ -14,8 +14,6 @@ how, leaver, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 
 def leave() -> None:
-    if how == "exit":
-        sys.exit(0)
     if how == "vanish":
         os._exit(0)
     os.kill(os.getpid(), signal.SIGTERM if how == "end" else signal.SIGKILL)
@@ -32,8 +30,8 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(12):
-    if how in ("SIGTERM", "SIGHUP") and step == last:
-        end_launcher(signal.Signals[how])
+    if how == "SIGHUP" and step == last:
+        end_launcher(signal.SIGHUP)
     elif (dist.get_rank(), step) == (leaver, last):
         leave()
     optimizer.zero_grad()

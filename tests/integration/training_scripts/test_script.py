@@ -4,7 +4,6 @@ Tests of how a script starts and ends use a stub of torch (tests/support/stub_to
 test of each kind of ending, use the real one.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -27,8 +26,6 @@ from tests.support.processes.launching import (
     PYTHON,
     ROOT,
     TORCHRUN,
-    alive,
-    children_of,
     environment,
     execute,
     needs_mpiexec,
@@ -39,9 +36,6 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 BEHAVE = str(SCRIPTS / "behave.py")
 TRAIN = str(SCRIPTS / "train.py")
 PLAIN_DDP = str(SCRIPTS / "plain_ddp.py")
-STUB_OR_REAL = pytest.mark.parametrize(
-    "stub", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["stub", "real"]
-)
 KINDS = ["cold", "plain", "warmup", "active", "active", "active", "cold", "plain", "plain"]
 
 
@@ -112,9 +106,8 @@ def test_a_script_without_stderr_ends_as_by_itself(mode: str, tmp_path: Path) ->
     assert recorded.stderr == alone.stderr == ""
 
 
-@STUB_OR_REAL
 def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_where_the_script_began(
-    stub: bool, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     script = tmp_path / "later.py"
     script.write_text(
@@ -130,7 +123,7 @@ def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_wher
         "threading.Thread(target=later).start()\n"
     )
     command = [*PYTHON, "run", str(script), "--no-report", "--name", "later"]
-    recorded = execute(command, stub_torch=stub, cwd=tmp_path)
+    recorded = execute(command, stub_torch=True, cwd=tmp_path)
     assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
     (line,) = own_lines(recorded.stderr)
     assert line.startswith(f"perfkit: {script}: 8 steps")
@@ -138,8 +131,7 @@ def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_wher
     assert check_whole(tmp_path / "traces" / "later", world_size=1).step_kinds == KINDS[:8]
 
 
-@STUB_OR_REAL
-def test_what_threads_did_not_step_either_is_an_error(stub: bool, tmp_path: Path) -> None:
+def test_what_threads_did_not_step_either_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "later.py"
     script.write_text(
         "import atexit, sys, threading\n"
@@ -148,7 +140,7 @@ def test_what_threads_did_not_step_either_is_an_error(stub: bool, tmp_path: Path
         "atexit.register(print, 'over')\n"
         "threading.Thread(target=lambda: train.train(8, 'cpu')).start()\n"
     )
-    recorded = execute([*PYTHON, "run", str(script), "--step-on", "Adagrad"], stub_torch=stub, cwd=tmp_path)
+    recorded = execute([*PYTHON, "run", str(script), "--step-on", "Adagrad"], stub_torch=True, cwd=tmp_path)
     assert (recorded.returncode, recorded.stdout) == (1, "over\n")
     assert "--step-on Adagrad: no such optimizer has stepped" in recorded.stderr
 
@@ -189,6 +181,7 @@ def test_a_script_that_ends_badly_keeps_its_traces(then: str, code: int, message
     assert len(perfkit.analyze(tmp_path / "bad").runs[0].ranks[0].steps) == 3
 
 
+@pytest.mark.slow  # `make test` has scripts that end badly after their cycle
 def test_the_cycle_so_far_is_written(tmp_path: Path) -> None:
     options = ["--name", "cut", "--schedule", "wait=1,warmup=1,active=30"]
     recorded = execute(under_perfkit(TRAIN, tmp_path, *options, "--", "--then", "term"))
@@ -225,6 +218,7 @@ def test_a_rank_that_the_script_starts_by_running_itself_is_recorded(tmp_path: P
     assert failure.rank == 1
 
 
+@pytest.mark.slow  # five forks of a process with torch
 def test_a_process_that_is_forked_after_training_ends_as_by_itself(tmp_path: Path) -> None:
     script = tmp_path / "forks.py"
     script.write_text(
@@ -249,8 +243,9 @@ def test_a_process_that_is_forked_after_training_ends_as_by_itself(tmp_path: Pat
     assert "terminate called" not in recorded.stderr
 
 
-@STUB_OR_REAL
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("method", "stub"), [("fork", True), ("spawn", True), pytest.param("spawn", False, marks=pytest.mark.slow)]
+)
 def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_path: Path) -> None:
     options = ["--name", "child", "--", "--then", method]
     recorded = execute(under_perfkit(TRAIN, tmp_path, *options), stub_torch=stub)
@@ -260,8 +255,7 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_forked_process_that_is_the_first_to_import_torch_is_recorded_once(depth: int, tmp_path: Path) -> None:
+def test_a_forked_process_that_is_the_first_to_import_torch_is_recorded_once(tmp_path: Path) -> None:
     script = tmp_path / "starts.py"
     script.write_text(
         "import multiprocessing, sys\n"
@@ -275,7 +269,7 @@ def test_a_forked_process_that_is_the_first_to_import_torch_is_recorded_once(dep
         "    child = multiprocessing.get_context('fork').Process(target=work, args=(depth,))\n"
         "    child.start()\n"
         "    child.join()\n"
-        f"start({depth})\n"
+        "start(2)\n"
     )
     recorded = execute(under_perfkit(str(script), tmp_path / "traces"))
     (line,) = recorded.stderr.splitlines()
@@ -473,15 +467,10 @@ def launched_by(launcher: str, script: str, trace_dir: Path, name: str, *argumen
     return [*TORCHRUN, "--no-python", *command] if launcher == "torchrun" else command
 
 
-LAUNCHERS = [
-    pytest.param("hydra", marks=needs_mpiexec),
-    # `make test` has a trainer library under torchrun, and a rank that fails under perfkit.
-    pytest.param("torchrun", marks=pytest.mark.slow),
-    pytest.param("perfkit", marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+# Below, torchrun has the same script.
+@pytest.mark.parametrize(
+    "launcher", [pytest.param("hydra", marks=needs_mpiexec), pytest.param("perfkit", marks=pytest.mark.slow)]
+)
 def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
     arguments = ["--steps", "9", "--workers", "1"]
     done = execute(launched_by(launcher, PLAIN_DDP, tmp_path / "traces", "ddp", *arguments))
@@ -506,9 +495,8 @@ def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
 
 
 @needs_mpiexec
-@STUB_OR_REAL
-def test_ranks_without_a_process_group_share_a_folder(stub: bool, tmp_path: Path) -> None:
-    done = execute([*MPIEXEC, *under_perfkit(TRAIN, tmp_path, "--name", "alone")], stub_torch=stub)
+def test_ranks_without_a_process_group_share_a_folder(tmp_path: Path) -> None:
+    done = execute([*MPIEXEC, *under_perfkit(TRAIN, tmp_path, "--name", "alone")], stub_torch=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained\ntrained\n"
     assert len(own_lines(done.stderr)) == 1
@@ -539,26 +527,6 @@ def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tm
     assert fed(under_perfkit(BEHAVE, tmp_path, "-n", "2", "--", "leave")).returncode == 3
     done = fed(under_perfkit(BEHAVE, tmp_path, "-n", "2", "--", "read"))
     assert sorted(done.stdout.split("\n")) == ["", "", "read ", "read HELLO"]
-
-
-@pytest.mark.slow  # test_run has a killed rank in `make test`
-def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
-    arguments = ["--steps", "100000", "--width", "8"]
-    parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
-    try:
-        deadline = time.monotonic() + LIMIT_S
-        while not list(tmp_path.glob("killed/rank*.json.gz")) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        children = children_of(parent.pid)
-        assert len(children) == 2, "the run is over, or no trace was written"
-        os.kill(children[1], signal.SIGKILL)
-        parent.communicate(timeout=LIMIT_S)
-    finally:
-        parent.kill()
-    assert parent.returncode != 0
-    assert alive(children) == []
-    assert read_manifest(tmp_path / "killed").state == "failed"
-    assert len(perfkit.analyze(tmp_path / "killed").runs[0].ranks) >= 1
 
 
 @needs_mpiexec
@@ -614,14 +582,8 @@ def failed_rank(errors: str) -> list[str]:
     return [line for line in own_lines(errors) if "error: rank" in line]
 
 
-FAILED_UNDER = [
-    pytest.param("hydra", marks=[needs_mpiexec, pytest.mark.slow]),
-    pytest.param("torchrun", marks=pytest.mark.slow),
-    pytest.param("perfkit", marks=pytest.mark.slow),  # `make test` has a failing rank under mpiexec: test_failures
-]
-
-
-@pytest.mark.parametrize("launcher", FAILED_UNDER)
+@pytest.mark.slow  # `make test` has a failing rank under mpiexec: test_failures
+@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
 def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path) -> None:
     done = execute(launched_by(launcher, str(SCRIPTS / "fails.py"), tmp_path, "boom", "late"))
     assert done.returncode == 1
@@ -678,11 +640,10 @@ def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profil
 
 
 @pytest.mark.slow  # imports accelerate on two ranks; `make test` has plain DDP scripts
-@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
-def test_a_script_with_a_trainer_library(launcher: str, tmp_path: Path) -> None:
+def test_a_script_with_a_trainer_library(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     script = str(SCRIPTS / "with_accelerate.py")
-    done = execute(launched_by(launcher, script, tmp_path, "library", "--steps", "9", "--accumulate", "2"))
+    done = execute(launched_by("perfkit", script, tmp_path, "library", "--steps", "9", "--accumulate", "2"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained on 2\n"
     manifest = check_whole(tmp_path / "library", world_size=2)

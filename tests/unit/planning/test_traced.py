@@ -12,7 +12,7 @@ from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
 from perfkit.planning.shape import gpt_shape
-from perfkit.planning.traced.launch import OwnModule, TraceRequest, trace
+from perfkit.planning.traced.launch import TraceRequest, trace
 from perfkit.planning.traced.torch_patches import even_experts
 from workloads.gpt import GPTConfig
 from workloads.gpt_experts import MixtureOfExperts
@@ -181,11 +181,3 @@ def test_a_precision_without_modules_is_refused() -> None:
     request = Request(shape=model.shape, ranks=1, global_batch=1, precision="mixed", workload=model.workload)
     with pytest.raises(UsageError, match="formulas only"):
         refine(make_plan(request), request)
-
-
-@pytest.mark.slow
-def test_what_the_module_raises_is_one_line() -> None:
-    own = OwnModule(path="/nowhere/model.py", function="build")
-    request = TraceRequest(layouts=[Layout()], precision="float32", samples=[1], stages=[0], own=own)
-    with pytest.raises(UsageError, match="no such file"):
-        trace(request)

@@ -159,13 +159,12 @@ def test_a_print_has_more_rows_and_counts_those_left_out(browser: Any, tmp_path:
     assert table.locator("th button").first.evaluate("button => getComputedStyle(button).display") == "contents"
 
 
-@pytest.mark.slow  # loads the page three times; `make test` has that of the samples
-@pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+@pytest.mark.slow  # `make test` has the page of the samples
+def test_series_are_charted(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     with path.open("w") as stream:
         write(make_scaling_report(), stream, top=10)
-    visit = Visit(browser, path, width, color_scheme=scheme)
+    visit = Visit(browser, path, 400, color_scheme="dark")
     charts = visit.page.locator("#comparison figure.chart")
     assert charts.count() == 4
     for place in range(4):
@@ -182,15 +181,14 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
         "computation",
     ]
     assert visit.page.locator("#insights li").count() == len(make_scaling_report().insights) > 0
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
     assert visit.trouble == []
 
 
 @pytest.mark.slow  # likewise
-@pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path) -> None:
     run = with_memory(*[[make_use((60 + number) * GB)] for number in range(6)])
-    visit = Visit(browser, make_page(tmp_path / "report.html", run), width, color_scheme=scheme)
+    visit = Visit(browser, make_page(tmp_path / "report.html", run), 400, color_scheme="dark")
     visit.draw_all()
     chart = visit.page.locator("figure.chart", has_text="Memory over the step")
     legend = [text.strip() for text in chart.locator(".legend li").all_text_contents()]
@@ -204,7 +202,7 @@ def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: in
     limit = chart.locator(".limit").evaluate("path => path.getBBox().y")
     assert 0 < limit < lines[0][0]
     assert visit.page.locator("table", has_text="Memory (").locator("tbody tr").count() == 6
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
     assert visit.trouble == []
 
 

@@ -32,12 +32,11 @@ def test_without_a_mesh_that_has_the_rank_it_is_its_number(mesh: dict[str, int])
 
 
 @needs_trace_processor
-@pytest.mark.parametrize("suffix", [pytest.param(".pftrace", marks=pytest.mark.slow), ".json"])  # 7 s
-def test_micro_batches_and_bubbles_have_a_track(suffix: str, tmp_path: Path) -> None:
+def test_micro_batches_and_bubbles_have_a_track(tmp_path: Path) -> None:
     builders = traces(gpipe(2, 2), [lambda _, kind: 100 if kind == "F" else 200] * 2)
     for rank, builder in enumerate(builders):
         builder.write(tmp_path / f"rank{rank}.json")
-    output = tmp_path / f"merged{suffix}"
+    output = tmp_path / "merged.pftrace"
     merge(tmp_path, output, steps="1")
     timeline = TraceProcessor(output)
     assert timeline.errors() == {}

@@ -16,6 +16,7 @@ from tests.support.traces.trace_processor import SLICES, TraceProcessor, needs_t
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 FORMATS = (".pftrace", ".json", ".json.gz")
+"""What is decided before a format is written is tested in one of them."""
 HOSTILE = (
     '</script><img src=x onerror="alert(1)">',
     "\x1b[31mred\x07",
@@ -61,7 +62,7 @@ def test_all_that_is_written_is_imported(suffix: str, tmp_path: Path) -> None:
         assert [row["dur"] for row in shown] == [step.wall_ns for step in rank.steps]
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[:1])
 def test_where_the_time_goes_adds_up_to_the_report(suffix: str, tmp_path: Path) -> None:
     output = tmp_path / f"merged{suffix}"
     merge(SAMPLE, output)
@@ -81,7 +82,7 @@ def test_where_the_time_goes_adds_up_to_the_report(suffix: str, tmp_path: Path) 
             assert sums == {name: time_ns for name, time_ns in exposed.items() if time_ns}
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[:1])
 def test_who_waits_for_whom_is_shown_on_one_clock(suffix: str, tmp_path: Path) -> None:
     two_ranks(tmp_path, late_us=100, host="node", clock_us=5_000_000)
     output = tmp_path / f"merged{suffix}"
@@ -149,7 +150,7 @@ def test_counters_count_bytes(suffix: str, tmp_path: Path) -> None:
     assert shown == {("perfkit: memory allocated, device 0", 4096.0)}
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[1:2])
 def test_chosen_ranks_and_steps_only(suffix: str, tmp_path: Path) -> None:
     two_ranks(tmp_path, late_us=100)
     output = tmp_path / f"merged{suffix}"
@@ -163,7 +164,7 @@ def test_chosen_ranks_and_steps_only(suffix: str, tmp_path: Path) -> None:
     assert timeline.column("select count(*) from flow") == [2]
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[1:2])
 def test_cycles_of_a_rank_follow_one_another_on_its_tracks(suffix: str, tmp_path: Path) -> None:
     for cycle in (0, 1):
         begin = 10_000 * cycle
@@ -186,7 +187,7 @@ def test_cycles_of_a_rank_follow_one_another_on_its_tracks(suffix: str, tmp_path
     assert [row["name"] for row in slices(timeline, "thread = 'perfkit: step'")] == ["step 0", "step 1"]
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[:1])
 def test_ranks_whose_clock_is_none_of_the_others_begin_with_them(suffix: str, tmp_path: Path) -> None:
     for rank, (host, base_ns, begin) in enumerate(
         (("b", None, 0), ("b", None, 100), ("a", BASE_NS, 0), ("c", None, 7))
@@ -235,7 +236,7 @@ def test_times_without_a_base_may_be_negative(suffix: str, tmp_path: Path) -> No
     assert begins["aten::mm"] - begins["before"] == 15_000
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[1:2])
 def test_what_crosses_too_much_to_be_shown_is_counted(suffix: str, tmp_path: Path) -> None:
     builder = TraceBuilder().step(0, 0, 1000)
     for place in range(200):
@@ -249,7 +250,7 @@ def test_what_crosses_too_much_to_be_shown_is_counted(suffix: str, tmp_path: Pat
     assert merged.warnings == ["rank 0: skipped 136 slices that need more than 64 lanes per thread"]
 
 
-@pytest.mark.parametrize("suffix", FORMATS[:2])
+@pytest.mark.parametrize("suffix", FORMATS[1:2])
 def test_one_bad_instant_moves_nothing_else(suffix: str, tmp_path: Path) -> None:
     mark = {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1}
     memory = {"Total Allocated": 4096, "Device Type": 1, "Device Id": 0, "Bytes": 4096, "Addr": 1}

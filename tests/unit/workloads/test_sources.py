@@ -47,7 +47,6 @@ FILE_SOURCES = [name for name in FILES if name in SOURCES]
 WORKERS: dict[str, dict[str, Any]] = {
     "0": {},
     "2-fork": {"num_workers": 2, "worker_start": "fork"},
-    "1-spawn": {"num_workers": 1, "worker_start": "spawn"},
     "2-forkserver": {"num_workers": 2, "prefetch": 3},
 }
 SEED = 5
@@ -91,10 +90,7 @@ def expected(workload: Workload[Any], *, rank: int = 0) -> list[dict[str, torch.
     return [{name: torch.from_numpy(array[g]) for name, array in arrays.items()} for g in groups]
 
 
-# Every spawned worker imports torch.
-@pytest.mark.parametrize(
-    "workers", [pytest.param(name, marks=pytest.mark.slow) if "spawn" in name else name for name in WORKERS]
-)
+@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("read", ["per-sample", "batched"])
 @pytest.mark.parametrize("source", SOURCES.builtin)
 def test_batches_are_the_same_however_they_are_read(
@@ -105,6 +101,15 @@ def test_batches_are_the_same_however_they_are_read(
     loader = loader_of(small, reader)
     assert same(batches_of(loader), expected(small))
     assert same(batches_of(loader), expected(small)), "a second epoch of the same loader"
+
+
+@pytest.mark.slow  # every spawned worker imports torch
+@pytest.mark.parametrize("source", SOURCES.builtin)
+def test_spawned_workers_read_the_same(source: str, small: Workload[Any], tmp_path: Path) -> None:
+    spawned = {"num_workers": 1, "worker_start": "spawn"}
+    reader = make_source(**LAYOUTS[source], **spawned, read="batched", data_dir=str(tmp_path))
+    small = suited(source, small)
+    assert same(batches_of(loader_of(small, reader)), expected(small))
 
 
 @pytest.mark.parametrize("read", ["per-sample", "batched"])

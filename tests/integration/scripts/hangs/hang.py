@@ -60,10 +60,7 @@ OTHERWISE = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "catch": leave_out,
     "lock": backtrack,
-    "operator": lambda: dist.broadcast(torch.ones(1000), 0, group=dp),
     "size": lambda: dist.all_reduce(torch.ones(2000), group=dp),
-    "dtype": lambda: dist.all_reduce(torch.ones(1000, dtype=torch.float64), group=dp),
-    "group": lambda: dist.all_reduce(torch.ones(1000), group=tp),
     "order": in_opposite_order,
 }
 

@@ -22,8 +22,11 @@ class Net(nn.Module):
 
 
 @pytest.mark.slow  # loads the compiler: 5 s of CPU
-@pytest.mark.parametrize("make", [Net, lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())], ids=["own", "torch's"])
-@pytest.mark.parametrize("in_place", [True, False], ids=["Module.compile", "torch.compile"])
+@pytest.mark.parametrize(
+    ("make", "in_place"),
+    [(Net, True), (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), False)],
+    ids=["own by Module.compile", "torch's by torch.compile"],
+)
 def test_a_compiled_module_is_not_compiled_again(make: Any, in_place: bool) -> None:
     import torch._dynamo
 
