@@ -22,7 +22,8 @@ from perfkit.comparison.benchmark_gates import (
     unknown_metric,
 )
 from perfkit.comparison.gates import Gate
-from perfkit.report.content.collectives.series import describe, rate
+from perfkit.report.content.labels import byte_rate
+from perfkit.report.views.collectives import describe
 from perfkit.schema.benchmark import (
     BenchmarkComparison,
     CollectiveBenchmark,
@@ -36,7 +37,7 @@ from perfkit.util.formatting import duration
 
 METRICS: Final[Mapping[str, Kind]] = {
     "latency": Kind("time", "a time (500us)", "+10%", True, 1.0, duration),
-    "busbw": Kind("bandwidth", "a number of GB/s", "-10%", False, 1e9, rate),
+    "busbw": Kind("bandwidth", "a number of GB/s", "-10%", False, 1e9, byte_rate),
 }
 
 

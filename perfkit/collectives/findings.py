@@ -7,8 +7,7 @@ from perfkit.analysis.cross_rank.bandwidth import fit_times
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.collectives.config import OPERATIONS
 from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
-from perfkit.report.content.collectives.pairs import slow_sentence
-from perfkit.report.content.collectives.series import describe
+from perfkit.report.views.collectives import describe, slow_sentence
 from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, Series, SeriesFit
 from perfkit.schema.common import Finding
 from perfkit.stats.bootstrap import FEWEST_RUNS

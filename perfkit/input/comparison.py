@@ -22,7 +22,7 @@ from perfkit.comparison.benchmark_gates import (
     unknown_metric,
 )
 from perfkit.comparison.gates import Gate
-from perfkit.report.content.input.series import describe
+from perfkit.report.views.input import describe
 from perfkit.schema.benchmark import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import GateResult

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
-from perfkit.report.content.input.series import describe
+from perfkit.report.views.input import describe
 from perfkit.schema.benchmark import InputBenchmark
 from perfkit.schema.common import Finding
 from perfkit.util.formatting import size, whole_percent

@@ -4,7 +4,7 @@ To add a format, write a function `write(record, stream, *, top)` and add a row 
 through the entry-point group `perfkit.reporters`: an object with the attributes of `Reporter`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,13 +24,39 @@ from perfkit.schema.tools import ExternalTable
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts
     from perfkit.report.content.document import Document
+    from perfkit.report.content.tables import Listing, Table
 
 DEFAULT_TOP: Final = 10
 SUBJECTS: Final = (
     *("ranks", "monitor", "critical-path", "pipelines", "steps", "pauses", "idle", "input", "memory", "phases", "work"),
     *("roofline", "collectives", "sharding", "comm-logs", "cross-check"),
 )
-"""What tables of a run are about; `content.report.SUBJECTS` has them."""
+"""What tables of a run are about, in the order in which they are shown.
+
+The file of that name in `content` has the tables of a subject: `tables(run, top)` yields those for readers, and
+`LISTINGS` are those in files.
+"""
+
+LISTINGS: Final[dict[str, str]] = {
+    "steps": "steps",
+    "ranks": "ranks",
+    "operators": "work",
+    "collectives": "collectives",
+    "dimensions": "collectives",
+    "issued_collectives": "sharding",
+    "parameter_gathers": "sharding",
+    "loads": "input",
+    "idle": "idle",
+    "roofline": "roofline",
+    "critical_path": "critical_path",
+    "memory": "memory",
+    "memory_holders": "memory",
+    "pipelines": "pipelines",
+    "findings": "run_facts",
+    "points": "several_runs.scaling",
+    "options": "several_runs.options",
+}
+"""Tables of a report for CSV, Parquet and DataFrames, each with the file of `content` that declares it."""
 
 
 class Reporter(Protocol):
@@ -63,19 +89,32 @@ class BuiltinReporter:
     binary: bool = False
     requires: str = ""
     """`module:function` that raises if a package the format needs is missing."""
+    table: str = ""
+    """What the format is of, if that is a single table: a key of `LISTINGS`, or `module:name` of a listing."""
 
     def write(self, record: Any, stream: Any, *, top: int) -> None:
         """Write `record` to `stream`."""
-        _load(self.target)(record, stream, top=top)
+        if self.table:  # all rows of it
+            _load(self.target)(record, stream, listing(self.table))
+        else:
+            _load(self.target)(record, stream, top=top)
 
 
 _CONSOLE: Final = "renderers.console:write"
 _MARKDOWN: Final = "renderers.markdown:write"
 _HTML: Final = "renderers.html:write"
 _JSON: Final = "exporters.json_export:write"
-_CSV: Final = "exporters.csv_tables"
-_PARQUET: Final = "exporters.parquet"
-_ARROW: Final = "exporters.parquet:require_pyarrow"
+_CSV: Final = "exporters.csv_tables:write"
+
+
+def _csv(table: str, suffix: str) -> BuiltinReporter:
+    return BuiltinReporter(Report, _CSV, (suffix,), table=table)
+
+
+def _parquet(table: str, suffix: str) -> BuiltinReporter:
+    requires = "exporters.parquet:require_pyarrow"
+    return BuiltinReporter(Report, "exporters.parquet:write", (suffix,), True, requires, table)
+
 
 FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
     Report: {
@@ -83,22 +122,22 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "rich": BuiltinReporter(Report, _CONSOLE, (".txt",)),
         "json": BuiltinReporter(Report, _JSON, (".json",)),
         "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),
-        "csv": BuiltinReporter(Report, f"{_CSV}:write_steps", (".csv",)),
-        "collectives": BuiltinReporter(Report, f"{_CSV}:write_collectives", (".collectives.csv",)),
-        "dimensions": BuiltinReporter(Report, f"{_CSV}:write_dimensions", (".dimensions.csv",)),
-        "parameter_gathers": BuiltinReporter(Report, f"{_CSV}:write_gathers", (".parameter_gathers.csv",)),
-        "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
-        "roofline": BuiltinReporter(Report, f"{_CSV}:write_roofline", (".roofline.csv",)),
-        "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
-        "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
-        "pipelines": BuiltinReporter(Report, f"{_CSV}:write_pipelines", (".pipelines.csv",)),
+        "csv": _csv("steps", ".csv"),
+        "collectives": _csv("issued_collectives", ".collectives.csv"),
+        "dimensions": _csv("dimensions", ".dimensions.csv"),
+        "parameter_gathers": _csv("parameter_gathers", ".parameter_gathers.csv"),
+        "idle": _csv("idle", ".idle.csv"),
+        "roofline": _csv("roofline", ".roofline.csv"),
+        "points": _csv("points", ".points.csv"),
+        "options": _csv("options", ".options.csv"),
+        "pipelines": _csv("pipelines", ".pipelines.csv"),
         "html": BuiltinReporter(Report, _HTML, (".html",)),
         "extrap": BuiltinReporter(Report, "exporters.extrap:write", (".extrap.jsonl",)),
         "talp": BuiltinReporter(Report, "exporters.talp:write", (".talp.json",)),
-        "parquet": BuiltinReporter(Report, f"{_PARQUET}:write_steps", (".parquet",), True, _ARROW),
-        "idle-parquet": BuiltinReporter(Report, f"{_PARQUET}:write_idle", (".idle.parquet",), True, _ARROW),
-        "points-parquet": BuiltinReporter(Report, f"{_PARQUET}:write_points", (".points.parquet",), True, _ARROW),
-        "options-parquet": BuiltinReporter(Report, f"{_PARQUET}:write_options", (".options.parquet",), True, _ARROW),
+        "parquet": _parquet("steps", ".parquet"),
+        "idle-parquet": _parquet("idle", ".idle.parquet"),
+        "points-parquet": _parquet("points", ".points.parquet"),
+        "options-parquet": _parquet("options", ".options.parquet"),
     },
     Comparison: {
         "rich": BuiltinReporter(Comparison, _CONSOLE, (".txt",)),
@@ -117,7 +156,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
     ExternalTable: {
         "rich": BuiltinReporter(ExternalTable, _CONSOLE, (".txt",)),
         "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
-        "csv": BuiltinReporter(ExternalTable, f"{_CSV}:write_external", (".csv",)),
+        "csv": BuiltinReporter(ExternalTable, "exporters.csv_tables:write_external", (".csv",)),
     },
     Plan: {
         "rich": BuiltinReporter(Plan, _CONSOLE, (".txt",)),
@@ -129,14 +168,14 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "rich": BuiltinReporter(CollectiveBenchmark, _CONSOLE, (".txt",)),
         "json": BuiltinReporter(CollectiveBenchmark, _JSON, (".json",)),
         "markdown": BuiltinReporter(CollectiveBenchmark, _MARKDOWN, (".md", ".markdown")),
-        "csv": BuiltinReporter(CollectiveBenchmark, f"{_CSV}:write_measurements", (".csv",)),
+        "csv": BuiltinReporter(CollectiveBenchmark, _CSV, (".csv",), table="views.collectives:MEASUREMENTS"),
         "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
     },
     InputBenchmark: {
         "rich": BuiltinReporter(InputBenchmark, _CONSOLE, (".txt",)),
         "json": BuiltinReporter(InputBenchmark, _JSON, (".json",)),
         "markdown": BuiltinReporter(InputBenchmark, _MARKDOWN, (".md", ".markdown")),
-        "csv": BuiltinReporter(InputBenchmark, f"{_CSV}:write_loads", (".csv",)),
+        "csv": BuiltinReporter(InputBenchmark, _CSV, (".csv",), table="views.input:MEASUREMENTS"),
         "html": BuiltinReporter(InputBenchmark, _HTML, (".html",)),
     },
     WhatIf: {
@@ -290,13 +329,26 @@ def build_document(record: Any, top: int) -> "Document":
     return document
 
 
+def subject_tables(run: RunReport, top: int, subjects: Collection[str] = SUBJECTS) -> "list[Table]":
+    """Return the tables of a run that are about some of `SUBJECTS`, with at most `top` rows in ranked ones."""
+    files = (name.replace("-", "_") for name in SUBJECTS if name in subjects)
+    return [table for file in files for table in _load(f"content.{file}:tables")(run, top) if table]
+
+
+def listing(name: str) -> "Listing":
+    """Return a table for files: one of `LISTINGS`, or `module:name` of another."""
+    found = _load(name) if ":" in name else _load(f"content.{LISTINGS[name]}:LISTINGS")[name]
+    listing: Listing = found
+    return listing
+
+
 def build_charts(record: Any) -> "PageCharts":
     """Return the charts of a record's page."""
     charts: PageCharts = _load(CHARTS[type(record)])(record)
     return charts
 
 
-def _load(target: str) -> Callable[..., Any]:
+def _load(target: str) -> Any:
+    """Return what `module:name` below `perfkit.report` names; the module is imported on first use."""
     module, _, function = target.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(f"perfkit.report.{module}"), function)
-    return loaded
+    return getattr(import_module(f"perfkit.report.{module}"), function)

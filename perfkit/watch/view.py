@@ -14,7 +14,7 @@ from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_senten
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, over_ranks, own_ns
 from perfkit.capture.on_demand.mailbox import DIED, has_died
-from perfkit.report.content.steps.monitor import uneven_sentence
+from perfkit.report.content.monitor import uneven_sentence
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats

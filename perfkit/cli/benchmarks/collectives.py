@@ -45,7 +45,7 @@ _CONDITIONS: Final = "'all_reduce.busbw < -10%' (the largest message) or 'all_re
 def _compare(
     before: CollectiveBenchmark, record: CollectiveBenchmark, wanted: Comparing
 ) -> tuple[Any, Iterable[Finding]]:
-    from perfkit.collectives.comparison import compare_benchmarks, differences  # numpy: not for `--help`
+    from perfkit.collectives.comparison import compare_benchmarks, differences
 
     compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
     return compared, differences(before, record)

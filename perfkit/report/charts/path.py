@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from perfkit.report.charts.specs import COLOURS, PATTERNS, Chart, Spec, axis
+from perfkit.report.charts.specs import PATTERNS, Chart, Spec, axis
 from perfkit.report.content.critical_path import WORDS, known_path
-from perfkit.report.content.run_tables import step_label
+from perfkit.report.content.labels import COLOURS, step_label
 from perfkit.schema.per_run.critical_path import DrawnPath, PathSpan
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, escape_unprintable, in_ms, left_out

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
+from perfkit.report.content.labels import LONG, rank_label, rank_labels, step_label
 from perfkit.schema.aggregate import mean_own_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.rank import RankReport, StepBreakdown

@@ -3,7 +3,7 @@
 from typing import Final
 
 from perfkit.report.charts.specs import HUES, Chart, Spec, axis
-from perfkit.report.content.device_use.roofline import element_type
+from perfkit.report.content.roofline import element_type
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS
 from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
 from perfkit.schema.run import RunReport

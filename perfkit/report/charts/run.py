@@ -21,8 +21,8 @@ from perfkit.report.charts.specs import (
 )
 from perfkit.report.charts.whole_run import whole_run_chart
 from perfkit.report.content import aggregates
-from perfkit.report.content.memory_use import highest_use
-from perfkit.report.content.run_tables import LONG, rank_label, rank_labels, step_label
+from perfkit.report.content.labels import LONG, rank_label, rank_labels, step_label
+from perfkit.report.content.memory import highest_use
 from perfkit.schema.aggregate import mean_own_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from perfkit.schema.common import CATEGORIES
+from perfkit.report.content.labels import BLUE, COLOURS, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,20 +17,11 @@ Spec = dict[str, Any]
 Values = Sequence[float | None]
 Interval = tuple[float, float]
 
-_BLUE, _VERMILION, _PINK, _ORANGE, _SKY, _GREEN, _GREY = (
-    *("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73"),
-    "#8c8c8c",
-)
-"""Okabe and Ito's colours, distinguishable by the colour-blind."""
-COLOURS: Final = dict(zip(CATEGORIES, (_BLUE, _VERMILION, _PINK, _ORANGE, _GREY), strict=True)) | {
-    "transfer": _SKY,
-    "wait": _VERMILION,
-}
 PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
 # In another order than the categories', so that lines are not mistaken for categories.
-HUES: Final = (_BLUE, _GREEN, _ORANGE, _PINK, _VERMILION, _GREY)
+HUES: Final = (BLUE, GREEN, ORANGE, PINK, VERMILION, GREY)
 SHAPES: Final = ("", "/", ".", "x", "\\", "-")
-_AREAS: Final = (_BLUE, _GREEN, _ORANGE, _PINK, _SKY, _VERMILION, "#f0e442", "#5d3a9b", _GREY, "#444444")
+_AREAS: Final = (BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, "#f0e442", "#5d3a9b", GREY, "#444444")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS: Final = ("circle", "square", "diamond", "cross", "x", "triangle-up")
 _SHAPE_COLOURS: Final = {"warning": "#8a4600", "error": "#a40e26"}

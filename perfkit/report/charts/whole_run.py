@@ -3,7 +3,7 @@
 from typing import Final
 
 from perfkit.report.charts.specs import HUES, Chart, axis
-from perfkit.report.content.steps.monitor import events
+from perfkit.report.content.monitor import events
 from perfkit.schema.per_run.monitor import StepTimeCurve
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, in_ms

@@ -8,15 +8,17 @@ from statistics import fmean
 from typing import Final
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.cross_check import cross_check_sentence
-from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
-from perfkit.report.content.report import TONES, advice
-from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
-from perfkit.report.content.run_tables import SHORT
-from perfkit.report.content.several_runs.run_overview import steps_table
-from perfkit.report.content.several_runs.scaling import main_tables
-from perfkit.report.content.several_runs.strategies import strategies
-from perfkit.report.content.steps.monitor import MONITOR_CODES, whole_run
+from perfkit.report.content.advice import TONES, advice
+from perfkit.report.content.document import FindingLine, InsightItem
+from perfkit.report.content.labels import SHORT
+from perfkit.report.content.run_facts import (
+    MONITOR_CODES,
+    described_ranks,
+    described_workload,
+    finding_lines,
+    findings_beyond_verdict,
+)
+from perfkit.report.content.tables import Table, Tone
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, one_off_place
@@ -100,7 +102,7 @@ def answer(report: Report) -> Answer:
     others = [one for one in report.findings if one not in first]
     return Answer(
         runs=[] if several else [run_answer(run) for run in report.runs],
-        tables=[*([steps_table(report.runs)] if several else []), *_comparisons(report.multi_run)],
+        tables=[*(_overview(report.runs) if several else []), *_comparisons(report.multi_run)],
         advice=advice(report)[:_MOST_ADVICE],
         doubts=_serious(finding_lines(others)) + (_doubts_by_run(report.runs) if several else []),
         first=finding_lines(first),
@@ -108,8 +110,38 @@ def answer(report: Report) -> Answer:
     )
 
 
+# Tables are imported where they are needed: the answer about one run has none.
+def _overview(runs: list[RunReport]) -> list[Table]:
+    from perfkit.report.content.several_runs.run_overview import steps_table
+
+    table = steps_table(runs)
+    return [table] if table else []
+
+
 def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
-    return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)] if multi_run else []
+    if multi_run is None:
+        return []
+    from perfkit.report.content.several_runs.options import strategies
+    from perfkit.report.content.several_runs.scaling import main_tables
+
+    return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)]
+
+
+def _whole_run(run: RunReport) -> str:
+    if run.monitor is None:
+        return ""
+    from perfkit.report.content.monitor import whole_run
+
+    return whole_run(run)
+
+
+def _checked(run: RunReport) -> str:
+    """Return how far another tool's figures are from perfkit's; empty without a cross-check."""
+    if run.cross_check is None:
+        return ""
+    from perfkit.report.content.cross_check import cross_check_sentence
+
+    return cross_check_sentence(run.cross_check)
 
 
 def run_answer(run: RunReport) -> RunAnswer:
@@ -122,7 +154,7 @@ def run_answer(run: RunReport) -> RunAnswer:
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         parts=_parts(run),
-        whole_run=whole_run(run),
+        whole_run=_whole_run(run),
         late=_late(run),
         doubts=_serious(finding_lines(findings)),
     )
@@ -274,7 +306,7 @@ def _more(runs: Sequence[RunReport]) -> list[Hint]:
     is_repeatable = len(runs) == 1 and not _is_beside_others(runs[0])
     command = f"perfkit analyze {path}{marker} --full" if is_repeatable else "add --full"
     timeline = _timeline(runs)
-    checks = [(run, sentence) for run in runs if (sentence := cross_check_sentence(run.cross_check))]
+    checks = [(run, sentence) for run in runs if (sentence := _checked(run))]
     return [
         *(Hint(f"{_which(run, runs)}{sentence}: add --section cross-check", "") for run, sentence in checks),
         Hint(f"All tables: {command}", "(a page: -o report.html)"),

@@ -1,13 +1,25 @@
 """The tables of a run's critical path."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import LONGEST, shorten
-from perfkit.report.content.work import INDENT
+from perfkit.report.content.labels import INDENT, UNKNOWN
+from perfkit.report.content.tables import (
+    RUN,
+    Field,
+    Listing,
+    Table,
+    data_of,
+    joined,
+    make_table,
+    name,
+    number,
+    of_runs,
+    words,
+)
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
-from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathModuleTime
+from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
 from perfkit.schema.rank import ONE_TO_N
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
@@ -18,7 +30,7 @@ WORDS: Final[dict[str, str]] = {
     "memcpy": "memcpy",
     "data_loading": "data loading",
     "host": "operators and calls on the host",
-    **{str(cause): words for cause, words in CAUSE_WORDS.items()},
+    **{str(cause): noun for cause, noun in CAUSE_WORDS.items()},
 }
 _MOST_RANKS: Final = 4
 _SMALLEST_SHARE: Final = 0.01
@@ -32,23 +44,69 @@ def known_path(run: RunReport) -> CriticalPath | None:
     return None if path is None or alone or not path.total_ns else path
 
 
-def by_kind(run: RunReport) -> Table | None:
-    """Return the path by kind, and the ranks that it runs through; None if unknown or trivial."""
+def tables(run: RunReport, top: int) -> Iterator[Table | None]:
+    """Yield the path by kind, by what ran on it and by module, and the communication on and off it; none if trivial."""
     path = known_path(run)
-    if path is None:
-        return None
-    return Table(
-        f"Critical path of {_steps(path)}",
-        (Column("category", "words"), Column("time"), Column("%")),
-        [
-            (
-                Cell(WORDS[row.kind]),
-                Cell(duration(row.total_ns / len(path.steps))),
-                Cell(format_percent(row.total_ns / path.total_ns)),
-            )
-            for row in path.kinds
-        ],
-        _ranks(path),
+    if path is not None:
+        yield _by_kind(path)
+        yield _by_name(path, top)
+        yield _by_module(path, top)
+        yield _communication(path, top)
+
+
+def _by_kind(path: CriticalPath) -> Table | None:
+    """Return the path by kind, and the ranks that it runs through."""
+    columns = (words("category", lambda row: WORDS[row.kind]), *_times(path))
+    return make_table(f"Critical path of {_steps(path)}", path.kinds, columns, _ranks(path))
+
+
+def _by_name(path: CriticalPath, top: int) -> Table | None:
+    columns = (
+        name("what", lambda row: row.name or MISSING),
+        words("", lambda row: WORDS[row.kind]),
+        *_times(path),
+    )
+    left = path.names[top:]
+    left_ns = sum(row.total_ns for row in left) / len(path.steps)
+    remark = f"{len(left)} more, {duration(left_ns)}" if left else ""
+    return make_table(f"What is on the critical path of {_steps(path)}", path.names, columns, remark, top=top)
+
+
+def _by_module(path: CriticalPath, top: int) -> Table | None:
+    """Return the largest modules, in the order of the program; None if the traces contain no calls of modules."""
+    worth = [index for index, row in enumerate(path.modules) if row.total_ns >= _SMALLEST_SHARE * path.total_ns]
+    ranked = sorted(worth, key=lambda index: (-path.modules[index].total_ns, index))[:top]
+    left = len(path.modules) - len(ranked)
+    columns = (
+        Field("module", lambda row: INDENT * row.depth + shorten(escape_unprintable(row.name), LONGEST), "name"),
+        *_times(path),
+        number("self", lambda row: row.self_ns / len(path.steps) if row.self_ns else None, duration),
+    )
+    title = f"Modules on the critical path of {_steps(path)}; each row includes those below it"
+    remark = f"{left} more {'row' if left == 1 else 'rows'}" if left else ""
+    return make_table(title, [path.modules[index] for index in sorted(ranked)], columns, remark)
+
+
+def _communication(path: CriticalPath, top: int) -> Table | None:
+    """Return how much of the communication is on the path, and how much longer the rest could take; None if none is."""
+    steps, left = len(path.steps), len(path.communication) - top
+    columns = (
+        name("operator", lambda row: row.operator),
+        name("dimension", lambda row: row.dimension or UNKNOWN),
+        number("count", lambda row: f"{row.count / steps:,.4g}"),
+        number("transfer", lambda row: row.transfer_ns / steps, duration),
+        number("on the path", lambda row: row.path_ns / steps, duration),
+        number("median slack", lambda row: "any" if row.slack_ns is None else duration(row.slack_ns)),
+    )
+    title = f"Communication on and off the critical path of {_steps(path)}"
+    remark = joined(f"{left} more" if left > 0 else "", _unsplit(path.communication[:top]))
+    return make_table(title, path.communication, columns, remark, top=top)
+
+
+def _times(path: CriticalPath) -> tuple[Field, Field]:
+    return (
+        number("time", lambda row: row.total_ns / len(path.steps), duration),
+        number("%", lambda row: row.total_ns / path.total_ns, format_percent),
     )
 
 
@@ -81,86 +139,13 @@ def _ranks(path: CriticalPath) -> str:
     return "; ".join(remarks)
 
 
-def by_name(run: RunReport, top: int) -> Table | None:
-    """Return the path by what ran on it; None if unknown or trivial."""
-    path = known_path(run)
-    if path is None:
-        return None
-    left = path.names[top:]
-    left_ns = sum(row.total_ns for row in left) / len(path.steps)
-    return Table(
-        f"What is on the critical path of {_steps(path)}",
-        (Column("what", "name"), Column("", "words"), Column("time"), Column("%")),
-        [
-            (
-                Cell(escape_unprintable(row.name) or MISSING),
-                Cell(WORDS[row.kind]),
-                Cell(duration(row.total_ns / len(path.steps))),
-                Cell(format_percent(row.total_ns / path.total_ns)),
-            )
-            for row in path.names[:top]
-        ],
-        f"{len(left)} more, {duration(left_ns)}" if left else "",
-    )
-
-
-def by_module(run: RunReport, top: int) -> Table | None:
-    """Return the path by module; None if unknown or trivial, or if the traces contain no calls of modules."""
-    path = known_path(run)
-    if path is None or not path.modules:
-        return None
-    worth = [place for place, row in enumerate(path.modules) if row.total_ns >= _SMALLEST_SHARE * path.total_ns]
-    ranked = sorted(worth, key=lambda place: (-path.modules[place].total_ns, place))[:top]
-    left = len(path.modules) - len(ranked)
-    return Table(
-        f"Modules on the critical path of {_steps(path)}; each row includes those below it",
-        (Column("module", "name"), Column("time"), Column("%"), Column("self")),
-        [_module_row(path, path.modules[place]) for place in sorted(ranked)],
-        f"{left} more {'row' if left == 1 else 'rows'}" if left else "",
-    )
-
-
-def _module_row(path: CriticalPath, row: PathModuleTime) -> tuple[Cell, ...]:
-    return (
-        Cell(INDENT * row.depth + shorten(escape_unprintable(row.name), LONGEST)),
-        Cell(duration(row.total_ns / len(path.steps))),
-        Cell(format_percent(row.total_ns / path.total_ns)),
-        Cell(duration(row.self_ns / len(path.steps)) if row.self_ns else MISSING),
-    )
-
-
-def communication(run: RunReport, top: int) -> Table | None:
-    """Return how much of the communication is on the path, and how much longer the rest could take; None if none is."""
-    path = known_path(run)
-    if path is None or not path.communication:
-        return None
-    left = len(path.communication) - top
-    return Table(
-        f"Communication on and off the critical path of {_steps(path)}",
-        (
-            Column("operator", "name"),
-            Column("dimension", "name"),
-            Column("count"),
-            Column("transfer"),
-            Column("on the path"),
-            Column("median slack"),
-        ),
-        [_communication_row(row, len(path.steps)) for row in path.communication[:top]],
-        "; ".join(filter(None, [f"{left} more" if left > 0 else "", _unsplit_remark(path.communication[:top])])),
-    )
-
-
-def _unsplit_remark(rows: Sequence[CommunicationSlack]) -> str:
+def _unsplit(rows: Sequence[CommunicationSlack]) -> str:
     found = sorted({row.operator for row in rows if row.operator in ONE_TO_N})
     return f"the transfer of {' and '.join(found)} may include waiting for other ranks" if found else ""
 
 
-def _communication_row(row: CommunicationSlack, steps: int) -> tuple[Cell, ...]:
-    return (
-        Cell(escape_unprintable(row.operator)),
-        Cell(escape_unprintable(row.dimension or "unknown")),
-        Cell(f"{row.count / steps:,.4g}"),
-        Cell(duration(row.transfer_ns / steps)),
-        Cell(duration(row.path_ns / steps)),
-        Cell("any" if row.slack_ns is None else duration(row.slack_ns)),
+LISTINGS: Final = {
+    "critical_path": Listing(
+        of_runs(lambda run: run.critical_path.names if run.critical_path else ()), (RUN, *data_of(PathNameTime))
     )
+}

@@ -1,35 +1,56 @@
 """Another tool's figures compared with perfkit's, and why they differ."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.run import CrossCheck, CrossCheckRow
+from perfkit.report.content.tables import Table, make_table, number, words
+from perfkit.schema.run import CrossCheck, CrossCheckRow, RunReport
 from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent, left_out
 
 _ALIKE: Final = 0.001
 """A difference below this share of the larger figure needs no explanation."""
 
 
-def cross_check(check: CrossCheck | None, top: int) -> Table | None:
-    """Return perfkit's figures, the other tool's and the reasons for differences, for the ranks that differ most."""
-    if check is None or not check.rows:
-        return None
+class _Figure(NamedTuple):
+    """A time of a rank: perfkit's and the other tool's (ns)."""
+
+    row: CrossCheckRow
+    name: str
+    ours: int
+    theirs: int
+
+    @property
+    def apart(self) -> float:
+        """The difference as a share of the larger figure; 0 where both are 0."""
+        return (self.ours - self.theirs) / (max(self.ours, self.theirs) or 1)
+
+
+def tables(run: RunReport, top: int) -> Iterator[Table | None]:
+    """Yield perfkit's figures, the other tool's and the reasons for differences, for the ranks that differ most."""
+    if run.cross_check is not None:
+        yield cross_check(run.cross_check, top)
+
+
+def cross_check(check: CrossCheck, top: int) -> Table | None:
+    """Return the table of a cross-check; None without rows."""
     ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.external_idle_ns))
-    left = len(ordered) - top
-    return Table(
-        f"Cross-check: {escape_unprintable(check.tool)}, summed over all steps",
-        (
-            Column("rank"),
-            Column("time", "words"),
-            Column("perfkit"),
-            Column("HTA" if _is_hta(check) else "other tool"),
-            Column("difference"),
-            Column("reason", "words"),
+    left, is_hta = len(ordered) - top, _is_hta(check)
+    columns = (
+        number("rank", lambda figure: figure.row.rank if figure.name == "window" else ""),
+        words("time", lambda figure: figure.name),
+        number("perfkit", lambda figure: figure.ours, duration),
+        number("HTA" if is_hta else "other tool", lambda figure: figure.theirs, duration),
+        number(
+            "difference",
+            lambda figure: figure.ours - figure.theirs,
+            difference,
+            note=lambda figure: format_percent(figure.apart),
         ),
-        [line for row in ordered[:top] for line in _lines(row, _is_hta(check))],
-        f"{left_out(left, 'rank')} with smaller differences" if left > 0 else "",
+        words("reason", lambda figure: _reason(figure) if is_hta else ""),
     )
+    title = f"Cross-check: {escape_unprintable(check.tool)}, summed over all steps"
+    remark = f"{left_out(left, 'rank')} with smaller differences" if left > 0 else ""
+    return make_table(title, [figure for row in ordered[:top] for figure in _figures(row)], columns, remark)
 
 
 def cross_check_sentence(check: CrossCheck | None) -> str:
@@ -38,9 +59,9 @@ def cross_check_sentence(check: CrossCheck | None) -> str:
         return ""
     apart = dict.fromkeys(("window", "computing", "communication, copies"), 0.0)
     for row in check.rows:
-        for name, ours, theirs in _figures(row):
-            if name in apart:
-                apart[name] = max(apart[name], abs(_apart(ours, theirs)))
+        for figure in _figures(row):
+            if figure.name in apart:
+                apart[figure.name] = max(apart[figure.name], abs(figure.apart))
     tool = escape_unprintable(check.tool)
     if not any(apart.values()):
         return f"{tool} has the same window, computing, communication and copies"
@@ -51,45 +72,22 @@ def cross_check_sentence(check: CrossCheck | None) -> str:
     )
 
 
-def _apart(ours: int, theirs: int) -> float:
-    """Return the difference as a share of the larger figure; 0 where both are 0."""
-    return (ours - theirs) / (max(ours, theirs) or 1)
-
-
 def _is_hta(check: CrossCheck) -> bool:
     return check.tool.lower().startswith(("holistictraceanalysis", "traceinsight", "hta"))
 
 
-def _figures(row: CrossCheckRow) -> tuple[tuple[str, int, int], ...]:
-    """Return the name of each time, and what perfkit and the other tool say (ns)."""
+def _figures(row: CrossCheckRow) -> tuple[_Figure, ...]:
     return (
-        ("window", row.window_ns, row.external_window_ns),
-        ("computing", row.compute_ns, row.external_compute_ns),
-        ("communication, copies", row.other_ns, row.external_other_ns),
-        ("idle", row.idle_ns, row.external_idle_ns),
+        _Figure(row, "window", row.window_ns, row.external_window_ns),
+        _Figure(row, "computing", row.compute_ns, row.external_compute_ns),
+        _Figure(row, "communication, copies", row.other_ns, row.external_other_ns),
+        _Figure(row, "idle", row.idle_ns, row.external_idle_ns),
     )
 
 
-def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            Cell(str(row.rank) if name == "window" else ""),
-            Cell(name),
-            Cell(duration(ours)),
-            Cell(duration(theirs)),
-            Cell(
-                difference(ours - theirs),
-                note=format_percent(_apart(ours, theirs)),
-            ),
-            Cell(_reason(name, ours, theirs, row) if is_hta else ""),
-        )
-        for name, ours, theirs in _figures(row)
-    ]
-
-
-def _reason(name: str, ours: int, theirs: int, row: CrossCheckRow) -> str:
-    differs_ns = ours - theirs
-    if abs(_apart(ours, theirs)) <= _ALIKE:
+def _reason(figure: _Figure) -> str:
+    row, name, differs_ns = figure.row, figure.name, figure.ours - figure.theirs
+    if abs(figure.apart) <= _ALIKE:
         return ""
     edges = row.window_ns - row.external_window_ns
     if name == "window":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
-from perfkit.report.content.document import Instance
+from perfkit.report.content.tables import Instance
 from perfkit.schema.per_rank.work import WorkView
 from perfkit.schema.per_rank.work_trees import Path
 from perfkit.schema.rank import UNKNOWN_OPERATOR, CollectiveStat, OperatorStat, RankReport

@@ -2,13 +2,16 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, KeyValue
+from perfkit.report.content.tables import Listing, Row, data, data_of
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import UNNAMED, Finding, Severity
 from perfkit.schema.manifest import Injection, Throughput
+from perfkit.schema.report import Report
 from perfkit.schema.run import ProfilerCost, RunReport
 from perfkit.util.formatting import (
     MISSING,
@@ -21,6 +24,8 @@ from perfkit.util.formatting import (
     whole_percent,
 )
 
+MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
+"""Findings that the answer about the whole run consists of, in this order."""
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
 """Listed in full up to this number; the rest is counted."""
@@ -264,3 +269,36 @@ def _first_of(texts: list[str], most: int) -> list[str]:
     """Return the first texts, and a count of the rest."""
     left = len(texts) - most
     return [*texts[:most], f"{left} more like this"] if left > 0 else texts
+
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "with_stack": "Python functions and modules",
+    "record_shapes": "shapes of operators",
+    "profile_memory": "allocations",
+}
+"""What the options of torch.profiler record."""
+
+
+def not_recorded(runs: Iterable[RunReport]) -> list[str]:
+    """Return a sentence on what no trace contains, and the option that records it; nothing if each is in some."""
+    recorded = [rank.recorded for run in runs for rank in run.ranks]
+    missing = [
+        f"{content} ({option})" for option, content in _OPTIONS.items() if not any(option in own for own in recorded)
+    ]
+    if not recorded or not missing:
+        return []
+    how = "`perfkit run --detail why` records these" if len(missing) > 1 else "`perfkit run --detail why` records them"
+    return [f"not recorded: {', '.join(missing)}: {how}, at a cost per step (docs/detail.md)."]
+
+
+def _findings(report: Report) -> Iterator[Row]:
+    """Yield the findings of a report; those about several runs without a run."""
+    yield from (Row(None, None, finding) for finding in report.findings)
+    yield from (Row(run, None, finding) for run in report.runs for finding in run.findings)
+
+
+LISTINGS: Final = {
+    "findings": Listing(
+        _findings, (data("run", str | None, lambda row: row.run.run if row.run else None), *data_of(Finding))
+    )
+}

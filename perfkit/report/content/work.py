@@ -1,22 +1,38 @@
-"""The tables of attributed time: by phase, module, Python function, operator and class."""
+"""The tables of attributed time: by phase, module, Python function, operator and class, and by kernel."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from perfkit.report.content.aggregates import steps_of
-from perfkit.report.content.document import Cell, Column, Instance, Table
-from perfkit.report.content.idle import per_step
-from perfkit.report.content.instances import kernel_instances, work_instances
+from perfkit.report.content.aggregates import merged_operators, steps_of
+from perfkit.report.content.instances import kernel_instances, operator_instances, work_instances
 from perfkit.report.content.kernel_names import LONGEST, shorten
+from perfkit.report.content.labels import INDENT, SHORT, counted, per_step
+from perfkit.report.content.tables import (
+    RANK,
+    RUN,
+    Cell,
+    Field,
+    Instance,
+    Listing,
+    Table,
+    data_of,
+    joined,
+    make_table,
+    name,
+    number,
+    of_ranks,
+    words,
+)
 from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.schema.per_rank.work_trees import Path, merge_work, paths_of
+from perfkit.schema.rank import OperatorStat
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
+from perfkit.util.formatting import duration, escape_unprintable, format_percent
 
 _SMALLEST_SHARE: Final = 0.01
 """Share of all work from which a node is shown."""
 _MOST: Final = 0.5
 """Share of the work, on every rank, from which a sentence names a module or function."""
-INDENT: Final = "\u2003"
 _TITLES: Final[dict[WorkView, str]] = {
     "class": "module",
     "python": "Python function",
@@ -26,17 +42,20 @@ _TITLES: Final[dict[WorkView, str]] = {
 _SHOWN: Final[tuple[WorkView, ...]] = ("class", "module", "python", "operator")
 
 
-def work_tables(run: RunReport, top: int) -> list[Table]:
-    """Return the tables of a run's work; none if it is unknown or nothing."""
+def tables(run: RunReport, top: int) -> Iterator[Table | None]:
+    """Yield the tables of a run's work, and its kernels and operators."""
     work = merge_work(run.ranks)
     steps = len(steps_of(run))
-    if work is None or not work.total_ns or not steps:
-        return []
-    # Numbers of a class tell nobody which module it is, and are in the files only.
-    trees = {tree.by: tree for tree in work.trees}
-    views = [view for view in _SHOWN if view in trees and (view != "module" or work.has_module_names)]
-    shown = [_tree(run, work, trees[view], steps, top) for view in views]
-    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(run, work, steps, top)]
+    if work is not None and work.total_ns and steps:
+        # Numbers of a class tell nobody which module it is, and are in the files only.
+        trees = {tree.by: tree for tree in work.trees}
+        yield _phases(work, steps)
+        for view in _SHOWN:
+            if view in trees and (view != "module" or work.has_module_names):
+                yield _tree(run, work, trees[view], steps, top)
+        yield _classes(work, steps)
+        yield _kernels(run, work, steps, top)
+    yield _operators(run, top)
 
 
 def _what(work: Work) -> str:
@@ -47,38 +66,60 @@ def _share(work: Work) -> str:
     return "% of device time" if work.on == "device" else "% of operators"
 
 
-def _per_step(time_ns: int, steps: int) -> Cell:
-    return Cell(duration(time_ns / steps) if time_ns else MISSING)
+def _time(title: str, key: str, steps: int) -> Field:
+    """Return a column of a time per step; unknown where nothing ran."""
+
+    def mean_ns(row: Any) -> float | None:
+        time_ns: int = getattr(row, key)
+        return time_ns / steps if time_ns else None
+
+    return number(title, mean_ns, duration)
 
 
-def _phases(work: Work, steps: int) -> list[Table]:
-    if {part.phase for part in work.phases} <= {"other", "unknown"}:
-        return []
-    columns = [Column("phase", "words"), Column("time"), Column(_share(work))]
-    columns += [Column("exposed")] if work.on == "device" else []
-    columns += [Column("kernels and copies" if work.on == "device" else "operators")]
-    rows = [
-        (
-            Cell(part.phase),
-            _per_step(part.total_ns, steps),
-            Cell(format_percent(part.total_ns / work.total_ns)),
-            *([_per_step(part.exposed_ns, steps)] if work.on == "device" else []),
-            Cell(per_step(part.count, steps) if part.count else MISSING),
-        )
-        for part in work.phases
+def _times(work: Work, steps: int, *more: str) -> list[Field]:
+    """Return the columns of the time and its share, then those of `more`; on a device also of what is exposed."""
+    return [
+        _time("time", "total_ns", steps),
+        number(_share(work), lambda row: row.total_ns / work.total_ns, format_percent),
+        *(_time(part, f"{part}_ns", steps) for part in more),
+        *([_time("exposed", "exposed_ns", steps)] if work.on == "device" else []),
     ]
-    return [Table(f"{_what(work)} by phase (mean per step and rank)", tuple(columns), rows)]
 
 
-def _tree(run: RunReport, work: Work, tree: WorkTree, steps: int, top: int) -> Table:
+def _count(title: str, steps: int) -> Field:
+    return number(title, lambda row: per_step(row.count, steps) if row.count else None)
+
+
+def _phases(work: Work, steps: int) -> Table | None:
+    known = {part.phase for part in work.phases} - {"other", "unknown"}
+    what = "kernels and copies" if work.on == "device" else "operators"
+    columns = (words("phase", lambda row: row.phase), *_times(work, steps), _count(what, steps))
+    return make_table(f"{_what(work)} by phase (mean per step and rank)", work.phases if known else [], columns)
+
+
+def _classes(work: Work, steps: int) -> Table | None:
+    what = "kernels" if work.on == "device" else "operators"
+    columns = (words("class", lambda row: row.kernel_class), *_times(work, steps), _count(what, steps))
+    title = f"{_what(work)} by class of {what} (mean per step and rank)"
+    return make_table(title, work.classes, columns)
+
+
+def _tree(run: RunReport, work: Work, tree: WorkTree, steps: int, top: int) -> Table | None:
     nodes, instances = _largest(work, tree, top), work_instances(run, tree.by)
-    title = f"{_what(work)} by {_TITLES[tree.by]} (mean per step and rank; each row includes those below it)"
-    names = ("time", _share(work), "self", "forward", "backward", *(["exposed"] if work.on == "device" else []))
-    rows = [_node_row(work, node, steps, instances.get(path, Instance(node.name))) for path, node in nodes]
+
+    def cell(path: Path, node: WorkNode) -> Cell:
+        text = INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)
+        return Cell(text, instance=instances.get(path, Instance(node.name)))
+
+    cells = {id(node): cell(path, node) for path, node in nodes}
+    columns = (
+        Field(_TITLES[tree.by], lambda node: cells[id(node)], "name"),
+        *_times(work, steps, "self", "forward", "backward"),
+    )
     left = len(tree.nodes) - len(nodes)
-    remarks = [_where(run, work, tree), f"{left} more {'row' if left == 1 else 'rows'}" if left else ""]
-    columns = (Column(_TITLES[tree.by], "name"), *map(Column, names))
-    return Table(title, columns, rows, ". ".join(filter(None, remarks)))
+    remark = joined(_where(run, work, tree), f"{left} more {'row' if left == 1 else 'rows'}" if left else "", by=". ")
+    title = f"{_what(work)} by {_TITLES[tree.by]} (mean per step and rank; each row includes those below it)"
+    return make_table(title, [node for _, node in nodes], columns, remark)
 
 
 def _where(run: RunReport, work: Work, tree: WorkTree) -> str:
@@ -92,7 +133,7 @@ def _where(run: RunReport, work: Work, tree: WorkTree) -> str:
     if not path or path[-1].startswith("(") or min(shares, default=0.0) < _MOST:
         return ""
     weights = whole[path]
-    name = " > ".join(map(escape_unprintable, path[-2:] if tree.by == "class" else path[-1:]))
+    where = " > ".join(map(escape_unprintable, path[-2:] if tree.by == "class" else path[-1:]))
     parts = [
         f"{phase} {format_percent(time_ns / work.total_ns)}"
         for phase, time_ns in (("forward", weights.forward_ns), ("backward", weights.backward_ns))
@@ -100,7 +141,7 @@ def _where(run: RunReport, work: Work, tree: WorkTree) -> str:
     ]
     split = f" ({', '.join(parts)})" if parts else ""
     what = "device's" if work.on == "device" else "operators'"
-    return f"{format_percent(weights.total_ns / work.total_ns)} of the {what} time is in {name}{split}"
+    return f"{format_percent(weights.total_ns / work.total_ns)} of the {what} time is in {where}{split}"
 
 
 def _share_on(work: Work, view: WorkView, path: Path) -> float:
@@ -119,65 +160,58 @@ def _largest(work: Work, tree: WorkTree, top: int) -> list[tuple[Path, WorkNode]
     return [(paths[place + 1], tree.nodes[place]) for place in sorted(ranked)]
 
 
-def _node_row(work: Work, node: WorkNode, steps: int, longest: Instance) -> tuple[Cell, ...]:
-    return (
-        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST), instance=longest),
-        _per_step(node.total_ns, steps),
-        Cell(format_percent(node.total_ns / work.total_ns)),
-        _per_step(node.self_ns, steps),
-        _per_step(node.forward_ns, steps),
-        _per_step(node.backward_ns, steps),
-        *([_per_step(node.exposed_ns, steps)] if work.on == "device" else []),
-    )
-
-
-def _classes(work: Work, steps: int) -> Table:
-    what = "kernels" if work.on == "device" else "operators"
-    columns = [Column("class", "words"), Column("time"), Column(_share(work))]
-    columns += [Column("exposed")] if work.on == "device" else []
-    rows = [
-        (
-            Cell(row.kernel_class),
-            _per_step(row.total_ns, steps),
-            Cell(format_percent(row.total_ns / work.total_ns)),
-            *([_per_step(row.exposed_ns, steps)] if work.on == "device" else []),
-            Cell(per_step(row.count, steps) if row.count else MISSING),
-        )
-        for row in work.classes
-    ]
-    return Table(f"{_what(work)} by class of {what} (mean per step and rank)", (*columns, Column(what)), rows)
-
-
-def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
+def _kernels(run: RunReport, work: Work, steps: int, top: int) -> Table | None:
     """Return the kernels by operator and inputs; without a device only if inputs were recorded, else it is known."""
     if work.on == "host" and not any(row.inputs for row in work.kernels):
-        return []
-    instances = kernel_instances(run)
-    first = "kernel" if work.on == "device" else "operator"
-    names = [Column(first, "name"), *([Column("launched by", "name")] if work.on == "device" else [])]
-    numbers = ["count", "time", _share(work), *(["grid", "occupancy"] if work.on == "device" else [])]
-    return [
-        Table(
-            f"{_what(work)} by {first} and inputs (mean per step and rank)",
-            (*names, Column("inputs", "name"), *map(Column, numbers)),
-            [_kernel_row(work, row, steps, instances.get(row.name)) for row in work.kernels[:top]],
-            f"each {first} alone; for operators compared with the device's limits, see 'Operators by shape'"
-            if run.roofline
-            else "",
-        )
-    ]
+        return None
+    instances, first = kernel_instances(run), "kernel" if work.on == "device" else "operator"
 
+    def cell(row: KernelWork) -> Cell:
+        return Cell(shorten(escape_unprintable(row.name), LONGEST), instance=instances.get(row.name))
 
-def _kernel_row(work: Work, row: KernelWork, steps: int, longest: Instance | None) -> tuple[Cell, ...]:
-    operator = MISSING if row.operator is None else escape_unprintable(row.operator)
-    grid = MISSING if row.grid is None else "x".join(map(str, row.grid))
-    occupancy = MISSING if row.occupancy_percent is None else f"{row.occupancy_percent:.0f} %"
-    return (
-        Cell(shorten(escape_unprintable(row.name), LONGEST), instance=longest),
-        *([Cell(operator)] if work.on == "device" else []),
-        Cell(MISSING if row.inputs is None else escape_unprintable(row.inputs)),
-        Cell(per_step(row.count, steps)),
-        _per_step(row.total_ns, steps),
-        Cell(format_percent(row.total_ns / work.total_ns)),
-        *([Cell(grid), Cell(occupancy)] if work.on == "device" else []),
+    on_device = work.on == "device"
+    columns = (
+        Field(first, cell, "name"),
+        *([name("launched by", lambda row: row.operator)] if on_device else []),
+        name("inputs", lambda row: row.inputs),
+        number("count", lambda row: per_step(row.count, steps)),
+        _time("time", "total_ns", steps),
+        number(_share(work), lambda row: row.total_ns / work.total_ns, format_percent),
+        *(_LAUNCH if on_device else []),
     )
+    remark = f"each {first} alone; for operators compared with the device's limits, see 'Operators by shape'"
+    title = f"{_what(work)} by {first} and inputs (mean per step and rank)"
+    return make_table(title, work.kernels, columns, remark if run.roofline else "", top=top)
+
+
+_LAUNCH: Final = (
+    number("grid", lambda row: row.grid, lambda grid: "x".join(map(str, grid))),
+    number("occupancy", lambda row: row.occupancy_percent, lambda percent: f"{percent:.0f} %"),
+)
+
+
+def _operators(run: RunReport, top: int) -> Table | None:
+    """Return kernels and operators by summed time over all ranks."""
+    merged = merged_operators(run)
+    wall_ns = sum(step.wall_ns for step in steps_of(run))
+    instances = operator_instances(run)
+    columns = (
+        Field(
+            "name", lambda row: Cell(escape_unprintable(row.name), instance=instances[row.name, row.category]), "name"
+        ),
+        words("kind", lambda row: SHORT[row.category]),
+        number("count", lambda row: row.count, counted),
+        number("total", lambda row: row.total_ns, duration),
+        number("% of wall", lambda row: row.total_ns / wall_ns if wall_ns else None, format_percent),
+        number("mean", lambda row: row.total_ns / row.count if row.count else None, duration),
+    )
+    left = merged[top:]
+    remark = f"{len(left):,} more, {duration(sum(row.total_ns for row in left))} in total" if left else ""
+    devices = {rank.device for rank in run.ranks}
+    kinds = {"gpu": "kernels", "cpu": "operators by self time"}
+    title = f"Top {' and '.join(kind for device, kind in kinds.items() if device in devices)}"
+    title += f" (over {len(run.ranks)} ranks)" if len(run.ranks) > 1 else ""
+    return make_table(title, merged, columns, remark, top=top)
+
+
+LISTINGS: Final = {"operators": Listing(of_ranks(lambda rank: rank.operators), (RUN, RANK, *data_of(OperatorStat)))}

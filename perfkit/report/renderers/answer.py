@@ -9,13 +9,12 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
-from perfkit.report.content.document import FindingLine, InsightItem, Table
+from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.kernel_names import shorten
-from perfkit.report.renderers.console import FILLS, MIN_WIDTH, STYLES, draw_table
-from perfkit.report.renderers.text_limit import limited
-from perfkit.report.renderers.wrapping import UNBROKEN, wrap
+from perfkit.report.content.labels import COLOURS, FILLS
+from perfkit.report.content.tables import Table
+from perfkit.report.renderers.text import MIN_WIDTH, STYLES, UNBROKEN, limited, wrap
 from perfkit.schema.report import Report
 from perfkit.util.formatting import left_out
 
@@ -46,8 +45,7 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
         runs = [list(_run_lines(found.runs[0], console, space._replace(more_doubts=room - len(closing))))]
     _print(first, console)
     _print((line for run in runs for line in run), console)
-    for table in tables:
-        draw_table(table, console)
+    _draw(tables, console)
     _print(closing, console)
     for line in hints:
         console.print(line, style="dim", soft_wrap=True)
@@ -60,9 +58,16 @@ def _print(lines: Iterable[Text], console: Console) -> None:
 
 def _height(tables: Sequence[Table], width: int) -> int:
     drawn = Console(file=StringIO(), width=width, highlight=False)
-    for table in tables:
-        draw_table(table, drawn)
+    _draw(tables, drawn)
     return drawn.file.getvalue().count("\n") if isinstance(drawn.file, StringIO) else 0
+
+
+def _draw(tables: Sequence[Table], console: Console) -> None:
+    if tables:  # a single run has none
+        from perfkit.report.renderers.console import draw_table
+
+        for table in tables:
+            draw_table(table, console)
 
 
 class _Space(NamedTuple):

@@ -1,7 +1,7 @@
 """Draws a record on the terminal."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -11,52 +11,23 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perfkit.report import build_document
-from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.document import (
-    BAR,
     FINDINGS,
     RECOMMENDATIONS,
-    Cell,
-    Column,
     Document,
     FindingLine,
     InsightItem,
     KeyValue,
     Section,
-    Table,
-    Tone,
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
-from perfkit.report.content.report import subject_document
-from perfkit.report.renderers.text_limit import limited, limited_text
-from perfkit.report.renderers.wrapping import wrap
-from perfkit.schema.common import Category
+from perfkit.report.content.labels import COLOURS, FILLS
+from perfkit.report.content.tables import BAR, Cell, Column, Table
+from perfkit.report.renderers.text import MIN_WIDTH, STYLES, limited, limited_text, wrap
 from perfkit.schema.report import Report
-
-MIN_WIDTH = 80
-"""Narrower terminals wrap: numbers are never cut."""
 
 GAP = 2
 SMALLEST_NAME = 16
-
-STYLES: dict[Tone, str] = {
-    "plain": "",
-    "strong": "bold",
-    "faint": "dim",
-    "good": "green",
-    "info": "cyan",
-    "warning": "yellow",
-    "error": "bold red",
-}
-
-FILLS: Final[dict[Category, str]] = {
-    "compute": BAR,
-    "communication": "▓",
-    "memcpy": "▚",
-    "data_loading": "▒",
-    "overhead": "░",
-}
-"""Character of each category in bars, which are read without colours too."""
 
 
 def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
@@ -66,6 +37,8 @@ def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) ->
 
 def write_subjects(report: Report, stream: TextIO, *, top: int, subjects: Collection[str]) -> None:
     """Draw the tables of a report that are about some of `perfkit.report.SUBJECTS`."""
+    from perfkit.report.content.report import subject_document
+
     _draw(subject_document(report, top, subjects), stream, None)
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
-from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import marker_option, shell_path
-from perfkit.report.content.document import Instance
-from perfkit.report.content.run_tables import LONG, step_label
+from perfkit.report.content.labels import COLOURS, LONG, step_label
+from perfkit.report.content.tables import Instance
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.per_run.communication import LinkedCollective
 from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow

@@ -16,9 +16,10 @@ from markupsafe import Markup
 
 from perfkit._version import __version__
 from perfkit.report import build_charts, build_document
-from perfkit.report.charts.specs import COLOURS, PATTERNS, Chart
+from perfkit.report.charts.specs import PATTERNS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
+from perfkit.report.content.labels import COLOURS
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
 from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
 from perfkit.schema.benchmark import CollectiveBenchmark

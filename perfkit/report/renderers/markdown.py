@@ -3,18 +3,9 @@
 from typing import Any, TextIO
 
 from perfkit.report import build_document
-from perfkit.report.content.document import (
-    FINDINGS,
-    RECOMMENDATIONS,
-    Cell,
-    Column,
-    FindingLine,
-    InsightItem,
-    KeyValue,
-    Section,
-    Table,
-)
+from perfkit.report.content.document import FINDINGS, RECOMMENDATIONS, FindingLine, InsightItem, KeyValue, Section
 from perfkit.report.content.kernel_names import LONGEST, shorten
+from perfkit.report.content.tables import Cell, Column, Table
 
 _ESCAPES = str.maketrans(
     {

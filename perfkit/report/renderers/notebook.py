@@ -5,7 +5,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from perfkit.report import build_document
-from perfkit.report.charts.specs import COLOURS
+from perfkit.report.content.labels import COLOURS
 from perfkit.schema.comparison import Comparison, History
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport

@@ -1,15 +1,20 @@
-"""The document and charts of a `CollectiveBenchmark`."""
+"""The document, tables and charts of a `CollectiveBenchmark`."""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
 
 from perfkit.report.charts.specs import Chart, PageCharts, bandwidths, matrix
-from perfkit.report.content.collectives.comparison import changes
-from perfkit.report.content.collectives.overlap import overlaps
-from perfkit.report.content.collectives.pairs import pair_tables
-from perfkit.report.content.collectives.series import by_size, describe, fits, rate
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
-from perfkit.report.views.comparison import gates_table
-from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, SeriesFit
-from perfkit.util.formatting import escape_unprintable, size
+from perfkit.report.content.labels import byte_rate, counted
+from perfkit.report.content.tables import Cell, Field, Listing, Table, data, data_of, make_table, number, words
+from perfkit.report.views.comparison import gates_table, time_changes
+from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit, SlowLink
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges, size, whole_percent
 
+_MOST_IN_MATRIX: Final = 8
+"""A matrix of more ranks does not fit on a terminal: then the slowest pairs are listed."""
 _FEWEST_IN_MAP, _MOST_IN_MAP = 3, 512
 _NOTES = (
     "size: as in nccl-tests, the total over ranks where each has a part (all_gather, reduce_scatter, all_to_all, "
@@ -20,27 +25,177 @@ _NOTES = (
 )
 
 
+_UNLISTED: Final = ("series", "samples_ns", "interval_ns")
+"""Of a measurement: not in files of a value per row."""
+
+
 def document(record: CollectiveBenchmark, top: int) -> Document:
     """Return the content of `record`; of the pairs of many ranks, the `top` slowest."""
-    fitted = fits(record)
-    gates = record.comparison.gates if record.comparison else []
     section = Section(
         title=_title(record),
         headline=_headline(record),
         tone="error" if any(row.wrong for row in record.measurements) else "info",
         summary=[],
         key_values=_facts(record),
-        tables=[
-            *by_size(record),
-            *([fitted] if fitted else []),
-            *overlaps(record),
-            *pair_tables(record, top),
-            *changes(record),
-            *([gates_table(gates)] if gates else []),
-        ],
+        tables=[table for table in _tables(record, top) if table],
         findings=[FindingLine(one.severity, escape_unprintable(one.message)) for one in record.findings],
     )
     return Document("perfkit collectives", [], [section], list(_NOTES) if record.measurements else [])
+
+
+# ---- tables --------------------------------------------------------------------------------------------------------
+
+
+def describe(series: Series) -> str:
+    """Return a series in words: `all_reduce of float32 among all 2 ranks`."""
+    where = "all" if series.dimension is None else f"{series.dimension}'s"
+    groups = f", {series.groups} groups at once" if series.groups > 1 else ""
+    alone = ", one group alone" if series.dimension is not None and series.groups == 1 else ""
+    several = f", {series.concurrent} collectives at once" if series.concurrent > 1 else ""
+    place = ", in place" if series.in_place and series.operator in ("all_gather", "reduce_scatter") else ""
+    kind = "" if series.operator == "barrier" else f" of {series.dtype}"
+    return f"{series.operator}{kind} among {where} {series.group_size} ranks{groups}{alone}{several}{place}"
+
+
+def slow_sentence(link: SlowLink) -> str:
+    """Return what is slow, and by how much."""
+    what = {
+        "pair": f"messages between ranks {ranges(link.ranks)}",
+        "rank": f"all messages of rank {ranges(link.ranks)}",
+        "host": f"all messages of host {escape_unprintable(link.host or '')} (ranks {ranges(link.ranks)}) to others",
+    }[link.kind]
+    which = "small" if link.measure == "latency" else "large"
+    return f"{what} take {link.ratio:.1f} times as long as comparable ones ({which} messages)"
+
+
+def _tables(record: CollectiveBenchmark, top: int) -> Iterator[Table | None]:
+    for index, series in enumerate(record.series):
+        yield make_table(
+            describe(series), [row for row in record.measurements if row.series == index], _by_size(series)
+        )
+    yield _fits(record)
+    for index, series in enumerate(record.series):
+        overlaps = [row for row in record.overlaps if row.series == index]
+        yield make_table(f"{describe(series)}, beside a GEMM that takes as long", overlaps, _OVERLAPS, _OF_OVERLAPS)
+    if record.pairs:
+        yield from _pair_tables(record, record.pairs, top)
+    if record.comparison:
+        where = escape_unprintable(record.comparison.path)
+        for of_series, rows in groupby(record.comparison.changes, key=lambda change: change.series):
+            yield make_table(f"{of_series}, against {where}", list(rows), (_BYTES, *time_changes()), _OF_CHANGES)
+        yield gates_table(record.comparison.gates)
+
+
+_BYTES: Final = number("size (B)", lambda row: row.bytes, counted)
+_OF_CHANGES: Final = (
+    "interval: of the ratio, over the repeats of two launches; how launches differ it does not cover (--assume-noise)"
+)
+
+
+def _by_size(series: Series) -> tuple[Field, ...]:
+    return (
+        _BYTES,
+        number("elements", lambda row: row.elements, counted),
+        number("type", lambda row: series.dtype if row.bytes else None),
+        number("time", lambda row: row.time_ns, duration),
+        number("±", _spread, whole_percent, tone=lambda _: "faint"),
+        number("algbw", lambda row: row.algbw, byte_rate),
+        number("busbw", lambda row: row.busbw, byte_rate),
+        number("wrong", lambda row: row.wrong, counted, tone=lambda row: "error" if row.wrong else "plain"),
+    )
+
+
+def _spread(row: Measurement) -> float | None:
+    return max(abs(end / row.time_ns - 1) for end in row.interval_ns) if row.interval_ns else None
+
+
+def _fits(record: CollectiveBenchmark) -> Table | None:
+    """Return the fitted latencies and bandwidths; None if there is none."""
+    columns = (
+        words("collective", lambda one: describe(record.series[one.series])),
+        number("latency", lambda one: one.fit.alpha_ns, duration),
+        number("bandwidth", lambda one: one.fit.beta, byte_rate),
+        number("error", lambda one: one.fit.error, lambda error: f"±{format_percent(error)}"),
+    )
+    known = [one for one in record.fits if one.fit.reason is None]
+    remark = "comparable with busbw; error: root mean square over the sizes"
+    return make_table("Fit by size: time = latency + bytes on the bus / bandwidth", known, columns, remark)
+
+
+_OVERLAPS: Final = (
+    _BYTES,
+    number("alone", lambda row: row.communication_ns, duration),
+    number("GEMM", lambda row: row.compute_ns, duration),
+    number("together", lambda row: row.together_ns, duration),
+    number("hidden", lambda row: row.hidden, whole_percent),
+    number("it slowed", lambda row: _slower(row.overlapped_communication_ns, row.communication_ns)),
+    number("GEMM slowed", lambda row: _slower(row.overlapped_compute_ns, row.compute_ns)),
+)
+_OF_OVERLAPS: Final = (
+    "hidden: share of the shorter that ran in the time of the other; slowed: time beside the other / alone"
+)
+
+
+def _slower(beside_ns: float, alone_ns: float) -> str | None:
+    return f"{beside_ns / alone_ns:.2f} ×" if alone_ns else None
+
+
+def _pair_tables(record: CollectiveBenchmark, test: PairTest, top: int) -> Iterator[Table | None]:
+    """Yield the matrices of latency and bandwidth; of many ranks the pairs with the lowest bandwidth."""
+    remark = (
+        f"{test.rounds} round{'' if test.rounds == 1 else 's'} of disjoint pairs, {test.passes} times; a time varies "
+        f"by {whole_percent(test.latency_noise)} (latency) and {whole_percent(test.bandwidth_noise)} (bandwidth) "
+        "between them"
+    )
+    small, large = size(test.small_bytes), size(test.large_bytes)
+    if record.world_size > _MOST_IN_MATRIX:
+        columns = (
+            words("ranks", lambda pair: f"{pair.ranks[0]} and {pair.ranks[1]}"),
+            number(f"time of {small}", lambda pair: pair.latency_ns, duration),
+            number("bandwidth", lambda pair: pair.bandwidth, byte_rate),
+        )
+        slowest = sorted(test.pairs, key=lambda pair: pair.bandwidth)
+        title = f"Pairs with the lowest bandwidth ({large} each way), of {len(test.pairs):,}"
+        yield make_table(title, slowest, columns, remark, top=top)
+        return
+    times = _matrix(record.world_size, test, lambda pair: duration(pair.latency_ns))
+    yield make_table(f"Time of {small} between two ranks", range(record.world_size), times)
+    rates = _matrix(record.world_size, test, lambda pair: byte_rate(pair.bandwidth))
+    yield make_table(f"Bandwidth of {large} each way", range(record.world_size), rates, remark)
+
+
+def _matrix(ranks: int, test: PairTest, show: Callable[[PairTime], str]) -> list[Field]:
+    shown = {pair.ranks: show(pair) for pair in test.pairs}
+    slow = {tuple(sorted(link.ranks)) for link in test.slow if link.kind == "pair"}
+
+    def column(other: int) -> Field:
+        def cell(rank: int) -> Cell:
+            pair = (min(rank, other), max(rank, other))
+            return Cell(shown.get(pair, MISSING), tone="warning" if pair in slow else "plain")
+
+        return number(str(other), cell)
+
+    return [words("", lambda rank: f"rank {rank}"), *map(column, range(ranks))]
+
+
+def _with_series(record: CollectiveBenchmark) -> Iterator[tuple[Series, Measurement]]:
+    return ((record.series[row.series], row) for row in record.measurements)
+
+
+MEASUREMENTS: Final = Listing(
+    _with_series,
+    (
+        *data_of(Series, itemgetter(0)),
+        *(column for column in data_of(Measurement, itemgetter(1)) if column.key not in _UNLISTED),
+        data("repeats", int, lambda row: len(row[1].samples_ns)),
+        data("low_ns", float | None, lambda row: row[1].interval_ns[0] if row[1].interval_ns else None),
+        data("high_ns", float | None, lambda row: row[1].interval_ns[1] if row[1].interval_ns else None),
+    ),
+)
+"""One row per measured collective and size."""
+
+
+# ---- page ----------------------------------------------------------------------------------------------------------
 
 
 def page_charts(record: CollectiveBenchmark) -> PageCharts:
@@ -63,13 +218,15 @@ def _headline(record: CollectiveBenchmark) -> str:
     best = max(checked, key=lambda row: row.busbw or 0)
     wrong = sum(row.wrong or 0 for row in checked)
     results = f"{wrong:,} elements are wrong" if wrong else f"all results are right ({len(checked)} checked)"
-    return f"Up to {rate(best.busbw)} busbw ({describe(record.series[best.series])}, {size(best.bytes)}); {results}."
+    return (
+        f"Up to {byte_rate(best.busbw)} busbw ({describe(record.series[best.series])}, {size(best.bytes)}); {results}."
+    )
 
 
 def _pairs_headline(test: PairTest) -> str:
     bandwidths = [pair.bandwidth for pair in test.pairs]
     found = f"{len(test.slow)} slow, see the findings" if test.slow else "none stands out from the noise"
-    return f"{len(test.pairs):,} pairs, {rate(min(bandwidths))} to {rate(max(bandwidths))} each way: {found}."
+    return f"{len(test.pairs):,} pairs, {byte_rate(min(bandwidths))} to {byte_rate(max(bandwidths))} each way: {found}."
 
 
 def _facts(record: CollectiveBenchmark) -> list[KeyValue]:
@@ -92,12 +249,12 @@ def _bandwidth(record: CollectiveBenchmark) -> Chart | None:
     fits_of = {one.series: one for one in record.fits}
     series = [
         (
-            describe(record.series[number]),
+            describe(record.series[index]),
             [row.bytes for row in rows],
             [row.busbw or 0 for row in rows],
-            _fitted(fits_of.get(number), rows),
+            _fitted(fits_of.get(index), rows),
         )
-        for number, rows in by_series.items()
+        for index, rows in by_series.items()
     ]
     if not any(len(sizes) > 1 for _, sizes, _, _ in series):
         return None

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal, Protocol
 
 from perfkit.report.charts import specs
 from perfkit.report.charts.specs import PageCharts
-from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
-from perfkit.report.content.run_tables import LONG
+from perfkit.report.content.document import Document, FindingLine, Section
+from perfkit.report.content.labels import LONG
+from perfkit.report.content.tables import Cell, Column, Field, Table, Tone, make_table, name, number, words
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import (
     MODELS_DIFFER,
@@ -38,11 +39,6 @@ _TITLES = {
 }
 
 
-def _columns(report: Comparison) -> tuple[Column, ...]:
-    ranges = "95 % interval" if _over_runs(report) else "spread of steps"
-    return Column("before"), Column("after"), Column("ratio"), Column(ranges), Column("change", "words")
-
-
 def _over_runs(report: Comparison) -> bool:
     return any(change.resampled == "runs" for change in report.changes)
 
@@ -69,14 +65,14 @@ def page_charts(report: Comparison) -> PageCharts:
 def document(report: Comparison, top: int) -> Document:
     """Return the content of `report`, with at most `top` rows in its ranked tables."""
     ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
-    gates = [gates_table(report.gates)] if report.gates else []
+    gates = gates_table(report.gates)
     section = Section(
         title=f"{_side(report.before)} → {_side(report.after)}",
         headline=_headline(report),
         tone=_tone(report),
         summary=[_metrics(report)],
         key_values=[],
-        tables=[*ranked, *gates],
+        tables=[*ranked, *([gates] if gates else [])],
         findings=[_finding_line(finding) for finding in report.findings if finding is not _step_work(report)],
     )
     has_ranges = any(change.interval for change in report.changes)
@@ -140,9 +136,9 @@ def _tone(report: Comparison) -> Tone:
 
 def _metrics(report: Comparison) -> Table:
     changes = [change for change in report.changes if change.kind not in _TITLES and (change.before or change.after)]
-    rows = [_row(change, report) for change in changes]
-    columns = (Column("metric", "words"), *_columns(report))
-    return _filled(Table("Metrics (times of steps: medians)", columns, rows, _measured_on(report)))
+    title = "Metrics (times of steps: medians)"
+    first = words("metric", lambda change: change.name)
+    return _filled(title, first, changes, report, _measured_on(report))
 
 
 def _measured_on(report: Comparison) -> str:
@@ -160,28 +156,32 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
         return None
     left = len(changes) - top
     remark = f"{left} more with smaller changes" if left > 0 else ""
-    rows = [_row(change, report) for change in changes[:top]]
-    return _filled(Table(_TITLES[kind], (Column(kind, "name"), *_columns(report)), rows, remark))
+    return _filled(_TITLES[kind], name(kind, lambda change: change.name), changes[:top], report, remark)
 
 
-def _filled(table: Table) -> Table:
+def _filled(title: str, first: Field, changes: Sequence[Change], report: Comparison, remark: str) -> Table:
     """Return a table without its empty columns: few runs and steps have no interval, and no change is judged."""
-    if not table.rows:
-        return table
+    table = make_table(title, changes, (first, *_columns(report)), remark)
+    if table is None:
+        return Table(title, tuple(Column(one.title, one.kind) for one in (first, *_columns(report))), [], remark)
     kept = [i for i in range(len(table.columns)) if any(row[i].text not in ("", MISSING) for row in table.rows)]
     rows = [tuple(row[i] for i in kept) for row in table.rows]
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
-def _row(change: Change, report: Comparison) -> tuple[Cell, ...]:
-    low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else MISSING
+def _columns(report: Comparison) -> tuple[Field, ...]:
+    over_runs = _over_runs(report)
     return (
-        Cell(escape_unprintable(change.name)),
-        Cell(format_value(change.before, change.unit)),
-        Cell(format_value(change.after, change.unit)),
-        Cell(MISSING if change.ratio is None else f"{change.ratio:.3f}"),
-        Cell(low_high, note="steps" if _over_runs(report) and change.resampled == "steps" else ""),
-        _verdict(change, judged=_is_comparable(change, report)),
+        number("before", lambda change: format_value(change.before, change.unit)),
+        number("after", lambda change: format_value(change.after, change.unit)),
+        number("ratio", lambda change: change.ratio, "{:.3f}".format),
+        number(
+            "95 % interval" if over_runs else "spread of steps",
+            lambda change: change.interval,
+            lambda ends: f"{ends[0]:.3f} to {ends[1]:.3f}",
+            note=lambda change: "steps" if over_runs and change.resampled == "steps" else "",
+        ),
+        words("change", lambda change: _verdict(change, judged=_is_comparable(change, report))),
     )
 
 
@@ -203,19 +203,60 @@ def _verdict(change: Change, judged: bool) -> Cell:
     return Cell(percent_change(change.ratio), tone="warning" if worse else "good")
 
 
-def gates_table(results: Sequence[GateResult]) -> Table:
-    """Return the conditions with their results."""
-    rows = [
-        (
-            Cell(escape_unprintable(gate.expression)),
-            Cell(gate.state.replace("_", " "), tone=_GATE_TONES[gate.state]),
-            Cell(escape_unprintable(gate.message)),
-        )
-        for gate in results
-    ]
-    return Table(
-        "Gates (--fail-on)", (Column("condition", "words"), Column("result", "words"), Column("value", "words")), rows
+# ---- of benchmarks too -----------------------------------------------------------------------------------------------
+
+
+class TimeChange(Protocol):
+    """A time before and after."""
+
+    @property
+    def before_ns(self) -> float:
+        """Time before."""
+
+    @property
+    def after_ns(self) -> float:
+        """Time after."""
+
+    @property
+    def ratio(self) -> float:
+        """Time after / before."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the ratio."""
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether it is a change; None if unknown."""
+
+
+def time_changes() -> tuple[Field, ...]:
+    """Return the columns of a `TimeChange`: both times, their ratio with its interval, and the change in words."""
+    return (
+        number("before", lambda change: change.before_ns, duration),
+        number("after", lambda change: change.after_ns, duration),
+        number("ratio", lambda change: change.ratio, "{:.3f}".format),
+        number("95 % interval", lambda change: change.interval, lambda ends: f"{ends[0]:.2f} to {ends[1]:.2f}"),
+        words("change", _time_verdict),
     )
+
+
+def _time_verdict(change: TimeChange) -> Cell:
+    if not change.significant:
+        return Cell("" if change.significant is None else "within noise", tone="faint")
+    return Cell(percent_change(change.ratio), tone="warning" if change.ratio > 1 else "good")
+
+
+def gates_table(results: Sequence[GateResult]) -> Table | None:
+    """Return the conditions with their results; None without any."""
+    return make_table("Gates (--fail-on)", results, _GATES)
+
+
+_GATES: Final = (
+    words("condition", lambda gate: gate.expression),
+    words("result", lambda gate: gate.state.replace("_", " "), tone=lambda gate: _GATE_TONES[gate.state]),
+    words("value", lambda gate: gate.message),
+)
 
 
 def _finding_line(finding: Finding) -> FindingLine:

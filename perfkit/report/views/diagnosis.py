@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from perfkit.report.content.document import Cell, Column, Document, FindingLine, KeyValue, Section, Table, Tone
+from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
+from perfkit.report.content.tables import Table, Tone, make_table, name, number, words
 from perfkit.schema.hang import Diagnosis, RankPlace, Verdict
 from perfkit.util.formatting import MISSING, escape_unprintable, ranges
 
@@ -18,7 +19,7 @@ def document(report: Diagnosis, top: int) -> Document:
         tone=_TONES[report.verdict],
         summary=[],
         key_values=_facts(report),
-        tables=[_places(report.ranks, top)] if report.ranks else [],
+        tables=[table for table in [_places(report.ranks, top)] if table],
         findings=[FindingLine("warning", escape_unprintable(text)) for text in report.unread],
     )
     return Document("perfkit diagnose", [], [section])
@@ -33,28 +34,24 @@ def _facts(report: Diagnosis) -> list[KeyValue]:
     return facts
 
 
-def _places(places: list[RankPlace], top: int) -> Table:
-    """Return where the ranks were, those at one place in one row."""
+def _places(places: list[RankPlace], top: int) -> Table | None:
+    """Return where the ranks were, those at one place in one row; None without any."""
     rows: dict[tuple[str, str], list[RankPlace]] = {}
     for place in places:
         frame = place.frame
         where = MISSING if frame is None else f"{frame.file}:{frame.line}"
         rows.setdefault((place.state, where), []).append(place)
     left = len(rows) - top
-    return Table(
-        "Where each rank was",
-        (Column("ranks", "name"), Column("steps"), Column("state", "words"), Column("source line", "name")),
-        [
-            (
-                Cell(ranges(place.rank for place in group)),
-                Cell(_steps(group)),
-                Cell(escape_unprintable(state)),
-                Cell(escape_unprintable(where)),
-            )
-            for (state, where), group in list(rows.items())[:top]
-        ],
-        f"{left} more: use --top N" if left > 0 else "",
-    )
+    remark = f"{left} more: use --top N" if left > 0 else ""
+    return make_table("Where each rank was", list(rows.items()), _PLACES, remark, top=top)
+
+
+_PLACES: Final = (
+    name("ranks", lambda row: ranges(place.rank for place in row[1])),
+    number("steps", lambda row: _steps(row[1])),
+    words("state", lambda row: row[0][0]),
+    name("source line", lambda row: row[0][1]),
+)
 
 
 def _steps(group: list[RankPlace]) -> str:

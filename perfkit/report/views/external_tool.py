@@ -1,6 +1,7 @@
 """The document of another tool's table."""
 
-from perfkit.report.content.document import Cell, Column, Document, Kind, Section, Table
+from perfkit.report.content.document import Document, Section
+from perfkit.report.content.tables import Column, Field, Kind, Table, make_table
 from perfkit.schema.tools import ExternalTable
 from perfkit.util.formatting import MISSING, escape_unprintable, left_out
 
@@ -18,14 +19,17 @@ def _section(report: ExternalTable, top: int) -> Section:
     ranks = f"{len(report.ranks)} ranks" if len(report.ranks) > 1 else f"rank {report.ranks[0]}"
     left = len(report.rows) - top
     common = {name.partition(".")[0] for name in report.columns if "." in name}
-    table = Table(
-        f"{report.analysis}, {ranks}" + (f": {escape_unprintable(', '.join(sorted(common)))}" if common else ""),
-        tuple(Column(_title(name), _kind(report, place)) for place, name in enumerate(report.columns)),
-        [tuple(Cell(_shown(value)) for value in row) for row in report.rows[:top]],
-        _remark(report, left),
-    )
+    title = f"{report.analysis}, {ranks}" + (f": {escape_unprintable(', '.join(sorted(common)))}" if common else "")
+    columns = [_column(report, index) for index in range(len(report.columns))]
+    table = make_table(title, report.rows, columns, _remark(report, left), top=top)
+    # Without rows, the columns still say what was asked.
+    table = table or Table(title, tuple(Column(one.title, one.kind) for one in columns), [], _remark(report, left))
     headline = f"As reported by {escape_unprintable(report.tool)}; times are rounded to whole microseconds."
     return Section(escape_unprintable(report.run), headline, "info", [table], [], [], [])
+
+
+def _column(report: ExternalTable, index: int) -> Field:
+    return Field(_title(report.columns[index]), lambda row: _shown(row[index]), _kind(report, index))
 
 
 def _remark(report: ExternalTable, left: int) -> str:

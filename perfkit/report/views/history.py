@@ -7,10 +7,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
-from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
+from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
+from perfkit.report.content.tables import Field, Table, joined, make_table, number, words
 from perfkit.schema.common import UNNAMED
-from perfkit.schema.comparison import ChangePoint, ConfigHistory, History, HistoryPoint
+from perfkit.schema.comparison import ConfigHistory, History, HistoryPoint
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
 if TYPE_CHECKING:
@@ -72,17 +73,18 @@ def _value(value: Any) -> str:
 
 def _section(config: ConfigHistory, title: str, top: int) -> Section:
     worse = [change for change in config.change_points if change.after_ns > change.before_ns]
+    tables = [
+        make_table("Step-time change points", config.change_points, _CHANGE_POINTS),
+        _steps(config, top),
+        _efficiency(config, top),
+    ]
     return Section(
         title=title,
         headline=_headline(config),
         tone="warning" if worse else "good" if config.change_points else "info",
         summary=[],
         key_values=_facts(config),
-        tables=[
-            *([_change_points(config)] if config.change_points else []),
-            _steps(config, top),
-            _efficiency(config, top),
-        ],
+        tables=[table for table in tables if table],
         findings=[],
     )
 
@@ -129,57 +131,32 @@ def _name(point: HistoryPoint) -> str:
     return escape_unprintable(point.runs[0]) + more
 
 
-def _change_points(config: ConfigHistory) -> Table:
-    rows = [
-        (
-            Cell(escape_unprintable(change.run)),
-            Cell(_commit(change.commit)),
-            Cell(duration(change.before_ns)),
-            Cell(duration(change.after_ns)),
-            Cell(percent_change(change.after_ns / change.before_ns), tone=_tone(change)),
-            Cell(f"{change.interval[0]:.3f} to {change.interval[1]:.3f}"),
-        )
-        for change in config.change_points
-    ]
+_CHANGE_POINTS: Final = (
+    words("since", lambda change: change.run),
+    words("commit", lambda change: _commit(change.commit)),
+    number("before", lambda change: change.before_ns, duration),
+    number("after", lambda change: change.after_ns, duration),
+    number(
+        "change",
+        lambda change: percent_change(change.after_ns / change.before_ns),
+        tone=lambda change: "warning" if change.after_ns > change.before_ns else "good",
+    ),
+    number("95 % interval", lambda change: f"{change.interval[0]:.3f} to {change.interval[1]:.3f}"),
+)
+
+
+def _steps(config: ConfigHistory, top: int) -> Table | None:
+    changed = ["", *(_new_versions(before, after) for before, after in pairwise(config.points))]
     columns = (
-        Column("since", "words"),
-        Column("commit", "words"),
-        Column("before"),
-        Column("after"),
-        Column("change"),
-        Column("95 % interval"),
+        words("started", lambda row: _when(row[0])),
+        words("run", lambda row: _name(row[0])),
+        words("commit", lambda row: _commit(row[0].commit)),
+        number(_step(config), lambda row: row[0].step_ns, duration, note=lambda row: _interval(row[0])),
+        number("samples/s", lambda row: rate(row[0].samples_per_s, "samples").removesuffix(" samples/s")),
+        *([words("new versions", lambda row: row[1])] if any(changed) else []),
     )
-    return Table("Step-time change points", columns, rows)
-
-
-def _tone(change: ChangePoint) -> Any:
-    return "warning" if change.after_ns > change.before_ns else "good"
-
-
-def _steps(config: ConfigHistory, top: int) -> Table:
-    changed = [_new_versions(before, after) for before, after in pairwise(config.points)]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            Cell(_when(point)),
-            Cell(_name(point)),
-            Cell(_commit(point.commit)),
-            Cell(duration(point.step_ns), note=_interval(point)),
-            Cell(rate(point.samples_per_s, "samples").removesuffix(" samples/s")),
-            Cell(what),
-        )
-        for point, what in zip(config.points, ["", *changed], strict=True)
-    ]
-    columns: tuple[Column, ...] = (
-        Column("started", "words"),
-        Column("run", "words"),
-        Column("commit", "words"),
-        Column(_step(config)),
-        Column("samples/s"),
-        Column("new versions", "words"),
-    )
-    if not any(changed):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table("Step time", columns, rows[-top:], _left_out(rows, top))
+    rows = list(zip(config.points, changed, strict=True))
+    return make_table("Step time", rows[-top:], columns, _left_out(rows, top))
 
 
 def _interval(point: HistoryPoint) -> str:
@@ -196,16 +173,18 @@ def _left_out(rows: Sequence[object], top: int) -> str:
     return f"{len(rows) - top} older rows not shown" if len(rows) > top else ""
 
 
-def _efficiency(config: ConfigHistory, top: int) -> Table:
-    rows = [
-        (Cell(_name(point)), *(Cell(format_percent(point.efficiency.get(name))) for name in _FACTORS))
-        for point in config.points
-    ]
-    columns = (Column("run", "words"), *map(Column, _FACTORS.values()))
-    medians = any(len(point.runs) > 1 for point in config.points)
-    remark = "parallel efficiency is the product of the five factors to its right"
-    remark += "; each value is the median over the runs of a commit" if medians else ""
-    return Table("Efficiency", columns, rows[-top:], "; ".join(filter(None, (remark, _left_out(rows, top)))))
+def _efficiency(config: ConfigHistory, top: int) -> Table | None:
+    columns = (words("run", _name), *(_factor(key, title) for key, title in _FACTORS.items()))
+    remark = joined(
+        "parallel efficiency is the product of the five factors to its right",
+        "each value is the median over the runs of a commit" if any(len(one.runs) > 1 for one in config.points) else "",
+        _left_out(config.points, top),
+    )
+    return make_table("Efficiency", config.points[-top:], columns, remark)
+
+
+def _factor(key: str, title: str) -> Field:
+    return number(title, lambda point: point.efficiency.get(key), format_percent)
 
 
 # ---- charts --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """The document of a plan."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table, Tone
+from perfkit.report.content.document import Document, KeyValue, Section
+from perfkit.report.content.labels import counted
+from perfkit.report.content.tables import Cell, Field, Table, Tone, make_table, name, number, words
 from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, rate, size
 
@@ -13,14 +16,16 @@ def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
     places = _shown(plan, top)
     terms = [_terms(plan, place) for place in plan.explained]
-    tables = [
-        *_checks(plan),
+    remark = "bytes: largest over ranks; times: means over ranks and recorded steps; step: of those without profiler"
+    found = [
+        make_table("Prediction and measurement", plan.checks, _CHECKS, f"{remark} if there are any"),
         _memory(plan, places),
-        *_traced(plan, places),
-        *_times(plan, places),
-        *_traffic(plan),
+        _traced(plan, places),
+        _times(plan, places),
+        _traffic(plan),
         *terms,
     ]
+    tables = [table for table in found if table]
     best = None if plan.best is None else plan.layouts[plan.best]
     headline, tone = _headline(plan, best)
     section = Section(_title(plan), headline, tone, [], _facts(plan, best), tables, [])
@@ -91,21 +96,12 @@ def _tone(plan: Plan, place: int) -> Tone:
     return "faint" if plan.layouts[place].fits is False else "plain"
 
 
-def _checks(plan: Plan) -> list[Table]:
-    if not plan.checks:
-        return []
-    rows = [
-        (
-            Cell(check.name),
-            Cell(_amount(check.predicted, check.unit)),
-            Cell(MISSING if check.measured is None else _amount(check.measured, check.unit)),
-            Cell(_difference(check)),
-        )
-        for check in plan.checks
-    ]
-    columns = (Column("term", "words"), Column("predicted"), Column("measured"), Column("difference"))
-    remark = "bytes: largest over ranks; times: means over ranks and recorded steps; step: of those without"
-    return [Table("Prediction and measurement", columns, rows, remark + " profiler if there are any")]
+_CHECKS: Final = (
+    words("term", lambda check: check.name),
+    number("predicted", lambda check: _amount(check.predicted, check.unit)),
+    number("measured", lambda check: None if check.measured is None else _amount(check.measured, check.unit)),
+    number("difference", lambda check: _difference(check)),
+)
 
 
 def _amount(value: float, unit: str) -> str:
@@ -123,20 +119,26 @@ def _difference(check: PlanCheck) -> str:
     return "exact" if check.predicted == check.measured else f"{100 * ratio:+.3g} %"
 
 
-def _memory(plan: Plan, places: Sequence[int]) -> Table:
-    shown = [plan.layouts[place] for place in places]
-    counted = any(one.memory.activations_bytes is not None for one in shown)
-    names = ["P", "G", "O", *(["A", "B"] if counted else ["P+G+O"]), "needed"]
-    columns = (Column("layout", "name"), *map(Column, names), Column("fits"))
-    rows = [
-        (
-            Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
-            *map(Cell, _bytes(plan.layouts[place], counted=counted)),
-            _fit(plan.layouts[place]),
-        )
-        for place in places
-    ]
-    return Table("Memory per rank (largest over ranks)", columns, rows, _remark(plan, shown))
+def _layout(plan: Plan) -> Field:
+    """Return the column with the names of layouts, of whose indices in the plan the records are."""
+    return name("layout", lambda index: _label(plan.layouts[index]), tone=lambda index: _tone(plan, index))
+
+
+def _needed(plan: Plan, title: str, key: str) -> Field:
+    return number(title, lambda index: getattr(plan.layouts[index].memory, f"{key}_bytes"), size)
+
+
+def _memory(plan: Plan, places: Sequence[int]) -> Table | None:
+    shown = [plan.layouts[index] for index in places]
+    has_activations = any(one.memory.activations_bytes is not None for one in shown)
+    rest = {"A": "activations", "B": "buffers"} if has_activations else {"P+G+O": "state"}
+    names = {"P": "parameters", "G": "gradients", "O": "optimizer", **rest, "needed": "needed"}
+    columns = (
+        _layout(plan),
+        *(_needed(plan, title, key) for title, key in names.items()),
+        number("fits", lambda index: _fit(plan.layouts[index])),
+    )
+    return make_table("Memory per rank (largest over ranks)", places, columns, _remark(plan, shown))
 
 
 def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
@@ -152,37 +154,32 @@ def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
 
 def _label(one: PlannedLayout) -> str:
     """Return a layout in the words of `perfkit run`; hybrid sharding as groups x ranks of a group."""
-    mesh = ",".join(f"{name}={count}" for name, count in one.mesh.items())
+    mesh = ",".join(f"{key}={count}" for key, count in one.mesh.items())
     if one.dp == "hsdp":
         mesh = f"{one.mesh['replicate']}x{one.mesh['shard']}"
     kept = "" if one.checkpointing == "none" else f" {one.checkpointing}"
-    splits = [name for name, is_split in (("sequence", one.sequence_parallel), ("loss", one.loss_parallel)) if is_split]
+    splits = [
+        split for split, is_split in (("sequence", one.sequence_parallel), ("loss", one.loss_parallel)) if is_split
+    ]
     return ", ".join([f"{one.dp} {mesh}", *splits]) + kept
 
 
-def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:
-    need = one.memory
-    values = [need.parameters_bytes, need.gradients_bytes, need.optimizer_bytes]
-    rest = (need.activations_bytes, need.buffers_bytes) if counted else (need.state_bytes,)
-    return [size(value) for value in (*values, *rest, need.needed_bytes)]
+def _traced(plan: Plan, places: Sequence[int]) -> Table | None:
+    """Return the traced peaks beside those of the formulas; None where formulas know none."""
+    traced = {index: one for index in places if (one := plan.layouts[index].traced) and one.formula_peak_bytes}
 
+    def difference(index: int) -> str:
+        one = traced[index]
+        return f"{100 * (one.peak_bytes / (one.formula_peak_bytes or 1) - 1):+.1f} %"
 
-def _traced(plan: Plan, places: Sequence[int]) -> list[Table]:
-    """Return the traced peaks beside those of the formulas; nothing where formulas know none."""
-    found = [(place, one) for place in places if (one := plan.layouts[place].traced) and one.formula_peak_bytes]
-    if not found:
-        return []
-    rows = [
-        (
-            Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
-            Cell(size(one.formula_peak_bytes)),
-            Cell(size(one.peak_bytes)),
-            Cell(f"{100 * (one.peak_bytes / (one.formula_peak_bytes or 1) - 1):+.1f} %"),
-        )
-        for place, one in found
-    ]
-    columns = (Column("layout", "name"), Column("by formulas"), Column("traced"), Column("difference"))
-    return [Table("Traced peaks", columns, rows, "; ".join(sorted({one.note for _, one in found if one.note})))]
+    columns = (
+        _layout(plan),
+        number("by formulas", lambda index: traced[index].formula_peak_bytes, size),
+        number("traced", lambda index: traced[index].peak_bytes, size),
+        number("difference", difference),
+    )
+    remark = "; ".join(sorted({one.note for one in traced.values() if one.note}))
+    return make_table("Traced peaks", list(traced), columns, remark)
 
 
 def _fit(one: PlannedLayout) -> Cell:
@@ -191,67 +188,55 @@ def _fit(one: PlannedLayout) -> Cell:
     return Cell(MISSING if one.fits is None else "yes" + ("*" if one.refused is not None else ""))
 
 
-def _times(plan: Plan, places: Sequence[int]) -> list[Table]:
-    rows = [
-        (
-            Cell(_label(one), tone=_tone(plan, place)),
-            *(
-                Cell(duration(value))
-                for value in (step.compute_ns + step.recompute_ns, step.exposed_ns, step.bubble_ns)
-            ),
-            *(Cell(duration(value)) for value in (step.optimizer_ns, step.step_ns)),
-            Cell(f"{step.tokens_per_s:,.4g}" if step.tokens_per_s < 1000 else f"{step.tokens_per_s:,.0f}"),
-            Cell(format_percent(step.mfu)),
-        )
-        for place in places
-        for one in [plan.layouts[place]]
-        if (step := one.step) is not None
-    ]
-    if not rows:
-        return []
-    unit = _unit(plan)
-    names = ("compute", "exposed", "bubble", "optimizer", "step", f"{unit}/s", "MFU")
+def _times(plan: Plan, places: Sequence[int]) -> Table | None:
+    steps = {index: step for index in places if (step := plan.layouts[index].step)}
+
+    def of_step(title: str, key: str) -> Field:
+        return number(title, lambda index: getattr(steps[index], f"{key}_ns"), duration)
+
+    columns = (
+        _layout(plan),
+        number("compute", lambda index: steps[index].compute_ns + steps[index].recompute_ns, duration),
+        *(of_step(key, key) for key in ("exposed", "bubble", "optimizer", "step")),
+        number(f"{_unit(plan)}/s", lambda index: steps[index].tokens_per_s, _per_s),
+        number("MFU", lambda index: steps[index].mfu, format_percent),
+    )
     remark = "compute: including recomputation; exposed: communication that does not overlap"
-    return [Table("Predicted step time", (Column("layout", "name"), *map(Column, names)), rows, remark)]
+    return make_table("Predicted step time", list(steps), columns, remark)
 
 
-def _traffic(plan: Plan) -> list[Table]:
+def _per_s(rate: float) -> str:
+    return f"{rate:,.4g}" if rate < 1000 else f"{rate:,.0f}"
+
+
+def _traffic(plan: Plan) -> Table | None:
     """Return the traffic of the best layout, or of the first."""
     one = plan.layouts[plan.best or 0]
-    if not one.traffic:
-        return []
-    rows = [
-        (
-            Cell(row.dimension),
-            Cell(row.operator),
-            Cell(f"{row.group_size:,}"),
-            Cell(f"{row.messages:,}"),
-            Cell(size(row.bytes)),
-            Cell(size(row.sent_bytes)),
-            Cell(duration(row.time_ns)),
-            Cell(duration(row.exposed_ns)),
-        )
-        for row in one.traffic
-    ]
-    names = ("ranks", "messages", "message bytes", "sent", "time", "exposed")
-    columns = (Column("dimension"), Column("operator"), *(Column(name) for name in names))
-    return [Table(f"Communication per rank and step: {_name(one)}", columns, rows)]
+    return make_table(f"Communication per rank and step: {_name(one)}", one.traffic, _TRAFFIC)
 
 
-def _terms(plan: Plan, place: int) -> Table:
+_TRAFFIC: Final = (
+    number("dimension", lambda row: row.dimension),
+    number("operator", lambda row: row.operator),
+    number("ranks", lambda row: row.group_size, counted),
+    number("messages", lambda row: row.messages, counted),
+    number("message bytes", lambda row: row.bytes, size),
+    number("sent", lambda row: row.sent_bytes, size),
+    number("time", lambda row: row.time_ns, duration),
+    number("exposed", lambda row: row.exposed_ns, duration),
+)
+_TERMS: Final = (
+    number("part", lambda term: term.part),
+    words("term", lambda term: term.name),
+    number("value", lambda term: _value(term)),
+    words("formula", lambda term: term.formula),
+    words("source", lambda term: term.source),
+)
+
+
+def _terms(plan: Plan, place: int) -> Table | None:
     one = plan.layouts[place]
-    columns = (
-        Column("part"),
-        Column("term", "words"),
-        Column("value"),
-        Column("formula", "words"),
-        Column("source", "words"),
-    )
-    rows = [
-        (Cell(term.part), Cell(term.name), Cell(_value(term)), Cell(term.formula), Cell(term.source))
-        for term in one.terms
-    ]
-    return Table(f"Terms: {_name(one)}", columns, rows, f"memory peaks at: {one.memory.peak_at}")
+    return make_table(f"Terms: {_name(one)}", one.terms, _TERMS, f"memory peaks at: {one.memory.peak_at}")
 
 
 def _value(term: PlanTerm) -> str:

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
+from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.schema.per_run.whatif import AppliedChange, Prediction, WhatIf
+from perfkit.report.content.tables import Table, make_table, number, words
+from perfkit.schema.per_run.whatif import Prediction, WhatIf
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
 _NOTE: Final = "Predicted by replaying the dependencies of the recorded steps."
@@ -97,48 +98,28 @@ def _interval(one: Prediction) -> str:
 
 
 def _tables(report: WhatIf, top: int) -> list[Table]:
-    if report.prediction:
-        return [_applied(report.prediction.changes)]
-    return [_ranking(report, top)] if report.ranking else []
+    one = report.prediction
+    found = make_table("Changes", one.changes, _APPLIED) if one else _ranking(report, top)
+    return [found] if found else []
 
 
-def _applied(changes: list[AppliedChange]) -> Table:
-    rows = [
-        (
-            Cell(escape_unprintable(one.change)),
-            Cell(escape_unprintable(one.applies_to)),
-            Cell(escape_unprintable("; ".join(one.assumptions)) or MISSING),
-        )
-        for one in changes
-    ]
-    return Table(
-        "Changes", (Column("change", "words"), Column("applies to", "words"), Column("assumes", "words")), rows
-    )
+_APPLIED: Final = (
+    words("change", lambda change: change.change),
+    words("applies to", lambda change: change.applies_to),
+    words("assumes", lambda change: "; ".join(change.assumptions) or MISSING),
+)
 
 
-def _ranking(report: WhatIf, top: int) -> Table:
+def _ranking(report: WhatIf, top: int) -> Table | None:
     predictions = report.ranking or []
     both = any(_is_unlike(one, report) for one in predictions[:top])
-    rows = [
-        (
-            Cell(escape_unprintable(one.changes[0].change)),
-            Cell(duration(one.step_ns)),
-            Cell(duration(one.saving_ns)),
-            Cell(format_percent(_share(one.saving_ns, report))),
-            *([Cell(duration(one.mean_saving_ns))] if both else []),
-        )
-        for one in predictions[:top]
-    ]
-    left = len(predictions) - top
-    return Table(
-        "Changes that save most, each by itself",
-        (
-            Column("change", "words"),
-            Column("predicted step"),
-            Column("saves"),
-            Column("of the step"),
-            *([Column("saves in the mean")] if both else []),
-        ),
-        rows,
-        f"{left} more: use --top N" if left > 0 else "",
+    columns = (
+        words("change", lambda one: one.changes[0].change),
+        number("predicted step", lambda one: one.step_ns, duration),
+        number("saves", lambda one: one.saving_ns, duration),
+        number("of the step", lambda one: _share(one.saving_ns, report), format_percent),
+        *([number("saves in the mean", lambda one: one.mean_saving_ns, duration)] if both else []),
     )
+    left = len(predictions) - top
+    remark = f"{left} more: use --top N" if left > 0 else ""
+    return make_table("Changes that save most, each by itself", predictions, columns, remark, top=top)

@@ -12,7 +12,15 @@ from perfkit.schema.manifest import Throughput
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import HostUsage, ProfilerCost, RunReport, StepTimes
-from tests.support.reports.report_builders import MS, make_across, make_efficiency, make_loading, make_rank, make_run, make_step
+from tests.support.reports.report_builders import (
+    MS,
+    make_across,
+    make_efficiency,
+    make_loading,
+    make_rank,
+    make_run,
+    make_step,
+)
 
 CONFIG: dict[str, Any] = {
     "accumulate": 1,

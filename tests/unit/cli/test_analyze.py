@@ -13,7 +13,6 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.report import SUBJECTS
-from perfkit.report.content import report as content
 from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
 from tests.support.json_validation import jsonschema
@@ -55,8 +54,16 @@ def test_a_section_is_printed_alone(trace: str, capsys: pytest.CaptureFixture[st
     assert "choose from: ranks, monitor, critical-path" in capsys.readouterr().err
 
 
-def test_the_subjects_that_the_command_knows_are_those_of_the_tables() -> None:
-    assert tuple(content.SUBJECTS) == SUBJECTS
+def test_the_short_answer_imports_no_tables(trace: str) -> None:
+    program = (
+        "import sys; from perfkit.cli import main; assert main(sys.argv[1:]) == 0; "
+        "print(*(name for name in sys.modules if name.startswith('perfkit.report.') or '.' not in name))"
+    )
+    command = [sys.executable, "-c", program, "analyze", trace, "--no-cache"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not {f"perfkit.report.content.{name.replace('-', '_')}" for name in SUBJECTS} & loaded
+    assert not {"perfkit.report.renderers.console", "perfkit.report.charts", "pandas", "plotly", "jinja2"} & loaded
 
 
 def test_json_on_stdout_is_valid(trace: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
-from perfkit.report.content.report import advice
+from perfkit.report.content.advice import advice
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport

@@ -10,7 +10,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import StoreError, TraceError
-from perfkit.report.content.steps.monitor import events, whole_run
+from perfkit.report.content.monitor import events, whole_run
 from perfkit.schema.monitor import HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import roll_up

@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.report.content import kernel_names
-from perfkit.report.content.document import Cell, Column, Kind, Table
 from perfkit.report.content.kernel_names import fold, shorten
+from perfkit.report.content.tables import Cell, Column, Kind, Table
 from perfkit.report.renderers import answer, console
-from perfkit.report.renderers.text_limit import MOST_CHARACTERS, limited
+from perfkit.report.renderers.text import MOST_CHARACTERS, limited
 from perfkit.schema.common import Finding
 from tests.support.reports.report_builders import (
     MS,

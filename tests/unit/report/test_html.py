@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from perfkit.comparison.changes import changes
 from perfkit.report.charts.run import MOST_CELLS, chart, run_charts
 from perfkit.report.charts.scaling import series_charts
-from perfkit.report.charts.specs import COLOURS, Chart
+from perfkit.report.charts.specs import Chart
+from perfkit.report.content.labels import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.report.views.comparison import page_charts
 from perfkit.schema.comparison import Comparison, Side

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.cli import main
-from perfkit.report.charts.specs import COLOURS
+from perfkit.report.content.labels import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.schema.common import Category
 from perfkit.schema.rank import StepBreakdown

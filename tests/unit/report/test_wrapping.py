@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.report.renderers.wrapping import wrap
+from perfkit.report.renderers.text import wrap
 
 
 def test_no_line_ends_between_a_figure_and_its_unit() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.report.content.several_runs.strategies import strategies
+from perfkit.report.content.several_runs.options import strategies
 from perfkit.scaling.strategies import strategy_comparisons
 from perfkit.schema.manifest import RankMemory
 from perfkit.schema.run import RunReport

@@ -14,9 +14,11 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError
 from perfkit.report import reporter
+from perfkit.report.content.tables import Listing, data
 from perfkit.report.dataframes import dataframe
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.storage.report_file import _check_integers
+from tests.support.reports.report_builders import make_report
 from tests.support.reports.scaling_builders import make_scaling_report
 
 
@@ -58,7 +60,7 @@ def test_a_report_with_a_number_that_no_table_holds_is_refused(number: int, tmp_
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1])
 def test_numbers_that_add_up_to_more_than_a_table_holds_are_one_line(number: int) -> None:
     with pytest.raises(StoreError, match="do not fit into signed 64-bit integers"):
-        dataframe([{"total_ns": number}, {"total_ns": 1}], ("total_ns",))
+        dataframe(make_report(), Listing(lambda _: [number, 1], [data("total_ns", int, lambda row: row)]))
 
 
 def test_integers_are_checked_however_deeply_they_are_nested() -> None:

@@ -9,7 +9,7 @@ import pytest
 import perfkit
 from perfkit.analysis.per_run.drawn_steps import chosen_steps
 from perfkit.errors import UsageError
-from perfkit.report.content.run_tables import LONG
+from perfkit.report.content.labels import LONG
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES

@@ -1,21 +1,53 @@
-"""Cells of estimated figures with their intervals, and what the intervals are."""
+"""Columns of estimated figures with their intervals, and what the intervals are."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from perfkit.report.content.document import Cell
+from perfkit.report.content.tables import Cell, Field, Show, data, number
 from perfkit.schema.scaling import Estimate, StepTimeEstimate
 from perfkit.util.formatting import MISSING, figures, rate, size
 
 _MANY: Final = 99_999.5
 
 
-def estimated(estimate: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
+def estimated(estimate: Estimate | None, show: Callable[[float], str], low: float = 0) -> Cell:
     """Return a figure with its interval as the note, highlighted if below `low`."""
     if estimate is None:
         return Cell(MISSING)
-    is_low = low is not None and estimate.value < low
+    is_low = estimate.value < low
     return Cell(show(estimate.value), interval_note(estimate.interval, show), "warning" if is_low else "plain")
+
+
+def estimates(
+    key: str, get: Callable[[Any], Estimate | None], title: str = "", form: Callable[[float], str] = str, low: float = 0
+) -> tuple[Field, Field, Field]:
+    """Return the columns of an estimate: readers see it as `title` with its interval, files have three columns.
+
+    Args:
+        key: of the column in files.
+        get: returns the estimate of a row.
+        title: heading for readers; empty: only in files.
+        form: of the figure for readers.
+        low: a figure below it is highlighted.
+    """
+
+    def end(index: int) -> Show:
+        def value(row: Any) -> float | None:
+            estimate = get(row)
+            return estimate.interval[index] if estimate and estimate.interval else None
+
+        return value
+
+    def figure(row: Any) -> float | None:
+        estimate = get(row)
+        return estimate.value if estimate else None
+
+    shown = number(title, lambda row: estimated(get(row), form, low)) if title else None
+    return (
+        data(key, float | None, figure, shown),
+        data(f"{key}_low", float | None, end(0)),
+        data(f"{key}_high", float | None, end(1)),
+    )
 
 
 def interval_note(interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:

@@ -1,55 +1,108 @@
-"""The tables of otherwise identical runs that differ in one option."""
+"""The tables of otherwise identical runs that differ in one option, or in how they share the model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.several_runs.estimates import (
     estimated,
+    estimates,
     interval_method,
     measured_steps,
     two_decimals,
     whole_rate,
 )
+from perfkit.report.content.tables import Cell, Field, Listing, Table, data, make_table, number, words
 from perfkit.schema.config_identity import is_input_option
-from perfkit.schema.scaling import OptionComparison, OptionRow
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate
+from perfkit.schema.report import Report
+from perfkit.schema.scaling import OptionComparison, OptionRow, StrategyComparison, StrategyRow
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+
+_COMMUNICATION: Final = " communication"
+_MIN_SHARE: Final = 0.005
+
+
+class _Row(NamedTuple):
+    """A value of an option."""
+
+    comparison: OptionComparison
+    of: OptionRow
+
+
+def _share(title: str, key: str) -> Field:
+    return _own(key, float | None, number(title, lambda row: getattr(row.of, key), format_percent))
+
+
+def _own(key: str, of: object, shown: Field | None) -> Field:
+    return data(key, of, lambda row: getattr(row.of, key), shown)
+
+
+_RUNS: Final = (
+    data("option", str, lambda row: row.comparison.option),
+    data("name", str, lambda row: row.comparison.name, words("runs", lambda row: row.comparison.name)),
+    data(
+        "world_size", int, lambda row: row.comparison.world_size, number("ranks", lambda row: row.comparison.world_size)
+    ),
+)
+_STEPS: Final = (
+    data("repeats", int, lambda row: len(row.of.step_time.runs), number("n", lambda row: len(row.of.step_time.runs))),
+    data("measured_on", str, lambda row: row.of.step_time.measured_on),
+    data("resampled", str | None, lambda row: row.of.step_time.resampled),
+    *estimates("step_ns", lambda row: row.of.step_time.step_ns, "step", duration),
+    *estimates("samples_per_s", lambda row: row.of.step_time.samples_per_s, "samples/s", whole_rate),
+)
+_RATIO: Final = estimates("ratio", lambda row: row.of.ratio)
+_EFFICIENCY: Final = _share("efficiency", "efficiency")
+_LOADS: Final = (
+    _own("load_median_ns", float | None, number("median load", lambda row: row.of.load_median_ns, duration)),
+    _own("load_max_ns", int | None, number("largest", lambda row: row.of.load_max_ns, duration)),
+    _share("% of step", "exposed_share"),
+)
+_LOAD_RATIO: Final = _own(
+    "load_ratio", float | None, number("vs. memory", lambda row: row.of.load_ratio, "{:.2f}".format)
+)
+_READ: Final = _own("read_bytes_per_s", float | None, number("read", lambda row: rate(row.of.read_bytes_per_s, "B")))
+_RATES: Final = (
+    _share("% of in-memory", "memory_share"),
+    _own("file_bytes_per_s", float | None, number("file bandwidth", lambda row: rate(row.of.file_bytes_per_s, "B"))),
+    _share("in cache", "file_cached_share"),
+    _share("% of file", "file_share"),
+)
 
 
 def option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[Table]:
     """Return the tables of one option: steps first, then input and read bandwidth where the option is one of input."""
-    rows = [(comparison, row) for comparison in comparisons for row in comparison.rows]
-    times = [row.step_time for _, row in rows]
+    rows = [_Row(comparison, row) for comparison in comparisons for row in comparison.rows]
+    times = [row.of.step_time for row in rows]
     names = {comparison.name for comparison in comparisons}
+    label = escape_unprintable(option)
     alike = f" ({escape_unprintable(names.pop())})" if len(names) == 1 else ""
-    shared = (
-        *(() if alike else (Column("runs", "words"),)),
-        Column("ranks"),
-        Column(escape_unprintable(option), "words"),
-    )
-    steps = Table(
-        f"By {escape_unprintable(option)}: otherwise identical runs{alike}",
-        (
-            *shared,
-            Column("n"),
-            Column("step"),
-            Column("samples/s"),
-            Column("efficiency"),
-            Column("vs. baseline"),
-        ),
-        [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
+    shared = (*_RUNS[2 if alike else 1 :], words(label, lambda row: row.of.value))
+    ratio = number("vs. baseline", lambda row: estimated(row.of.ratio, two_decimals) if row.of.ratio else "1")
+    remark = (
         f"step: {measured_steps(times)}; vs. baseline: step time relative to the first row; {interval_method(times)}"
-        f"{_samples_differ(comparisons)}",
     )
-    if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
-        return [steps]
-    loads = [(*_shared(comparison, row, bool(alike)), *_loads_row(row)) for comparison, row in rows]
-    rates = [(*_shared(comparison, row, bool(alike)), *_rates_row(row)) for comparison, row in rows]
-    read = any(row.read_bytes_per_s is not None or row.file_bytes_per_s is not None for _, row in rows)
-    return [
-        steps,
-        _loads(f"By {escape_unprintable(option)}: input{alike}", shared, loads),
-        *([_rates(f"By {escape_unprintable(option)}: read bandwidth{alike}", shared, rates)] if read else []),
+    tables = [
+        make_table(
+            f"By {label}: otherwise identical runs{alike}",
+            rows,
+            (*shared, *_STEPS, _EFFICIENCY, ratio),
+            remark + _samples_differ(comparisons),
+        )
     ]
+    if is_input_option(option) and any(row.of.load_median_ns is not None for row in rows):
+        loads = "% of step: exposed; vs. memory: median load relative to loads from memory"
+        tables.append(make_table(f"By {label}: input{alike}", rows, (*shared, *_LOADS, _LOAD_RATIO), loads))
+        if any(row.of.read_bytes_per_s is not None or row.of.file_bytes_per_s is not None for row in rows):
+            columns = (*shared, _READ, *_RATES)
+            tables.append(make_table(f"By {label}: read bandwidth{alike}", rows, columns, _OF_RATES))
+    return [table for table in tables if table]
+
+
+_OF_RATES: Final = (
+    "read: all ranks together, while waiting for samples; % of in-memory: relative to reading from memory; file "
+    "bandwidth: sequential reads by one process after the run; in cache: share of the file in the page cache then; "
+    "% of file: per-rank rate relative to the file bandwidth"
+)
 
 
 def _samples_differ(comparisons: Sequence[OptionComparison]) -> str:
@@ -58,51 +111,80 @@ def _samples_differ(comparisons: Sequence[OptionComparison]) -> str:
     return "; steps have different numbers of samples: compare samples/s" if any(len(one) > 1 for one in each) else ""
 
 
-def _shared(comparison: OptionComparison, row: OptionRow, alike: bool) -> tuple[Cell, ...]:
-    name = () if alike else (Cell(escape_unprintable(comparison.name)),)
-    return *name, Cell(str(comparison.world_size)), Cell(escape_unprintable(row.value))
+def _options(report: Report) -> Iterator[_Row]:
+    for comparison in report.multi_run.option_comparisons if report.multi_run else ():
+        yield from (_Row(comparison, row) for row in comparison.rows)
 
 
-def _option_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(str(len(row.step_time.runs))),
-        estimated(row.step_time.step_ns, duration),
-        estimated(row.step_time.samples_per_s, whole_rate),
-        Cell(format_percent(row.efficiency)),
-        estimated(row.ratio, two_decimals) if row.ratio else Cell("1"),
+LISTINGS: Final = {
+    "options": Listing(
+        _options,
+        (
+            *_RUNS,
+            data("value", str, lambda row: row.of.value),
+            *(*_STEPS, *_RATIO, _EFFICIENCY),
+            *(*_LOADS, _READ, _LOAD_RATIO, *_RATES),
+        ),
     )
+}
 
 
-def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("median load", "largest", "% of step", "vs. memory")
-    remark = "% of step: exposed; vs. memory: median load relative to loads from memory"
-    return Table(title, (*shared, *map(Column, own)), rows, remark)
+# ---- strategies: ways to share a model between the same ranks, at the same global batch ------------------------------
 
 
-def _loads_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(duration(row.load_median_ns)),
-        Cell(duration(row.load_max_ns)),
-        Cell(format_percent(row.exposed_share)),
-        Cell(MISSING if row.load_ratio is None else f"{row.load_ratio:.2f}"),
+def strategies(comparisons: Sequence[StrategyComparison]) -> list[Table]:
+    """Return one table per comparison."""
+    return [table for comparison in comparisons if (table := _strategies(comparison))]
+
+
+def _strategies(comparison: StrategyComparison) -> Table | None:
+    times = [row.step_time for row in comparison.rows]
+    tokens = all(time.tokens_per_s is not None for time in times)
+    where = "without" if all(time.measured_on == "plain" for time in times) else "with"
+    columns = (
+        words("strategy", lambda row: row.strategy),
+        number("n", lambda row: len(row.step_time.runs)),
+        number("step", lambda row: row.step_time.step_ns.value, duration),
+        number("tokens/s" if tokens else "samples/s", lambda row: _per_s(row, tokens), _without_unit),
+        number("vs. fastest", _ratio),
+        number("memory", lambda row: row.memory_bytes, size),
+        words("exposed communication", _exposed),
     )
-
-
-def _rates(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("read", "% of in-memory", "file bandwidth", "in cache", "% of file")
+    title = (
+        f"Strategies: {escape_unprintable(comparison.name)} ({comparison.world_size} ranks, "
+        f"{comparison.samples_per_step} samples per step)"
+    )
     remark = (
-        "read: all ranks together, while waiting for samples; % of in-memory: relative to reading from memory; file "
-        "bandwidth: sequential reads by one process after the run; in cache: share of the file in the page cache then; "
-        "% of file: per-rank rate relative to the file bandwidth"
+        f"{escape_unprintable(comparison.sentence)}.\nstep: {where} the profiler; memory: parameters, gradients and "
+        "optimizer state of the rank that holds most; exposed: share of the profiled step"
     )
-    return Table(title, (*shared, *map(Column, own)), rows, remark)
+    return make_table(title, comparison.rows, columns, remark)
 
 
-def _rates_row(row: OptionRow) -> tuple[Cell, ...]:
-    return (
-        Cell(rate(row.read_bytes_per_s, "B")),
-        Cell(format_percent(row.memory_share)),
-        Cell(rate(row.file_bytes_per_s, "B")),
-        Cell(format_percent(row.file_cached_share)),
-        Cell(format_percent(row.file_share)),
+def _per_s(row: StrategyRow, tokens: bool) -> float | None:
+    samples = row.step_time.samples_per_s
+    return row.step_time.tokens_per_s if tokens else (samples.value if samples else None)
+
+
+def _without_unit(per_s: float) -> str:
+    return rate(per_s, "").removesuffix(" /s")
+
+
+def _ratio(row: StrategyRow) -> Cell:
+    interval = row.ratio.interval if row.ratio else None
+    return Cell(
+        "1" if row.ratio is None else f"{row.ratio.value:.2f}",
+        "" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
     )
+
+
+def _exposed(row: StrategyRow) -> str:
+    """Return the shares of the profiled step that communication is exposed in, by dimension, largest first."""
+    whole = sum(row.parts_ns.values())
+    parts = sorted(((ns, name) for name, ns in row.parts_ns.items() if name.endswith(_COMMUNICATION)), reverse=True)
+    shown = [
+        f"{escape_unprintable(name.removesuffix(_COMMUNICATION))} {format_percent(ns / whole)}"
+        for ns, name in parts
+        if whole and ns >= _MIN_SHARE * whole
+    ]
+    return ", ".join(shown) or MISSING

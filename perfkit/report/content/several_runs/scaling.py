@@ -1,25 +1,30 @@
 """The tables of scaling series: efficiency, where it was lost, laws, forecasts; and all tables of several runs."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from perfkit.report.content.cross_rank import INDENT
-from perfkit.report.content.document import Cell, Column, Table
+from msgspec.structs import fields
+
+from perfkit.report.content.labels import INDENT, LOW
 from perfkit.report.content.several_runs.estimates import (
     estimated,
+    estimates,
     interval_method,
     interval_note,
     two_decimals,
     whole_rate,
 )
 from perfkit.report.content.several_runs.options import option_tables
+from perfkit.report.content.tables import Cell, Field, Listing, Table, data, make_table, number, words
+from perfkit.schema.report import Report
 from perfkit.schema.scaling import (
+    Estimate,
     Factors,
     FailedPoint,
     Fit,
     FitModel,
-    Forecast,
     LostEfficiency,
     MultiRunSummary,
     OptionComparison,
@@ -28,8 +33,6 @@ from perfkit.schema.scaling import (
 )
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent
 
-_LOW: Final = 0.8
-"""An efficiency below it is highlighted (metrics.md section 6)."""
 PARTS: Final = {
     "load_balance": "balance",
     "host": "host",
@@ -93,37 +96,84 @@ def _series(series: ScalingSeries) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _points(series: ScalingSeries) -> Table:
-    batch = f"batch {series.batch_size} " + ("over all ranks" if series.kind == "strong" else "per rank")
-    remarks = [
-        *series.notes,
-        *(f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed),
-    ]
-    least = series.points[0].world_size
-    rows = [*(_point_row(point, least) for point in series.points), *map(_failed_row, series.failed)]
-    return Table(
-        f"Scaling: {escape_unprintable(series.name)} ({batch})",
-        (
-            Column("ranks"),
-            Column("n"),
-            Column("step"),
-            Column("samples/s"),
-            Column("speedup"),
-            Column("ideal"),
-            Column("efficiency"),
-            *([Column("serial")] if _serial(series) else []),
+class _Point(NamedTuple):
+    """A world size of a series, which may have failed."""
+
+    series: ScalingSeries
+    of: ScalingPoint | None
+    failed: FailedPoint | None = None
+
+
+def _setup(key: str, of: object) -> Field:
+    return data(key, of, lambda row: getattr(row.of, key))
+
+
+_POINTS: Final = (
+    data("series", str, lambda row: row.series.name),
+    data("kind", str, lambda row: row.series.kind),
+    data(
+        "world_size",
+        int,
+        lambda row: row.of.world_size,
+        number(
+            "ranks",
+            lambda row: (row.of or row.failed).world_size,
+            tone=lambda row: "warning" if row.of and row.of.oversubscribed else "plain",
         ),
-        [(*row, *cells) for row, cells in zip(rows, _serial(series) or [()] * len(rows), strict=True)],
-        _sentences([_intervals(series), *remarks]),
-    )
+    ),
+    _setup("nodes", int),
+    _setup("batch_size", int),
+    _setup("threads", int | None),
+    _setup("oversubscribed", str | None),
+    data(
+        "repeats",
+        int,
+        lambda row: len(row.of.step_time.runs),
+        number("n", lambda row: len(row.of.step_time.runs) if row.of else 1),
+    ),
+    data("measured_on", str, lambda row: row.of.step_time.measured_on),
+    data("resampled", str | None, lambda row: row.of.step_time.resampled),
+)
 
 
-def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
-    """Return the cells of the Karp-Flatt serial fraction; none for weak scaling."""
-    if series.kind == "weak":
-        return []
-    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, format_percent),) for point in series.points]
-    return cells + [(Cell(MISSING),)] * len(series.failed)
+def _estimates(key: str, title: str, form: Callable[[float], str], low: float = 0) -> tuple[Field, ...]:
+    return estimates(key, lambda row: getattr(row.of, key) if row.of else None, title, form, low)
+
+
+def _of_step(key: str, title: str, form: Callable[[float], str]) -> tuple[Field, Field, Field]:
+    """Return the columns of an estimate of the step time."""
+    return estimates(key, lambda row: getattr(row.of.step_time, key) if row.of else None, title, form)
+
+
+_STEP, *_STEP_ENDS = _of_step("step_ns", "", duration)
+_TIMES: Final = (
+    replace(_STEP, title="step", show=lambda row: _step(row)),
+    *_STEP_ENDS,
+    *_of_step("samples_per_s", "samples/s", whole_rate),
+)
+_SPEEDUP: Final = _estimates("speedup", "speedup", two_decimals)
+_IDEAL: Final = number("ideal", lambda row: _ideal(row) if row.of else None)
+_EFFICIENCY: Final = _estimates("efficiency", "efficiency", format_percent, LOW)
+_SERIAL: Final = _estimates("karp_flatt", "serial", format_percent)
+
+
+def _step(row: _Point) -> Cell:
+    return estimated(row.of.step_time.step_ns, duration) if row.of else Cell("failed", tone="error")
+
+
+def _ideal(row: _Point) -> Cell:
+    least = row.series.points[0].world_size
+    return Cell(figures(row.of.world_size / least) if row.of else MISSING, tone="faint")
+
+
+def _points(series: ScalingSeries) -> Table | None:
+    batch = f"batch {series.batch_size} " + ("over all ranks" if series.kind == "strong" else "per rank")
+    failed = [f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed]
+    rows = [*(_Point(series, point) for point in series.points), *(_Point(series, None, one) for one in series.failed)]
+    # Weak scaling has no serial fraction.
+    columns = (*_POINTS, *_TIMES, *_SPEEDUP, _IDEAL, *_EFFICIENCY, *(() if series.kind == "weak" else _SERIAL))
+    remark = _sentences([_intervals(series), *series.notes, *failed])
+    return make_table(f"Scaling: {escape_unprintable(series.name)} ({batch})", rows, columns, remark)
 
 
 def _intervals(series: ScalingSeries) -> str:
@@ -131,22 +181,6 @@ def _intervals(series: ScalingSeries) -> str:
     more = "; serial: Karp-Flatt serial fraction" if series.kind == "strong" else ""
     method = interval_method([point.step_time for point in series.points])
     return f"steps measured {where}; {method}; n: number of runs{more}"
-
-
-def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
-    return (
-        Cell(str(point.world_size), tone="warning" if point.oversubscribed else "plain"),
-        Cell(str(len(point.step_time.runs))),
-        estimated(point.step_time.step_ns, duration),
-        estimated(point.step_time.samples_per_s, whole_rate),
-        estimated(point.speedup, two_decimals),
-        Cell(figures(point.world_size / least), tone="faint"),
-        estimated(point.efficiency, format_percent, low=_LOW),
-    )
-
-
-def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
-    return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(MISSING)] * 4)
 
 
 def _three(value: float) -> str:
@@ -158,26 +192,26 @@ def _hierarchy(series: ScalingSeries) -> Table | None:
     known = [(point.world_size, point.factors) for point in series.points if point.factors]
     if not known or len(known) > _MOST_COLUMNS:
         return None
-    rows = [(Cell(label), *(_factor(factors, names) for _, factors in known)) for label, names in _HIERARCHY.items()]
-    columns = (Column("factor", "words"), *(Column(str(number)) for number, _ in known))
+    columns = (Field("factor", str, "words"), *(_factors(str(size), factors) for size, factors in known))
     remark = "one column per world size; each factor is the product of those indented below it"
-    return Table(f"Efficiency: {escape_unprintable(series.name)}", columns, rows, remark)
+    return make_table(f"Efficiency: {escape_unprintable(series.name)}", list(_HIERARCHY), columns, remark)
 
 
-def _factor(factors: Factors, names: Sequence[str]) -> Cell:
-    value = math.prod(getattr(factors, name) for name in names)
-    return Cell(format_percent(value), tone="warning" if value < _LOW else "plain")
+def _factors(title: str, factors: Factors) -> Field:
+    def product(label: str) -> float:
+        return float(math.prod(getattr(factors, key) for key in _HIERARCHY[label]))
+
+    return number(title, product, format_percent, low=LOW)
 
 
 def _lost(series: ScalingSeries) -> Table | None:
-    if not series.lost:
-        return None
-    rows = [_lost_row(lost, series.points) for lost in series.lost]
+    """Return how much efficiency each step of the series lost, by factor."""
+    factors = {point.world_size: point.factors for point in series.points}
     columns = (
-        Column("ranks"),
-        Column("global efficiency"),
-        Column("lost"),
-        *(Column(title) for title in PARTS.values()),
+        number("ranks", lambda row: f"{row.from_size} → {row.to_size}"),
+        number("global efficiency", lambda row: _from_to(factors[row.from_size], factors[row.to_size])),
+        number("lost", lambda row: Cell(f"{sum(tenths(_parts(row))) / 10:.1f}", tone="strong")),
+        *(_part(index, title) for index, title in enumerate(PARTS.values())),
     )
     plain_steps = any(point.step_time.measured_on == "plain" for point in series.points)
     unlike = " (unlike the times above)" if plain_steps else ""
@@ -186,24 +220,22 @@ def _lost(series: ScalingSeries) -> Table | None:
         "serial.: waiting on dependencies although no rank computes more overall; compute: more computation for the "
         "same work"
     )
-    return Table(f"Where efficiency was lost: {escape_unprintable(series.name)}", columns, rows, remark)
+    return make_table(f"Where efficiency was lost: {escape_unprintable(series.name)}", series.lost, columns, remark)
 
 
-def _lost_row(lost: LostEfficiency, points: Sequence[ScalingPoint]) -> tuple[Cell, ...]:
-    factors = {point.world_size: point.factors for point in points}
-    before, after = (factors[number] for number in (lost.from_size, lost.to_size))
-    parts = [getattr(lost, name) for name in PARTS]
-    worst = max(parts)
-    shown = tenths(parts)
-    return (
-        Cell(f"{lost.from_size} → {lost.to_size}"),
-        Cell(_from_to(before, after)),
-        Cell(f"{sum(shown) / 10:.1f}", tone="strong"),
-        *(
-            Cell(f"{figure / 10:.1f}", tone="warning" if part == worst and figure > 0 else "plain")
-            for part, figure in zip(parts, shown, strict=True)
-        ),
-    )
+def _parts(lost: LostEfficiency) -> list[float]:
+    return [getattr(lost, key) for key in PARTS]
+
+
+def _part(index: int, title: str) -> Field:
+    """Return the column of a part of what was lost; the largest is highlighted."""
+
+    def cell(row: LostEfficiency) -> Cell:
+        parts = _parts(row)
+        figure = tenths(parts)[index]
+        return Cell(f"{figure / 10:.1f}", tone="warning" if parts[index] == max(parts) and figure > 0 else "plain")
+
+    return number(title, cell)
 
 
 def _from_to(before: Factors | None, after: Factors | None) -> str:
@@ -223,71 +255,86 @@ def tenths(parts: Sequence[float]) -> list[int]:
 
 
 def _laws(fits: Sequence[Fit], name: str) -> Table | None:
-    rows = [row for fit in fits for row in _fit_rows(fit)]
-    columns = (Column("law", "words"), Column("parameter", "words"), Column("value"), Column("95 % interval"))
+    """Return the parameters of the fitted laws, and why one has no fit."""
+    columns = (
+        words("law", lambda row: LAWS[row.fit.model]),
+        words("parameter", _parameter),
+        number("value", lambda row: row.estimate and _shown_as(row)(row.estimate.value)),
+        number(
+            "95 % interval", lambda row: row.estimate and (interval_note(row.estimate.interval, _shown_as(row)) or None)
+        ),
+    )
     peaks = [f"USL: throughput peaks at {fit.peak:.0f} ranks" for fit in fits if fit.peak]
     residuals = [
         f"{LAWS[fit.model]}: rms residual {format_percent(fit.residual)}" for fit in fits if fit.residual is not None
     ]
-    remark = _sentences(
-        [*residuals, *peaks, *(escape_unprintable(fit.reason) for fit in fits if fit.reason and fit.parameters)]
-    )
-    return Table(f"Scaling laws: {escape_unprintable(name)}", columns, rows, remark) if rows else None
-
-
-_SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": format_percent}
-
-
-def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
-    law = Cell(LAWS[fit.model])
-    if not fit.parameters:
-        return [
-            (
-                law,
-                Cell(f"no fit: {escape_unprintable(fit.reason or MISSING)}", tone="faint"),
-                Cell(MISSING),
-                Cell(MISSING),
-            )
-        ]
-    return [
-        (
-            law,
-            Cell(_PARAMETERS[name]),
-            Cell(_SHOWN.get(name, _three)(estimate.value)),
-            Cell(interval_note(estimate.interval, _SHOWN.get(name, _three)) or MISSING),
-        )
-        for name, estimate in fit.parameters.items()
+    reasons = (escape_unprintable(fit.reason) for fit in fits if fit.reason and fit.parameters)
+    rows = [
+        row
+        for fit in fits
+        for row in [_Parameter(fit, key, one) for key, one in fit.parameters.items()] or [_Parameter(fit, "", None)]
     ]
+    return make_table(
+        f"Scaling laws: {escape_unprintable(name)}", rows, columns, _sentences([*residuals, *peaks, *reasons])
+    )
+
+
+class _Parameter(NamedTuple):
+    """A parameter of a law; without a fit there is one without a name."""
+
+    fit: Fit
+    key: str
+    estimate: Estimate | None
+
+
+def _parameter(row: _Parameter) -> str | Cell:
+    if row.estimate:
+        return _PARAMETERS[row.key]
+    return Cell(f"no fit: {escape_unprintable(row.fit.reason or MISSING)}", tone="faint")
+
+
+def _shown_as(row: _Parameter) -> Callable[[float], str]:
+    return format_percent if row.key == "serial_fraction" else _three
 
 
 def _forecasts(series: ScalingSeries) -> Table | None:
-    if not series.forecasts:
-        return None
+    """Return what larger world sizes would reach by the laws."""
     modelled = any(forecast.all_reduce_ns is not None for forecast in series.forecasts)
     columns = (
-        Column("ranks"),
-        Column("samples/s"),
-        Column("efficiency"),
-        *((Column("all-reduces"),) if modelled else ()),
-        Column("", "words"),
+        number("ranks", lambda row: row.world_size),
+        number("samples/s", lambda row: estimated(row.samples_per_s, whole_rate)),
+        number("efficiency", lambda row: estimated(row.efficiency, format_percent, LOW)),
+        *([number("all-reduces", lambda row: row.all_reduce_ns, duration)] if modelled else []),
+        words("", lambda row: f"no forecast: {row.reason}" if row.reason else "", tone=lambda _: "faint"),
     )
     remarks = [
         "USL with its 95 % band; effects outside the law (another network, a saturated file system) are not included",
         *(["all-reduces: lower bound per step, from measured latency and bandwidth"] if modelled else []),
     ]
-    rows = [_forecast_row(forecast, modelled) for forecast in series.forecasts]
-    return Table(f"Forecast: {escape_unprintable(series.name)}", columns, rows, _sentences(remarks))
-
-
-def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
-    return (
-        Cell(str(forecast.world_size)),
-        estimated(forecast.samples_per_s, whole_rate),
-        estimated(forecast.efficiency, format_percent, low=_LOW),
-        *((Cell(duration(forecast.all_reduce_ns)),) if modelled else ()),
-        Cell(f"no forecast: {escape_unprintable(forecast.reason)}" if forecast.reason else "", tone="faint"),
-    )
+    title = f"Forecast: {escape_unprintable(series.name)}"
+    return make_table(title, series.forecasts, columns, _sentences(remarks))
 
 
 def _sentences(parts: Sequence[str]) -> str:
     return ".\n".join(parts)
+
+
+def _all_points(report: Report) -> Iterator[_Point]:
+    for series in report.multi_run.series if report.multi_run else ():
+        yield from (_Point(series, point) for point in series.points)
+
+
+def _factor(key: str) -> Field:
+    return data(key, float | None, lambda row: getattr(row.of.factors, key, None))
+
+
+LISTINGS: Final = {
+    "points": Listing(
+        _all_points,
+        (
+            *(*_POINTS, *_TIMES, *_SPEEDUP, *_EFFICIENCY, *_SERIAL),
+            data("tokens_per_s", float | None, lambda row: row.of.step_time.tokens_per_s),
+            *(_factor(field.name) for field in fields(Factors)),
+        ),
+    )
+}

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfkit.report import build_document
-from perfkit.report.content.document import Table
+from perfkit.report.content.tables import Table
 from perfkit.schema.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,

@@ -1,6 +1,6 @@
 """The efficiency table of runs of which ranks are missing."""
 
-from perfkit.report.content.cross_rank import efficiency
+from perfkit.report.content.breakdown import efficiency
 from tests.support.reports.report_builders import make_efficiency, make_foreign_run
 
 REASON = "traces of 1 of 64 ranks: load balance and parallel efficiency are not known"

@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from perfkit.report.content.cross_rank import shared_collectives
-from perfkit.report.content.parallelism.dimensions import by_dimension
-from perfkit.report.content.run_tables import collectives
 from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
+from tests.support.reports.tables import table_of, tables_of
 
 
 def make_dimension(name: str | None, **changes: Any) -> DimensionStat:
@@ -46,13 +44,14 @@ def run_with(*rows: DimensionStat, outside: float = 0.0) -> RunReport:
 
 @pytest.mark.parametrize("names", [["dp"], [None], []])
 def test_nothing_is_shown_of_data_parallelism_alone_or_of_what_is_not_known(names: list[str | None]) -> None:
-    assert by_dimension(run_with(*map(make_dimension, names))) == []
-    assert by_dimension(make_run()) == []
+    for run in (run_with(*map(make_dimension, names)), make_run()):
+        titles = [table.title for table in tables_of(run, "collectives")]
+        assert not any("by dimension" in title for title in titles)
 
 
 @pytest.mark.parametrize("names", [["tp"], ["dp", "tp"], ["dp", None], ["shard"]])
 def test_anything_else_is_shown_with_figures_per_step_and_rank(names: list[str | None]) -> None:
-    times, groups = by_dimension(run_with(*map(make_dimension, names), outside=0.05))
+    times, groups = tables_of(run_with(*map(make_dimension, names), outside=0.05), "collectives")[:2]
     first = [cell.text for cell in times.rows[0]]
     assert first == [names[0], "15.0 ms", "10.0 ms", "7.50 ms", "2.50 ms", "5.0 %"]
     assert [cell.text for cell in times.rows[-1]][::2] == ["(outside)", "5.00 ms", "–"]
@@ -63,28 +62,28 @@ def test_anything_else_is_shown_with_figures_per_step_and_rank(names: list[str |
 
 def test_groups_across_hosts_are_named_and_so_is_waiting_that_may_be_more() -> None:
     rows = make_dimension("dp"), make_dimension("dp", across_hosts=True, wait_unknown_ns=10 * MS)
-    times, groups = by_dimension(run_with(*rows))
+    times, groups = tables_of(run_with(*rows), "collectives")[:2]
     assert [row[0].text for row in times.rows] == ["dp", "dp, across hosts"]
     assert [row[3].note for row in times.rows] == ["", "or more"]
     assert [row[3].text for row in groups.rows] == ["one", "several"]
 
 
 def test_a_name_of_the_programs_own_is_escaped() -> None:
-    times, _ = by_dimension(run_with(make_dimension("a\x1b[31m"), make_dimension("dp")))
+    times, _ = tables_of(run_with(make_dimension("a\x1b[31m"), make_dimension("dp")), "collectives")[:2]
     assert "\x1b" not in times.rows[0][0].text
 
 
 def test_tables_of_collectives_name_the_dimension_where_it_differs() -> None:
     def titles(*names: str | None) -> list[str]:
         rows = [make_collective(dimension=name, bytes=place) for place, name in enumerate(names)]
-        table = collectives(make_run(ranks=[make_rank(0, collectives=rows)]), 9)
+        table = table_of(make_run(ranks=[make_rank(0, collectives=rows)]), "collectives", "Collectives")
         assert table is not None
         return [column.title for column in table.columns]
 
     assert "dim" in titles("dp", "tp")
     assert "dim" in titles("dp", None)
     assert "dim" not in titles("tp", "tp")
-    table = shared_collectives(make_run(), 9)
+    table = table_of(make_run(), "collectives", "Collectives across")
     assert table is not None
     assert "dim" not in [column.title for column in table.columns]
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from perfkit.report.content.parallelism.divided_work import divided_work
 from perfkit.schema.per_rank.sharding import DividedWork
 from tests.support.reports.report_builders import MS, make_run
+from tests.support.reports.tables import table_of
 
 
 def make_divided(**changes: Any) -> DividedWork:
@@ -22,7 +22,9 @@ def make_divided(**changes: Any) -> DividedWork:
 
 def test_what_is_known_is_shown_per_layer_and_token() -> None:
     row = make_divided(layers=4, tokens=1000, bytes=2_000_000.0, wait_ns=2.0 * MS, sequence_parallel=False)
-    table = divided_work(make_run(divided_work=[row, make_divided(dimension="ep", imbalance=1.432)]))
+    table = table_of(
+        make_run(divided_work=[row, make_divided(dimension="ep", imbalance=1.432)]), "sharding", "Work of layers"
+    )
     assert table is not None
     assert [cell.text for cell in table.rows[0]] == [
         "tp",
@@ -37,4 +39,4 @@ def test_what_is_known_is_shown_per_layer_and_token() -> None:
     assert [cell.note for cell in table.rows[0]][4:6] == ["2.00 kB", "75.0 %"]
     assert [cell.text for cell in table.rows[1]][2:5] == ["–", "8.00 ms", "–"]
     assert table.remark == "tp: not sequence-parallel; ep: fullest rank: 1.43 times the mean tokens"
-    assert divided_work(make_run()) is None
+    assert table_of(make_run(), "sharding", "Work of layers") is None

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import perfkit
 from perfkit.report import build_document
-from perfkit.report.content.document import Instance, Table
 from perfkit.report.content.instances import (
     collective_instances,
     kernel_instances,
     operator_instances,
     work_instances,
 )
-from perfkit.report.content.work import work_tables
+from perfkit.report.content.tables import Instance, Table
 from perfkit.schema.per_rank.work import WorkNode, WorkTree
 from perfkit.schema.per_rank.work_trees import add_trees
 from perfkit.schema.run import RunReport
+from tests.support.reports.tables import tables_of
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import module_step
 
@@ -79,7 +79,7 @@ def test_the_longest_kernel_of_a_module_and_of_those_in_it(tmp_path: Path) -> No
     assert us["(unknown)",] == ("(unknown)", 40, 1, 1, 950)
     assert all(one.what == "longest kernel or copy in it" and one.is_inside for one in found.values())
     assert work_instances(run, "operator") == {}
-    tables = {table.title.partition(" (")[0]: table for table in work_tables(run, 10)}
+    tables = {table.title.partition(" (")[0]: table for table in tables_of(run, "work")}
     rows = {row[0].text.strip(): row[0].instance for row in tables["Device time by module"].rows}
     assert rows["Net"] == work_instances(run, "class")["Net",]
 

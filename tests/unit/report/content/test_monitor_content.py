@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.report.content.steps.monitor import overview
 from tests.support.monitor.made_runs import own_times, records, write_log, write_run
+from tests.support.reports.tables import table_of
 
 
 def _remark(folder: Path) -> str:
     (run,) = perfkit.analyze(folder).runs
-    table = overview(run)
+    table = table_of(run, "monitor", "Whole run")
     assert table is not None
     return table.remark
 

@@ -3,11 +3,11 @@
 import pytest
 
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.report.content.steps.phases import phases
 from perfkit.schema.common import Finding
 from perfkit.schema.rank import PhaseStat
 from perfkit.util.formatting import MISSING
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
+from tests.support.reports.tables import table_of
 
 OPTIMIZER = "Optimizer.step#SGD.step"
 
@@ -19,7 +19,7 @@ def test_an_optimizer_step_that_takes_most_of_the_step_may_hold_a_closure(share:
         PhaseStat(name=OPTIMIZER, count=6, total_ns=round(600 * MS * share), max_ns=100 * MS),
         PhaseStat(name="evaluate", count=1, total_ns=5 * MS, max_ns=5 * MS),
     ]
-    table = phases(make_run(ranks=[make_rank(0, steps, phases=rows)]), 10)
+    table = table_of(make_run(ranks=[make_rank(0, steps, phases=rows)]), "phases", "Annotated")
     assert table is not None
     assert [row[1].text for row in table.rows] == ["1", "1 in 6"]
     assert ("closure" in table.remark) == said
@@ -27,7 +27,7 @@ def test_an_optimizer_step_that_takes_most_of_the_step_may_hold_a_closure(share:
 
 def test_a_phase_of_a_report_from_elsewhere_may_have_occurred_never() -> None:
     row = PhaseStat(name="evaluate", count=0, total_ns=5 * MS, max_ns=5 * MS)
-    table = phases(make_run(ranks=[make_rank(0, [make_step(0)], phases=[row])]), 10)
+    table = table_of(make_run(ranks=[make_rank(0, [make_step(0)], phases=[row])]), "phases", "Annotated")
     assert table is not None
     assert table.rows[0][4].text == MISSING
 

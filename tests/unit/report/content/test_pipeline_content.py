@@ -5,15 +5,16 @@ import io
 
 from msgspec.structs import replace
 
-from perfkit.report.content.parallelism.pipelines import pipelines
-from perfkit.report.exporters.csv_tables import write_pipelines
+from perfkit.report import reporter
 from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
+from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_report, make_run
+from tests.support.reports.tables import tables_of
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 
 
 def test_each_rank_has_its_bubble_and_the_parts_of_it() -> None:
-    bubbles, stages = pipelines(make_run(pipelines=[make_pipeline()]))
+    bubbles, stages = tables_of(make_run(pipelines=[make_pipeline()]), "pipelines")
     assert bubbles.title == "Pipeline: gpipe, 4 stages, 4 micro-batches (mean per step and its share, over 2 steps)"
     assert [cell.text for cell in bubbles.rows[1]] == ["1", "1", "57.0 ms", "43.0 ms", "40.0 ms", "0", "3.00 ms", "0"]
     assert bubbles.rows[1][3].note == "43.0 %"
@@ -22,18 +23,18 @@ def test_each_rank_has_its_bubble_and_the_parts_of_it() -> None:
 
 def test_a_heavy_stage_is_marked() -> None:
     heavy = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=None)
-    _, stages = pipelines(make_run(pipelines=[make_pipeline(heavy=heavy)]))
+    _, stages = tables_of(make_run(pipelines=[make_pipeline(heavy=heavy)]), "pipelines")
     assert [row[5].tone for row in stages.rows] == ["plain", "plain", "warning", "plain"]
     assert (stages.remark or "").startswith("stage 2 takes 30 % longer")
     both = replace(heavy, also=[StageExcess(stage=0, rank=0, excess=0.2)])
-    _, stages = pipelines(make_run(pipelines=[make_pipeline(heavy=both)]))
+    _, stages = tables_of(make_run(pipelines=[make_pipeline(heavy=both)]), "pipelines")
     assert [row[5].tone for row in stages.rows] == ["warning", "plain", "warning", "plain"]
     assert (stages.remark or "").startswith("stages 0, 2 take 20 % to 30 % longer")
 
 
 def test_an_unsplit_bubble_says_why() -> None:
     pipeline = make_pipeline(43, None, reason="traces of 2 of its 4 ranks", schedule=None)
-    bubbles, _ = pipelines(make_run(pipelines=[pipeline, make_pipeline()]))
+    bubbles, _ = tables_of(make_run(pipelines=[pipeline, make_pipeline()]), "pipelines")
     assert bubbles.title.startswith("Pipeline: unknown schedule")
     assert "not split: traces of 2 of its 4 ranks" in (bubbles.remark or "")
     assert "one more pipeline has a smaller bubble" in (bubbles.remark or "")
@@ -43,7 +44,7 @@ def test_an_unsplit_bubble_says_why() -> None:
 def test_ranks_with_many_stages_and_many_ranks_are_cut() -> None:
     one = make_pipeline().ranks[0]
     rows = [replace(one, rank=rank, stages=list(range(9))) for rank in range(40)]
-    bubbles, _ = pipelines(make_run(pipelines=[make_pipeline(ranks=rows)]))
+    bubbles, _ = tables_of(make_run(pipelines=[make_pipeline(ranks=rows)]), "pipelines")
     assert len(bubbles.rows) == 16
     assert bubbles.rows[0][0].text == "0, 1, 2, 3, …"
     assert "24 more ranks" in (bubbles.remark or "")
@@ -52,7 +53,7 @@ def test_ranks_with_many_stages_and_many_ranks_are_cut() -> None:
 def test_the_csv_has_a_line_per_rank_with_all_parts() -> None:
     pipelines = [make_pipeline(schedule="=cmd|x"), make_pipeline(43, None)]
     stream = io.StringIO()
-    write_pipelines(make_report(make_run(pipelines=pipelines)), stream, top=1)
+    reporter(Report, "pipelines").write(make_report(make_run(pipelines=pipelines)), stream, top=1)
     lines = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert [(line["pipeline"], line["rank"]) for line in lines] == [(a, b) for a in "01" for b in "0123"]
     assert (lines[1]["schedule"], lines[1]["own_stages"], lines[1]["bubble_ns"]) == ("'=cmd|x", "1", "86000000")
@@ -60,4 +61,4 @@ def test_the_csv_has_a_line_per_rank_with_all_parts() -> None:
 
 
 def test_a_run_without_pipelines_has_no_such_table() -> None:
-    assert list(pipelines(make_run(pipelines=[]))) == []
+    assert tables_of(make_run(pipelines=[]), "pipelines") == []

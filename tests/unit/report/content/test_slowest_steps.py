@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from perfkit.report.content import aggregates
-from perfkit.report.content.run_tables import slowest_steps
 from perfkit.schema.rank import StepBreakdown
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
+from tests.support.reports.tables import table_of
 
 
 def test_each_rank_has_one_median(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_each_rank_has_one_median(monkeypatch: pytest.MonkeyPatch) -> None:
         make_rank(rank, [make_step(number, compute=(100 + 10 * number + 5 * rank) * MS) for number in range(20)])
         for rank in range(2)
     ]
-    table = slowest_steps(make_run(ranks=ranks), 3)
+    table = table_of(make_run(ranks=ranks), "steps", "Slowest", 3)
     assert table is not None
     assert [(row[0].text, row[1].text) for row in table.rows] == [("19", "1"), ("18", "1"), ("17", "1")]
     assert table.remark == "7 more above the median"

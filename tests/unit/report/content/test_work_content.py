@@ -4,7 +4,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.report import build_document
-from perfkit.report.content.document import Table
+from perfkit.report.content.tables import Table
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import make_run
 from tests.support.traces.trace_builder import TraceBuilder

@@ -5,8 +5,7 @@ import io
 from pathlib import Path
 
 import perfkit
-from perfkit.report import reporter
-from perfkit.report.table_rows import DIMENSION_COLUMNS, GATHER_COLUMNS
+from perfkit.report import listing, reporter
 from perfkit.schema.report import Report
 from tests.support.traces.mesh_traces import write_mesh
 from tests.support.traces.trace_builder import TraceBuilder
@@ -21,7 +20,7 @@ def written(report: Report, name: str) -> list[dict[str, str]]:
 def test_a_row_per_dimension_of_communication(tmp_path: Path) -> None:
     report = perfkit.analyze(write_mesh(tmp_path / "run", {name: f"mesh_{name}" for name in ("pp", "dp", "tp")}))
     rows, frame = written(report, "dimensions"), report.tables().dimensions
-    assert list(rows[0]) == list(DIMENSION_COLUMNS)
+    assert list(rows[0]) == [column.key for column in listing("dimensions").columns]
     assert [row["dimension"] for row in rows] == frame["dimension"].tolist()
     assert {row["dimension"] for row in rows} == {"dp", "tp", "pp"}
     assert [int(row["exposed_ns"]) for row in rows] == frame["exposed_ns"].tolist()
@@ -35,6 +34,6 @@ def test_a_row_per_layer_that_gathers_parameters(tmp_path: Path) -> None:
         builder.gloo("all_gather", at + 5, 30)
     report = perfkit.analyze(builder.write(tmp_path / "rank0.json"), cache=False)
     rows, frame = written(report, "parameter_gathers"), report.tables().parameter_gathers
-    assert list(rows[0]) == list(GATHER_COLUMNS)
+    assert list(rows[0]) == [column.key for column in listing("parameter_gathers").columns]
     assert [row["layer"] for row in rows] == frame["layer"].tolist() == ["layers.0", "layers.1"]
     assert [int(row["exposed_ns"]) for row in rows] == frame["exposed_ns"].tolist()

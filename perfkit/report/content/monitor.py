@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Final
+from operator import itemgetter
+from typing import Final, NamedTuple
 
-from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.labels import counted
+from perfkit.report.content.run_facts import MONITOR_CODES
+from perfkit.report.content.tables import Table, make_table, number, words
 from perfkit.schema.per_run.monitor import MonitorSummary, StepPart
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import (
@@ -18,8 +21,6 @@ from perfkit.util.formatting import (
     size,
 )
 
-MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
-"""Findings that the answer about the whole run consists of, in this order."""
 _INCOMPLETE_CODES: Final = ("monitor_log_ends_early", "monitor_log_unread")
 """Findings that limit an answer that nothing happened."""
 _MOST_TOLD: Final = 4
@@ -79,13 +80,17 @@ def _compared(summary: MonitorSummary) -> int:
     return summary.steps - summary.left_out_steps - summary.warmup_steps
 
 
-def overview(run: RunReport) -> Table | None:
-    """Return figures about the whole run; None without logs of the monitor."""
-    seen = run.monitor
-    if seen is None:
-        return None
-    rows = [(Cell(label), Cell(value)) for label, value in _facts(seen) if value != MISSING]
-    return Table("Whole run, by the monitor", (Column("", "words"), Column("value", "words")), rows, _uncompared(seen))
+def tables(run: RunReport, top: int) -> Iterator[Table | None]:
+    """Yield figures about the whole run, and what happened in it; none without logs of the monitor."""
+    if run.monitor is not None:
+        yield _overview(run.monitor)
+        yield events(run, top)
+
+
+def _overview(seen: MonitorSummary) -> Table | None:
+    facts = [(label, value) for label, value in _facts(seen) if value != MISSING]
+    columns = (words("", itemgetter(0)), words("value", itemgetter(1)))
+    return make_table("Whole run, by the monitor", facts, columns, _uncompared(seen))
 
 
 def _uncompared(seen: MonitorSummary) -> str:
@@ -125,20 +130,32 @@ def events(run: RunReport, top: int) -> Table | None:
     seen = run.monitor
     if seen is None:
         return None
-    rows = sorted([*_changes(seen), *_stalls(seen), *_slow(seen, top), *_late(seen, top)], key=lambda row: row[0])
-    if not rows:
-        return None
-    columns = (Column("from step"), Column("what", "words"), Column("longer by"), Column("rank"), Column("in", "words"))
+    rows = sorted([*_changes(seen), *_stalls(seen), *_slow(seen, top), *_late(seen, top)], key=lambda row: row.step)
     left = max(0, seen.slow_step_count - top) + max(0, seen.late_rank_count - top)
     remark = f"{left:,} more slow steps or late ranks" if left else ""
-    table = [tuple(Cell(text) for text in (f"{step:,}", *cells)) for step, cells in rows]
-    return Table("What happened over the whole run", columns, table, remark)
+    return make_table("What happened over the whole run", rows, _EVENT, remark)
 
 
-_Row = tuple[int, tuple[str, str, str, str]]
+class _Event(NamedTuple):
+    """What happened, from a step on."""
+
+    step: int
+    what: str
+    longer: str
+    ranks: str
+    part: str
 
 
-def _changes(seen: MonitorSummary) -> Iterator[_Row]:
+_EVENT: Final = (
+    number("from step", lambda row: row.step, counted),
+    words("what", lambda row: row.what),
+    number("longer by", lambda row: row.longer),
+    number("rank", lambda row: row.ranks),
+    words("in", lambda row: row.part),
+)
+
+
+def _changes(seen: MonitorSummary) -> Iterator[_Event]:
     for change, following in zip_longest(seen.changes, seen.changes[1:]):
         percent = percent_change(change.after_ns / change.before_ns) if change.before_ns else MISSING
         how = "for good" if following is None else f"to step {max(change.step, following.step - 1):,}"
@@ -147,29 +164,29 @@ def _changes(seen: MonitorSummary) -> Iterator[_Row]:
         ranks = ranges(change.ranks) or ("" if change.rank_count == 0 else MISSING)
         verb = "slower" if change.after_ns > change.before_ns else "faster"
         moved = f"{difference(change.after_ns - change.before_ns)} ({percent})"
-        yield change.step, (f"{verb} {how}", moved, ranks, _part(change.part))
+        yield _Event(change.step, f"{verb} {how}", moved, ranks, _part(change.part))
 
 
-def _stalls(seen: MonitorSummary) -> Iterator[_Row]:
+def _stalls(seen: MonitorSummary) -> Iterator[_Event]:
     for stall in seen.stalls:
         times = f"{stall.count} times" if stall.count == stall.expected else f"{stall.count} of {stall.expected} times"
         what = f"every {stall.period:,} steps, {times}"
-        yield stall.first_step, (what, difference(stall.extra_ns), _rank(stall.rank), _part(stall.part))
+        yield _Event(stall.first_step, what, difference(stall.extra_ns), _rank(stall.rank), _part(stall.part))
 
 
-def _slow(seen: MonitorSummary, top: int) -> Iterator[_Row]:
+def _slow(seen: MonitorSummary, top: int) -> Iterator[_Event]:
     for step in sorted(seen.slow_steps, key=lambda one: -one.wall_ns)[:top]:
         what = "slow step" if step.last_step == step.first_step else f"slow steps to {step.last_step:,}"
         longer = difference(step.wall_ns - step.usual_ns)
-        yield step.first_step, (what, longer, _rank(step.rank), _part(step.part))
+        yield _Event(step.first_step, what, longer, _rank(step.rank), _part(step.part))
 
 
-def _late(seen: MonitorSummary, top: int) -> Iterator[_Row]:
+def _late(seen: MonitorSummary, top: int) -> Iterator[_Event]:
     for late in seen.late_ranks[:top]:
         until = f" until step {late.last_step:,}" if late.last_step is not None else ""
         what = f"late in {late.late_steps:,} of {late.steps:,} steps{until}"
         first = late.first_step if late.first_step is not None else seen.first_step
-        yield first, (what, difference(late.lag_ns), _rank(late.rank), _part(late.part))
+        yield _Event(first, what, difference(late.lag_ns), _rank(late.rank), _part(late.part))
 
 
 def _rank(rank: int | None) -> str:

@@ -1,1 +1,0 @@
-"""Tables of how well the device is used: launches, and operators against its limits."""

@@ -1,1 +1,0 @@
-"""Tables by dimension of parallelism: collectives, pipelines, divided work, sharded parameters."""

@@ -1,1 +1,0 @@
-"""Tables of what ranks did step by step, and beside their steps."""
