@@ -24,6 +24,7 @@ from perfkit.comparison.benchmark_gates import (
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.labels import byte_rate
 from perfkit.report.views.collectives import describe
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import (
     BenchmarkComparison,
     CollectiveBenchmark,
@@ -31,7 +32,7 @@ from perfkit.schema.benchmark import (
     Measurement,
     Series,
 )
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, Observation
 from perfkit.schema.comparison import GateResult
 from perfkit.util.formatting import duration
 
@@ -75,16 +76,18 @@ def compare_benchmarks(
     )
 
 
-def differences(before: CollectiveBenchmark, after: CollectiveBenchmark) -> Iterator[Finding]:
-    """Yield what differs between two benchmarks besides the times."""
+def differences(before: CollectiveBenchmark, after: CollectiveBenchmark) -> list[Finding]:
+    """Return what differs between two benchmarks besides the times."""
+    return word_all(_differences(before, after))
+
+
+def _differences(before: CollectiveBenchmark, after: CollectiveBenchmark) -> Iterator[Observation]:
     if not any(True for _ in _pairs(before, after, None)):
-        message = "the earlier file has none of these measurements: measure with the same options on as many ranks"
-        yield Finding(code="configurations_differ", severity="warning", message=message)
+        yield Observation("configurations_differ", {"where": " on as many ranks"}, "nothing_common", "warning")
     settings = ("world_size", "backend", "threads", "launcher")
     yield from find_other_settings(before, after, settings, "info")
     if before.device_names != after.device_names:
-        names = " / ".join(", ".join(side.device_names) for side in (before, after))
-        yield Finding(code="devices_differ", severity="warning", message=f"the devices differ: {names}")
+        yield Observation("devices_differ", {"devices": [side.device_names for side in (before, after)]})
     yield from find_other_versions(before.versions, after.versions)
 
 

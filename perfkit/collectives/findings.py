@@ -1,56 +1,47 @@
 """Latency and bandwidth of each series, and what must be known before a benchmark's numbers are trusted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from perfkit.analysis.cross_rank.bandwidth import fit_times
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.collectives.config import OPERATIONS
 from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
-from perfkit.report.views.collectives import describe, slow_sentence
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, Series, SeriesFit
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, Observation
 from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import size
-
-_MOST_NAMED: Final = 3
 
 
 def find_problems(record: CollectiveBenchmark) -> list[Finding]:
     """Return the findings of a benchmark."""
     repeats = min((len(row.samples_ns) for row in record.measurements), default=FEWEST_RUNS)
     cores = find_shared_cores(record.hosts, record.cores) if record.device == "cpu" else ()
-    return [*_wrong_results(record), *find_few_repeats(repeats), *cores, *_slow_links(record)]
+    return word_all([*_wrong_results(record), *find_few_repeats(repeats), *cores, *_slow_links(record)])
 
 
-def unsupported_series(record: CollectiveBenchmark, problems: Mapping[int, str]) -> Iterator[Finding]:
-    """Yield a finding per series that was not measured because the backend does not support it.
+def unsupported_series(record: CollectiveBenchmark, problems: Mapping[int, str]) -> list[Finding]:
+    """Return a finding per series that was not measured because the backend does not support it.
 
     Args:
         record: The benchmark.
         problems: The backend's errors, by number of the series.
     """
-    for number, problem in problems.items():
-        what = f"{describe(record.series[number])} is not supported by {record.backend}"
-        yield Finding(code="unsupported_collective", severity="warning", message=f"{what} and was left out: {problem}")
+    unsupported = (
+        {"series": record.series[number], "backend": record.backend, "error": problem}
+        for number, problem in problems.items()
+    )
+    return word_all(Observation("unsupported_collective", values) for values in unsupported)
 
 
-def _wrong_results(record: CollectiveBenchmark) -> Iterator[Finding]:
-    wrong = [row for row in record.measurements if row.wrong]
+def _wrong_results(record: CollectiveBenchmark) -> Iterator[Observation]:
+    wrong = [(record.series[row.series], row.bytes, row.wrong) for row in record.measurements if row.wrong]
     if wrong:
-        named = "; ".join(
-            f"{describe(record.series[row.series])}, {size(row.bytes)}: {row.wrong:,} of its elements"
-            for row in wrong[:_MOST_NAMED]
-        )
-        more = f"; and {len(wrong) - _MOST_NAMED} more" if len(wrong) > _MOST_NAMED else ""
-        message = f"results are wrong ({named}{more}): the library, the network or the memory damages data"
-        yield Finding(code="wrong_results", severity="error", message=message)
+        yield Observation("wrong_results", {"wrong": wrong})
 
 
-def _slow_links(record: CollectiveBenchmark) -> Iterator[Finding]:
+def _slow_links(record: CollectiveBenchmark) -> Iterator[Observation]:
     for link in record.pairs.slow if record.pairs else ():
-        rank = link.ranks[0] if link.kind == "rank" else None
-        yield Finding(code="slow_link", severity="warning", message=slow_sentence(link), rank=rank)
+        yield Observation("slow_link", {"link": link}, rank=link.ranks[0] if link.kind == "rank" else None)
 
 
 def fit_series(series: Sequence[Series], measurements: Sequence[Measurement]) -> list[SeriesFit]:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from perfkit.comparison.gates import Gate
-from perfkit.schema.common import Finding, Severity
+from perfkit.schema.common import Observation, Severity
 from perfkit.schema.comparison import GateResult, GateState
 from perfkit.stats.bootstrap import FEWEST_RUNS, ratio_interval
-from perfkit.util.formatting import escape_unprintable
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -130,16 +129,13 @@ def _relative(gate: Gate, kind: Kind, one: Quantity, value: float) -> _Outcome:
     return _Outcome("failed" if holds else "passed", measured)
 
 
-def find_few_repeats(repeats: int) -> Iterator[Finding]:
+def find_few_repeats(repeats: int) -> Iterator[Observation]:
     """Yield a finding if so many repeats do not show how much times vary."""
     if repeats < FEWEST_RUNS:
-        message = (
-            f"fewer than {FEWEST_RUNS} repeats do not show how much times vary: use --repeats {FEWEST_RUNS} or more"
-        )
-        yield Finding(code="too_few_repeats", severity="info", message=message)
+        yield Observation("too_few_repeats", {"fewest": FEWEST_RUNS}, "benchmark", "info")
 
 
-def find_shared_cores(hosts: Sequence[str], cores: Sequence[int | None]) -> Iterator[Finding]:
+def find_shared_cores(hosts: Sequence[str], cores: Sequence[int | None]) -> Iterator[Observation]:
     """Yield a finding per host with more ranks than cores.
 
     Args:
@@ -149,24 +145,18 @@ def find_shared_cores(hosts: Sequence[str], cores: Sequence[int | None]) -> Iter
     for host, count in dict(zip(hosts, cores, strict=True)).items():
         ranks = hosts.count(host)
         if count is not None and ranks > count:
-            message = (
-                f"the {ranks} ranks on {escape_unprintable(host)} share {count} core{'s' if count > 1 else ''}: times "
-                "include waiting for a core"
-            )
-            yield Finding(code="oversubscribed", severity="warning", message=message)
+            yield Observation("oversubscribed", {"ranks": ranks, "host": host, "cores": count}, "benchmark")
 
 
-def find_other_settings(before: Any, after: Any, names: Sequence[str], severity: Severity) -> Iterator[Finding]:
+def find_other_settings(before: Any, after: Any, names: Sequence[str], severity: Severity) -> Iterator[Observation]:
     """Yield a finding if fields of these names differ between two benchmarks."""
-    values = ((name, getattr(before, name), getattr(after, name)) for name in names)
-    found = [f"{name} ({old} / {new})" for name, old, new in values if old != new]
-    if found:
-        message = f"before and after differ in {', '.join(found)}"
-        yield Finding(code="configurations_differ", severity=severity, message=message)
+    values = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    if differing := {name: (old, new) for name, (old, new) in values.items() if old != new}:
+        yield Observation("configurations_differ", {"settings": differing}, "benchmark", severity)
 
 
-def find_other_versions(before: dict[str, str], after: dict[str, str]) -> Iterator[Finding]:
+def find_other_versions(before: dict[str, str], after: dict[str, str]) -> Iterator[Observation]:
     """Yield a finding if software that both benchmarks used differs."""
-    versions = [f"{name} ({old} / {after[name]})" for name, old in before.items() if after.get(name, old) != old]
+    versions = {name: (old, after[name]) for name, old in before.items() if after.get(name, old) != old}
     if versions:
-        yield Finding(code="versions_differ", severity="info", message=f"versions differ: {', '.join(versions)}")
+        yield Observation("versions_differ", {"versions": versions}, "benchmark")

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple, get_args
 
 from perfkit.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics
 from perfkit.schema.aggregate import disagree
-from perfkit.schema.common import Finding, MeasuredOn
+from perfkit.schema.common import MeasuredOn, Observation
 from perfkit.schema.comparison import Change, MetricKind
 from perfkit.schema.config_identity import companions, format_option, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
-from perfkit.util.formatting import escape_unprintable, format_percent, percent_change
+from perfkit.util.formatting import escape_unprintable
 
 _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
@@ -106,17 +106,13 @@ def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling
     return interval and Resampled(interval, unit)
 
 
-def disagreement(changes: Sequence[Change]) -> list[Finding]:
+def disagreement(changes: Sequence[Change]) -> list[Observation]:
     """Return a finding if steps with and without the profiler changed in opposite directions."""
     ratios = {change.name: change.ratio for change in changes if change.kind == "run"}
     plain, profiled = ratios.get(STEP_TIME.name), ratios.get(PROFILED_STEP.name)
     if plain is None or profiled is None or not disagree(plain, profiled):
         return []
-    message = (
-        f"without the profiler a step changed by {percent_change(plain)}, but the profiled step by "
-        f"{percent_change(profiled)}: the profiler's cost differs, and so may every time from the traces"
-    )
-    return [Finding(code="profiled_step_disagrees", severity="warning", message=message)]
+    return [Observation("profiled_step_disagrees", {"plain": plain, "profiled": profiled})]
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------
@@ -124,53 +120,39 @@ def disagreement(changes: Sequence[Change]) -> list[Finding]:
 
 def findings(
     before: Sequence[RunReport], after: Sequence[RunReport], assumed_noise: float | None = None
-) -> list[Finding]:
+) -> list[Observation]:
     """Return the findings that limit the trust in the comparison."""
     collected = []
-    if few := few_runs(before, after):
-        message = f"{few}, fewer than {FEWEST_RUNS} on each side, do not show how much runs vary: " + (
-            "no change can be told from noise; repeat the runs"
-            if assumed_noise is None
-            else f"a change counts if it is larger than the assumed noise of {format_percent(assumed_noise)}"
-        )
-        collected.append(Finding(code="too_few_repeats", severity="warning", message=message))
+    if few_runs(before, after):
+        counts = {"before": len(before), "after": len(after), "fewest": FEWEST_RUNS}
+        collected.append(Observation("too_few_repeats", {**counts, "assumed_noise": assumed_noise}))
     for side, runs in (("before", before), ("after", after)):
         if mixed := _differing(runs):
-            message = f"the runs {side} are not repeats of one configuration: they differ in {_listed(mixed)}"
-            collected.append(Finding(code="mixed_configurations", severity="warning", message=message))
+            collected.append(Observation("mixed_configurations", {"side": side, "options": mixed}))
     if differing := _differing([before[0], after[0]]):
-        message = f"before and after differ in {_listed(differing)}"
-        collected.append(Finding(code="configurations_differ", severity="info", message=message))
+        collected.append(Observation("configurations_differ", {"options": differing}))
     return [*collected, *_environment_findings(before, after)]
 
 
-def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
+def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Observation]:
     """Yield other differences between the runs, within a side or between sides; unknown values differ from nothing."""
     sides = (before, after)
     devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
     if _differ(devices):
-        message = f"the devices differ: {_values_of(devices)}"
-        yield Finding(code="devices_differ", severity="warning", message=message)
+        yield Observation("devices_differ", {"devices": list(map(sorted, devices))})
     versions = {
         name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
         for name in sorted({name for side in sides for run in side for name in run.versions})
     }
-    differing = [f"{name} ({_values_of(known)})" for name, known in versions.items() if _differ(known)]
-    if differing:
-        message = f"versions differ: {_listed(differing, 'versions')}"
-        yield Finding(code="versions_differ", severity="info", message=message)
+    if differing := {name: list(map(sorted, known)) for name, known in versions.items() if _differ(known)}:
+        yield Observation("versions_differ", {"versions": differing})
 
 
 def _differ(sides: Sequence[set[str]]) -> bool:
     return all(sides) and len(set.union(*sides)) > 1
 
 
-def _values_of(sides: Sequence[set[str]]) -> str:
-    """Return the values of both sides in one line."""
-    return " / ".join(", ".join(sorted(side)) for side in sides)
-
-
-def _differing(runs: Sequence[RunReport]) -> list[str]:
+def _differing(runs: Sequence[RunReport]) -> dict[str, list[str]]:
     """Return the options in which the runs differ, with their values."""
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
@@ -181,14 +163,9 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
     differing = [name for name in names if len(values[name]) > 1]
     # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
     implied = {companion for name in differing for companion in companions(name, known)}
-    return [f"{name} ({' / '.join(values[name][:3])})" for name in differing if name not in implied]
+    return {name: values[name] for name in differing if name not in implied}
 
 
 def settings(run: RunReport) -> dict[str, Any]:
     """Return what runs of one configuration share: workload, ranks and every option that affects performance."""
     return {"workload": run.workload, "ranks": run.world_size} | performance_options(run)
-
-
-def _listed(names: list[str], things: str = "options") -> str:
-    more = f" and {len(names) - 5} more {things}" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

@@ -15,8 +15,9 @@ import msgspec
 from perfkit._version import __version__
 from perfkit.comparison.changes import settings
 from perfkit.comparison.metrics import STEP_TIME, Metric, MetricName, metrics
+from perfkit.report.wording.findings import word
 from perfkit.schema.aggregate import common_kind
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.comparison import ChangePoint, ConfigHistory, History, HistoryBy, HistoryPoint
 from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
@@ -39,8 +40,7 @@ def config_histories(runs: Iterable[RunReport], by: HistoryBy, *, own_clock: boo
     findings = []
     for run in runs:
         if reason := _unusable(run):
-            message = f"{run.run} is excluded: {reason}"
-            findings.append(Finding(code="run_excluded", severity="info", message=message))
+            findings.append(word(Observation("run_excluded", {"run": run.run, "reason": reason})))
         else:
             groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
     ordered = [sorted(group, key=_started) for group in groups.values()]

@@ -4,14 +4,13 @@ Only if a step does the same work in both, and if the mean step changed as the m
 what only some steps do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Final, TypeVar
 
 from perfkit.comparison.metrics import STEP_TIME, metrics
-from perfkit.schema.common import Finding, MeasuredOn
+from perfkit.schema.common import MeasuredOn, Observation
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import duration, percent_change
 
 _SAME_MODEL: Final = 0.01
 """Largest relative difference of the operations per sample of one model: it is computed from rounded rates."""
@@ -19,7 +18,7 @@ _SAME_MODEL: Final = 0.01
 ValueT = TypeVar("ValueT")
 
 
-def step_work(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
+def step_work(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Observation]:
     """Return a finding if a step does other work after than before, or may do (metrics.md section 7).
 
     Args:
@@ -27,36 +26,30 @@ def step_work(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[F
         after: those of the other.
     """
     if models := _different_models(before, after):
-        message = f"steps are not comparable, nor are rates: the models differ ({models})"
-        return [Finding(code="models_differ", severity="warning", message=message)]
+        return [models]
     samples = [_values(side, _samples_per_step) for side in (before, after)]
     if all(samples) and len(set.union(*samples)) > 1:
-        counts = f"{_listed(samples[0])} samples per step before, {_listed(samples[1])} after"
-        message = f"steps are not comparable: {counts}"
-        return [Finding(code="samples_per_step_differ", severity="warning", message=message)]
+        return [
+            Observation("samples_per_step_differ", dict(zip(("before", "after"), map(_sorted, samples), strict=True)))
+        ]
     ranks = [{run.world_size for run in side} for side in (before, after)]
     if not all(samples) and len(set.union(*ranks)) > 1:
-        message = (
-            f"steps may do different work: {_listed(ranks[0])} rank{'' if ranks[0] == {1} else 's'} before, "
-            f"{_listed(ranks[1])} after, "
-            "and samples per step are not known"
-        )
-        return [Finding(code="ranks_differ", severity="warning", message=message)]
+        return [Observation("ranks_differ", dict(zip(("before", "after"), map(_sorted, ranks), strict=True)))]
     return []
 
 
-def _different_models(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+def _different_models(before: Sequence[RunReport], after: Sequence[RunReport]) -> Observation | None:
     """Return what tells that the models differ: their names or the operations per sample; None if nothing does."""
     names = [_values(side, _own_workload) for side in (before, after)]
     if all(names) and len(set.union(*names)) > 1:
-        return " / ".join(_listed(side) for side in names)
+        return Observation("models_differ", {"names": [_sorted(side) for side in names]})
     sides = [sorted(_values(side, _operations_per_sample)) for side in (before, after)]
     if not all(sides):
         return None
     least, most = min(side[0] for side in sides), max(side[-1] for side in sides)
     if most <= least * (1 + _SAME_MODEL):
         return None
-    return " / ".join(f"{side[0] / 1e6:,.4g}" for side in sides) + " MFLOP per sample"
+    return Observation("models_differ", {"per_sample": tuple(side[0] for side in sides)}, "operations")
 
 
 def _samples_per_step(run: RunReport) -> int | None:
@@ -84,16 +77,14 @@ def _values(side: Sequence[RunReport], value: Callable[[RunReport], ValueT | Non
     return known if None not in found else set()
 
 
-def _listed(values: set[int] | set[str]) -> str:
-    return " or ".join(str(value) for value in sorted(values, key=str))
-
-
 _UNLIKE: Final = 0.1
 """Relative difference of the two changes from which it is reported."""
 _FEWEST_STEPS: Final = 3
 
 
-def mean_step(before: Sequence[RunReport], after: Sequence[RunReport], measured_on: MeasuredOn | None) -> list[Finding]:
+def mean_step(
+    before: Sequence[RunReport], after: Sequence[RunReport], measured_on: MeasuredOn | None
+) -> list[Observation]:
     """Return a finding if the mean step changed otherwise than the median one (metrics.md section 7).
 
     Args:
@@ -113,12 +104,8 @@ def mean_step(before: Sequence[RunReport], after: Sequence[RunReport], measured_
     # Of the side whose mean is further from its median.
     longer = max((old / old_median, new / new_median), key=lambda ratio: abs(ratio - 1)) > 1
     of_one = measured_on != "plain" and any(len(run.ranks) > 1 for run in (*before, *after))
-    message = (
-        f"the mean step changed by {percent_change(new / old)} ({duration(old)} before, {duration(new)} after), the "
-        f"median step{' of the same rank' if of_one else ''} by {percent_change(new_median / old_median)}: some steps "
-        f"take much {'more' if longer else 'less'} time than most"
-    )
-    return [Finding(code="mean_step_disagrees", severity="warning", message=message)]
+    values = {"mean_ns": (old, new), "median_ns": (old_median, new_median), "of_one_rank": of_one, "longer": longer}
+    return [Observation("mean_step_disagrees", values)]
 
 
 def _of_sides(sides: Sequence[Sequence[Sequence[float]]], value: Callable[[Sequence[float]], float]) -> Sequence[float]:
@@ -144,3 +131,7 @@ def _steps_ns(run: RunReport, measured_on: MeasuredOn | None) -> Sequence[float]
         return _step_time_samples(run, measured_on)
     ranks = [[step.wall_ns for step in rank.steps] for rank in run.ranks if rank.steps]
     return max(ranks, key=fmean, default=[])
+
+
+def _sorted(values: Iterable[int | str]) -> list[str]:
+    return sorted(map(str, values))

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from perfkit.errors import LaunchEnvironmentError, PerfkitError
 from perfkit.plugins import Registry, instance_of
-from perfkit.schema.common import Finding
+from perfkit.report.wording.findings import word
+from perfkit.schema.common import Observation
 from perfkit.schema.run import CrossCheck, RunReport
 
 
@@ -55,5 +56,4 @@ def with_cross_check(run: RunReport, name: str) -> RunReport:
         if name in CROSS_CHECKS.builtin:
             raise
         why = f"{run.run}: cross-check {name!r} failed: {type(error).__name__}: {error}"
-    failed = Finding(code="cross_check_failed", severity="warning", message=why)
-    return replace(run, findings=[*run.findings, failed])
+    return replace(run, findings=[*run.findings, word(Observation("cross_check_failed", {"error": why}))])

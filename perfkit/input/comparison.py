@@ -23,8 +23,9 @@ from perfkit.comparison.benchmark_gates import (
 )
 from perfkit.comparison.gates import Gate
 from perfkit.report.views.input import describe
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, Observation
 from perfkit.schema.comparison import GateResult
 from perfkit.util.formatting import duration, rate
 
@@ -75,11 +76,14 @@ def compare_benchmarks(
     )
 
 
-def differences(before: InputBenchmark, after: InputBenchmark) -> Iterator[Finding]:
-    """Yield what differs between two benchmarks besides the times."""
+def differences(before: InputBenchmark, after: InputBenchmark) -> list[Finding]:
+    """Return what differs between two benchmarks besides the times."""
+    return word_all(_differences(before, after))
+
+
+def _differences(before: InputBenchmark, after: InputBenchmark) -> Iterator[Observation]:
     if not any(True for _ in _pairs(before, after)):
-        message = "the earlier file has none of these measurements: measure with the same options"
-        yield Finding(code="configurations_differ", severity="warning", message=message)
+        yield Observation("configurations_differ", {"where": ""}, "nothing_common", "warning")
     settings = ("world_size", "samples", "sample_bytes", "batch_size", "threads")
     yield from find_other_settings(before, after, settings, "warning")
     yield from find_other_versions(before.versions, after.versions)

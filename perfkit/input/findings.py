@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from perfkit.comparison.benchmark_gates import find_few_repeats, find_shared_cores
-from perfkit.report.views.input import describe
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import InputBenchmark
-from perfkit.schema.common import Finding
-from perfkit.util.formatting import size, whole_percent
+from perfkit.schema.common import Finding, Observation
 
 _STILL_CACHED: Final = 0.05
 _STRIPED_BYTES: Final = 64 << 20
@@ -22,27 +21,28 @@ def find_problems(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]
         checksums: Of the first batches of each rank, by number of the series.
     """
     repeats = min((len(row.passes) for row in record.measurements), default=0)
-    return [
-        *_different_batches(record, checksums),
-        *find_few_repeats(repeats),
-        *find_shared_cores(record.hosts, record.cores),
-        *_cached(record),
-        *_one_stripe(record),
-    ]
+    return word_all(
+        [
+            *_different_batches(record, checksums),
+            *find_few_repeats(repeats),
+            *find_shared_cores(record.hosts, record.cores),
+            *_cached(record),
+            *_one_stripe(record),
+        ]
+    )
 
 
-def _different_batches(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]) -> Iterator[Finding]:
+def _different_batches(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]) -> Iterator[Observation]:
     """Compare the series that read in the same order with the first of them."""
     first: dict[tuple[int, int], int] = {}
     for number, series in enumerate(record.series):
         # With several files each worker reads its own, so that the order depends on their number.
         same = first.setdefault((series.files, series.num_workers if series.files > 1 else 0), number)
         if checksums[number] != checksums[same]:
-            message = f"{describe(series)} gives other batches than {describe(record.series[same])}"
-            yield Finding(code="different_batches", severity="error", message=message)
+            yield Observation("different_batches", {"series": series, "reference": record.series[same]})
 
 
-def _cached(record: InputBenchmark) -> Iterator[Finding]:
+def _cached(record: InputBenchmark) -> Iterator[Observation]:
     """Name the sources whose files were in the other state of the cache than the passes are for."""
     shares: dict[tuple[str, str], float | None] = {}
     for row in record.measurements:
@@ -51,24 +51,13 @@ def _cached(record: InputBenchmark) -> Iterator[Finding]:
             shares[name, row.cache] = row.cached_share
     for (name, cache), share in shares.items():
         if cache == "cold" and (share is None or share > _STILL_CACHED):
-            yield _not_dropped(name, share)
+            yield Observation("cache_not_dropped", {"source": name, "share": share})
         elif cache == "warm" and share is not None and share < 1 - _STILL_CACHED:
-            message = f"only {whole_percent(share)} of the files of {name} stayed in the page cache: warm is not warm"
-            yield Finding(code="not_cached", severity="warning", message=message)
+            yield Observation("not_cached", {"source": name, "share": share})
 
 
-def _not_dropped(name: str, share: float | None) -> Finding:
-    what = "it is unknown how much" if share is None else f"up to {whole_percent(share)}"
-    message = f"{what} of the files of {name} stayed in the page cache: cold passes may be too fast"
-    return Finding(code="cache_not_dropped", severity="warning", message=message)
-
-
-def _one_stripe(record: InputBenchmark) -> Iterator[Finding]:
+def _one_stripe(record: InputBenchmark) -> Iterator[Observation]:
     for file in record.files:
         each = file.bytes / file.files
         if file.stripe_count == 1 and each >= _STRIPED_BYTES and record.world_size > 1:
-            message = (
-                f"the file of {file.source} ({size(each)}) lies on one storage target of Lustre, which all ranks "
-                "share: before it is written, `lfs setstripe -c -1 FOLDER` spreads the files of a folder over all"
-            )
-            yield Finding(code="one_stripe", severity="info", message=message)
+            yield Observation("one_stripe", {"source": file.source, "each_bytes": each})

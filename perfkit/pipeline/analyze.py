@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
-from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
+from perfkit.analysis.cross_rank.measured_bandwidth import bandwidth_shares
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.jobs import Job, split_jobs
@@ -25,14 +25,15 @@ from perfkit.insights.ranking import Insights, find_insights
 from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
-from perfkit.pipeline.run_report import BuiltRun, build_run
+from perfkit.pipeline.run_report import BuiltRun, build_run, with_findings
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.report.wording.findings import word, word_all
 from perfkit.scaling.option_comparison import profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, Observation
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_rank.memory import MemorySnapshot
 from perfkit.schema.report import Report
@@ -45,14 +46,12 @@ from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.report_file import load_collectives
 from perfkit.storage.run_folder import read_manifest, read_sweep
 from perfkit.subjects.table import Asked, answer_subjects
-from perfkit.util.formatting import shell_word
 from perfkit.whatif.savings import predicted_savings
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
 _NOT_A_RUN: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
 """Findings of a folder that is not a run."""
-_MOST_LISTED: Final = 4
 
 
 class _OtherFiles(Struct, frozen=True):
@@ -153,11 +152,11 @@ def analyze(
         perfkit_version=__version__,
         runs=relevant,
         findings=[
-            *_several_jobs(locations, by_location),
-            *_sweep_findings(locations, set(given)),
-            *(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
+            *word_all(_several_jobs(locations, by_location)),
+            *word_all(_sweep_findings(locations, set(given))),
+            *word_all(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
             *insights.findings,
-            *unused_rules(uses),
+            *word_all(unused_rules(uses)),
         ],
         multi_run=multi_run,
         insights=insights.insights,
@@ -180,10 +179,15 @@ def _load_other_files(
 
 def _with_other_files(runs: list[RunReport], others: _OtherFiles) -> list[RunReport]:
     if others.benchmark is not None:
-        runs = [with_bandwidth_shares(run, others.benchmark) for run in runs]
+        runs = [_with_bandwidth_shares(run, others.benchmark) for run in runs]
     if others.snapshot is not None:
         runs = with_snapshot(runs, others.snapshot)
     return with_comm_logs(runs, others.logs)
+
+
+def _with_bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> RunReport:
+    shares, limits = bandwidth_shares(run, benchmark)
+    return with_findings(replace(run, bandwidth_shares=shares), limits)
 
 
 def _relevant(runs: Sequence[RunReport]) -> list[RunReport]:
@@ -240,8 +244,10 @@ def _runs(
 ) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
-    lost.extend(_skipped_file_findings(location.skipped_files))
-    lost.extend(_capture_findings(location))
+    if names := location.skipped_files:
+        lost.append(word(Observation("not_a_regular_file", {"names": names}, file=names[0])))
+    if location.captures:
+        lost.append(word(Observation("has_captures", {"folder": location.path, "names": location.captures})))
     summaries: list[NamedSummary] = []
     for file in location.traces:
         done = next(outcomes)
@@ -271,33 +277,13 @@ def _with_predictions(built: BuiltRun, step_marker: str | None) -> RunReport:
     return replace(built.report, step_marker=step_marker, predicted_savings=savings)
 
 
-def _several_jobs(locations: Sequence[RunLocation], by_location: Sequence[Sequence[RunReport]]) -> Iterator[Finding]:
+def _several_jobs(
+    locations: Sequence[RunLocation], by_location: Sequence[Sequence[RunReport]]
+) -> Iterator[Observation]:
     for location, runs in zip(locations, by_location, strict=True):
         if len(runs) > 1:
-            labels = ", ".join(run.run.removeprefix(location.name).strip(" ()") for run in runs[:_MOST_LISTED])
-            more = ", …" if len(runs) > _MOST_LISTED else ""
-            message = (
-                f"{location.name} has the traces of {len(runs)} jobs ({labels}{more}): each is analysed as a run; put "
-                "each job into a separate folder"
-            )
-            yield Finding(code="several_jobs", severity="warning", message=message)
-
-
-def _skipped_file_findings(names: Sequence[str]) -> Iterator[Finding]:
-    if names:
-        listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        what = "is not a regular file and was" if len(names) == 1 else "are not regular files and were"
-        message = f"{listed} {what} skipped: a pipe is read only if its own path is given"
-        yield Finding(code="not_a_regular_file", severity="info", message=message, file=names[0])
-
-
-def _capture_findings(location: RunLocation) -> Iterator[Finding]:
-    names = location.captures
-    if names:
-        listed = ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
-        command = f"perfkit analyze {shell_word(location.path / names[0])}"
-        message = f"steps recorded while it ran are not included: {listed} ({command})"
-        yield Finding(code="has_captures", severity="info", message=message)
+            labels = [run.run.removeprefix(location.name).strip(" ()") for run in runs]
+            yield Observation("several_jobs", {"folder": location.name, "labels": labels})
 
 
 def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:
@@ -307,10 +293,10 @@ def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Find
     try:
         return read_manifest(location.path), []
     except StoreError as error:
-        return None, [Finding(code="unreadable_manifest", severity="error", message=str(error))]
+        return None, [word(Observation("unreadable_manifest", {"error": str(error)}))]
 
 
-def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) -> Iterator[Finding]:
+def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) -> Iterator[Observation]:
     """Yield findings about runs of a sweep that are missing in its folder, for folders that were searched."""
     runs = [location.path for location in locations if location.has_manifest and location.path not in given_paths]
     for folder in dict.fromkeys(run.parent for run in runs):
@@ -320,7 +306,7 @@ def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) ->
                 name, read_sweep(folder), {run.name for run in runs if run.parent == folder}
             )
         except StoreError as error:
-            yield Finding(code="unreadable_sweep", severity="warning", message=str(error))
+            yield Observation("unreadable_sweep", {"error": str(error)})
 
 
 def _is_informative(run: RunReport) -> bool:

@@ -14,7 +14,8 @@ from perfkit.analysis.per_run.comm_logs.links import Ranks, find_links
 from perfkit.analysis.per_run.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
 from perfkit.analysis.per_run.comm_logs.summarize import summarize_logs
 from perfkit.errors import TraceError, UsageError
-from perfkit.schema.common import Finding
+from perfkit.pipeline.run_report import with_findings
+from perfkit.schema.common import Observation
 from perfkit.schema.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.schema.run import RunReport
 from perfkit.trace.comm_logs.facts import NcclLogReader
@@ -29,7 +30,7 @@ class ReadLogs(NamedTuple):
     """Contents of logs."""
 
     nccl: NcclLogs | None
-    nccl_findings: list[Finding]
+    nccl_findings: list[Observation]
     one_ccl: OneCclLogs | None
 
     @property
@@ -77,13 +78,11 @@ def _with_own(run: RunReport) -> RunReport:
     if not files:
         return run
     if sum(size for _, size in files) > _MOST_UNASKED_BYTES:
-        message = f"the NCCL logs in {run.path} are large and were not read: give them with --comm-log"
-        return replace(run, findings=[*run.findings, Finding(code="nccl_log_unread", severity="info", message=message)])
+        return with_findings(run, [Observation("nccl_log_unread", {"folder": run.path}, "large", "info")])
     try:
         found = _read([file for file, _ in files])
     except TraceError as error:
-        finding = Finding(code="nccl_log_unread", severity="warning", message=str(error))
-        return replace(run, findings=[*run.findings, finding])
+        return with_findings(run, [Observation("nccl_log_unread", {"error": str(error)})])
     return run if found is None else _with_logs(run, found)
 
 
@@ -106,17 +105,13 @@ def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
     findings = [*read.nccl_findings, *(_other_ranks(run, read.nccl) if read.nccl else ())]
     if read.one_ccl is not None:
         findings += find_one_ccl_findings(read.one_ccl, len({rank.host for rank in run.ranks}))
-    return replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl, findings=[*run.findings, *findings])
+    return with_findings(replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl), findings)
 
 
-def _other_ranks(run: RunReport, logs: NcclLogs) -> Iterable[Finding]:
+def _other_ranks(run: RunReport, logs: NcclLogs) -> Iterable[Observation]:
     """Yield a finding if the ranks of the logs are not those of the run."""
     if logs.ranks is not None and logs.ranks != run.world_size:
-        message = (
-            f"the largest communicator in the NCCL logs has {logs.ranks} ranks, the run {run.world_size}: ranks that "
-            "the logs name are those of the communicator"
-        )
-        yield Finding(code="nccl_ranks_differ", severity="info", message=message)
+        yield Observation("nccl_ranks_differ", {"logged": logs.ranks, "world_size": run.world_size})
 
 
 def _files(path: Path) -> list[Path]:

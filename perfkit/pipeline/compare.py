@@ -16,6 +16,7 @@ from perfkit.comparison.history import config_histories
 from perfkit.comparison.step_work import mean_step, step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.common import Finding, worst_first
 from perfkit.schema.comparison import Comparison, History, HistoryBy, Side
@@ -73,12 +74,12 @@ def compare(
         gates=check_gates(gates, changed, *sides),
         findings=worst_first(
             [
-                *step_work(*compared),
-                *disagreement(changed),
-                *mean_step(compared[0], compared[1], measured_on),
-                *findings(compared[0], compared[1], assume_noise),
+                *word_all(step_work(*compared)),
+                *word_all(disagreement(changed)),
+                *word_all(mean_step(compared[0], compared[1], measured_on)),
+                *word_all(findings(compared[0], compared[1], assume_noise)),
                 *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
-                *unused_rules(add_rule_uses(report.kernel_rules for report in reports)),
+                *word_all(unused_rules(add_rule_uses(report.kernel_rules for report in reports))),
                 *_run_findings(sides),
             ]
         ),
@@ -152,4 +153,4 @@ def history(
     if not result.configurations:
         more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")
-    return replace(result, findings=[*result.findings, *unused_rules(report.kernel_rules)])
+    return replace(result, findings=[*result.findings, *word_all(unused_rules(report.kernel_rules))])

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_run.monitor.align import RankSteps, align, rank_steps
 from perfkit.analysis.per_run.monitor.findings import monitor_findings
-from perfkit.analysis.per_run.monitor.losses import BadLosses, find_bad_losses, loss_sentence
+from perfkit.analysis.per_run.monitor.losses import BadLosses, find_bad_losses, not_a_number
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
-from perfkit.schema.common import Finding
+from perfkit.pipeline.run_report import with_findings
+from perfkit.report.wording.findings_monitor import step_time_of_logs
+from perfkit.schema.common import Observation
 from perfkit.schema.monitor import CHECK, COLUMNS, LOSS_GIVEN, StepLogHeader
 from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.run import RunReport
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
-from perfkit.util.formatting import duration
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -103,24 +104,21 @@ def _with_own(run: RunReport) -> RunReport:
         return run
     summary, findings = _summary(logs)
     if summary is None:
-        return replace(run, findings=[*run.findings, *findings])
-    seen = replace(run, monitor=summary, findings=[*run.findings, *findings, *monitor_findings(summary)])
+        return with_findings(run, findings)
+    seen = with_findings(replace(run, monitor=summary), [*findings, *monitor_findings(summary)])
     return seen if run.ranks else _without_traces(seen, summary)
 
 
 def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
     """Return a run of which there are only logs, with the step time in place of a verdict."""
-    facts = f"no profiled step here; by the monitor's logs of {summary.ranks:,} of {summary.world_size:,} ranks "
-    facts += f"a step takes {duration(summary.step_ns)}" if summary.step_ns else "no step's time is known"
-    if summary.data_share is not None:
-        facts += f", {100 * summary.data_share:.0f} % of it waiting for data"
-    sentence = f"{run.verdict.sentence}; {facts}" if run.state == "failed" else facts
+    logged = step_time_of_logs(summary)
+    sentence = f"{run.verdict.sentence}; {logged}" if run.state == "failed" else logged
     kept = [finding for finding in run.findings if finding.code != "no_traces"]
     size = max(run.world_size, summary.world_size)
     return replace(run, verdict=replace(run.verdict, sentence=sentence), world_size=size, findings=kept)
 
 
-def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding]]:
+def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Observation]]:
     read: dict[int, _Log] = {}
     errors: list[str] = []
     damaged: dict[str, int] = {}
@@ -135,30 +133,20 @@ def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding
         if (log := _log(content)) is not None:
             read[rank] = log
     findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut], damaged))
-    findings += _losses(read)
+    if bad := {rank: log.bad_losses for rank, log in read.items() if log.bad_losses is not None}:
+        findings.append(not_a_number(bad, len(read)))
     table = align({rank: log.steps for rank, log in read.items()})
     return (None if table is None else summarize(table, _facts(list(read.values())))), findings
 
 
-def _losses(logs: Mapping[int, _Log]) -> Iterator[Finding]:
-    found = {rank: log.bad_losses for rank, log in logs.items() if log.bad_losses is not None}
-    if found:
-        yield Finding(code="loss_not_a_number", severity="warning", message=loss_sentence(found, len(logs)))
-
-
-def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int]) -> Iterator[Finding]:
+def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int]) -> Iterator[Observation]:
     if errors:
-        more = f" (and {len(errors) - 1} more logs)" if len(errors) > 1 else ""
-        yield Finding(code="monitor_log_unread", severity="warning", message=errors[0] + more)
+        yield Observation("monitor_log_unread", {"error": errors[0], "logs": len(errors)})
     if cut:
-        more = f" (and {len(cut) - 1} more)" if len(cut) > 1 else ""
-        message = f"{cut[0]}{more}: only the first {MOST_RECORDS:,} records were read"
-        yield Finding(code="monitor_log_unread", severity="warning", message=message)
+        yield Observation("monitor_log_unread", {"file": cut[0], "logs": len(cut), "records": MOST_RECORDS}, "cut")
     if damaged:
-        count, more = sum(damaged.values()), f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        what = "1 damaged record was" if count == 1 else f"{count:,} damaged records were"
-        message = f"{next(iter(damaged))}{more}: {what} left out"
-        yield Finding(code="monitor_log_unread", severity="warning", message=message)
+        values = {"file": next(iter(damaged)), "logs": len(damaged), "records": sum(damaged.values())}
+        yield Observation("monitor_log_unread", values, "damaged")
 
 
 def _facts(logs: Sequence[_Log]) -> LogFacts:

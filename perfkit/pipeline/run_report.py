@@ -1,14 +1,17 @@
 """Build the report of one run from the summaries of its traces."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from perfkit.analysis.per_run.context import RunContext
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.pauses import pauses_clauses
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.schema.common import Finding, worst_first
+from perfkit.report.wording.findings import word_all
+from perfkit.schema.common import Finding, Observation, worst_first
 from perfkit.schema.run import RunReport, Verdict
 from perfkit.subjects.table import Asked, asked_subjects
 
@@ -35,7 +38,7 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         subjects: names of the subjects to report; None for all. Without causes of idle time there is no verdict.
     """
     manifest = context.manifest
-    findings = [*lost, *context.findings]
+    findings = worst_first([*lost, *word_all(context.findings)])
     parts, added = _parts(context, subjects)
     explained = subjects is None or "idle" in subjects
     report = RunReport(
@@ -51,12 +54,17 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         throughput=manifest.throughput if manifest else None,
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
-        findings=worst_first(findings),
+        findings=findings,
         subjects=added,
         **({"data_loading": None, "efficiency": None, "cross_rank": None} | parts),
         **(manifest_metrics(manifest) if manifest else {}),
     )
     return BuiltRun(report, context.graph.graph)
+
+
+def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
+    """Return the report with findings about what was observed after its own."""
+    return replace(run, findings=[*run.findings, *word_all(observed)])
 
 
 def _parts(context: RunContext, subjects: Asked) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,7 +13,8 @@ from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import WorkerError
 from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
-from perfkit.schema.common import Finding
+from perfkit.report.wording.findings import word
+from perfkit.schema.common import Finding, Observation
 from perfkit.storage.filenames import rank_in_name
 from perfkit.util.system_limits import count_cores, free_bytes
 
@@ -160,10 +161,5 @@ class TraceScheduler:
 
 def _lost_finding(task: Task, error: BaseException) -> Finding:
     reason = "it needs more memory than available" if isinstance(error, MemoryError) else str(error)
-    return Finding(
-        code="worker_lost",
-        severity="error",
-        message=f"{task.path}: not analysed: {reason}",
-        rank=rank_in_name(task.file.name),
-        file=task.file.name,
-    )
+    name = task.file.name
+    return word(Observation("worker_lost", {"path": task.path, "error": reason}, rank=rank_in_name(name), file=name))

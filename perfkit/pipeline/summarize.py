@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.analysis.per_rank.summary import NothingToAnalyseError, TraceSummary
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.common import Finding
+from perfkit.report.wording.findings import word, word_all
+from perfkit.schema.common import Finding, Observation
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage import cache
 from perfkit.storage.cache import Fingerprint
@@ -148,10 +149,11 @@ def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
         return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:
         # A damaged file costs its rank, not the analysis.
-        is_foreign = isinstance(error, NotATraceError)
         message = str(error).replace(str(task.file), task.path)
-        code, severity = ("not_a_trace", "info") if is_foreign else ("unreadable_trace", "error")
-        return SummarizeResult(lost=Finding(code=code, severity=severity, message=message, file=name))  # type: ignore[arg-type]
+        if isinstance(error, NothingToAnalyseError) and error.damage:
+            message += f" ({'; '.join(finding.message for finding in word_all(error.damage))})"
+        code = "not_a_trace" if isinstance(error, NotATraceError) else "unreadable_trace"
+        return SummarizeResult(lost=word(Observation(code, {"error": message}, file=name)))
 
 
 def _encoded(summary: TraceSummary) -> bytes:

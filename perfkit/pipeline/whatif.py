@@ -15,11 +15,11 @@ from perfkit.pipeline.run_report import build_run
 from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
-from perfkit.schema.common import Finding
+from perfkit.report.wording.findings import word, word_all
+from perfkit.schema.common import Finding, Observation
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
-from perfkit.util.formatting import duration, ranges
 from perfkit.whatif.candidates import MOST_RANKED, candidates
 from perfkit.whatif.changes import parse_changes
 from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
@@ -71,11 +71,13 @@ def predict(
         replayed_step_ns=float(np.median(before.steps_ns)),
         prediction=predict_changes(graph, report, before, changes) if changes else None,
         ranking=None if changes else predict_each(graph, report, before, candidates(graph, report))[:MOST_RANKED],
-        findings=[*_findings(graph, report), *unused],
+        findings=[*_findings(graph, report), *word_all(unused)],
     )
 
 
-def _load(path: str | Path, options: Options, progress: Progress | None) -> tuple[RunReport, StepGraph, list[Finding]]:
+def _load(
+    path: str | Path, options: Options, progress: Progress | None
+) -> tuple[RunReport, StepGraph, list[Observation]]:
     """Return the report of a run, the graph of its steps, and a finding about rules for kernels without effect.
 
     Raises:
@@ -86,41 +88,27 @@ def _load(path: str | Path, options: Options, progress: Progress | None) -> tupl
     location = loaded.location
     context = RunContext(loaded.summaries, loaded.manifest)
     built = build_run(location.name, str(location.path), context, loaded.lost)
+    report = built.report
     if built.graph is None:
-        reasons = [finding.message for finding in built.report.findings if finding.code == "critical_path_unknown"]
+        reasons = [finding.message for finding in report.findings if finding.code == "critical_path_unknown"]
         raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))
-    return built.report, built.graph, unused_rules(add_rule_uses(one.summary.rule_uses for one in loaded.summaries))
+    return report, built.graph, unused_rules(add_rule_uses(one.summary.rule_uses for one in loaded.summaries))
 
 
 def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
     missing = run.world_size - len(graph.ranks)
     if missing > 0:
-        unaligned = run.critical_path.unaligned_ranks if run.critical_path else []
-        why = f", {len(unaligned)} of them because their clocks cannot be aligned" if unaligned else ""
-        message = (
-            f"{missing} of {run.world_size} ranks are not replayed{why}: what others waited for them stays as it was"
+        unaligned = len(run.critical_path.unaligned_ranks) if run.critical_path else 0
+        yield word(
+            Observation("ranks_not_replayed", {"missing": missing, "of": run.world_size, "unaligned": unaligned})
         )
-        yield Finding(code="ranks_not_replayed", severity="warning", message=message)
     yield from (finding for finding in run.findings if finding.code in ("suspect_matches", "damaged_trace"))
     recorded = {step.step for rank in run.ranks for step in rank.steps}
-    left_out = len(recorded) - len(graph.steps)
-    if left_out > 0:
-        shown = ranges(step for step in graph.steps if step is not None)
-        are = "is" if len(graph.steps) == 1 else "are"
-        message = f"of {len(recorded)} steps, {len(graph.steps)} {are} replayed ({shown})"
-        yield Finding(code="steps_not_replayed", severity="info", message=message)
+    if len(recorded) > len(graph.steps):
+        yield word(Observation("steps_not_replayed", {"recorded": len(recorded), "steps": graph.steps}))
     violated = sum(graph.violated.values())
     if violated > _VIOLATED * len(graph.edges.source):
-        message = (
-            f"{violated:,} dependencies contradict the times in the traces and are left out: predictions may be off"
-        )
-        yield Finding(code="dependencies_contradicted", severity="warning", message=message)
+        yield word(Observation("dependencies_contradicted", {"violated": violated}))
     unexplained = find_unexplained(graph, run)
     if unexplained and unexplained.of_step >= _MUCH_UNEXPLAINED:
-        of = "the rank" if unexplained.rank is None else f"rank {unexplained.rank}"
-        message = (
-            f"what {of} waits for is not known for {duration(unexplained.per_step_ns)} per step of its exposed "
-            "communication: predictions may be off by about that; a late rank may cost more, and a rank whose own "
-            "work (idle, input, operators) is shortened may only wait longer"
-        )
-        yield Finding(code="waits_unknown", severity="warning", message=message)
+        yield word(Observation("waits_unknown", {"rank": unexplained.rank, "per_step_ns": unexplained.per_step_ns}))

@@ -1,7 +1,7 @@
 """Types that the records share: categories, units and findings."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -23,6 +23,20 @@ class Finding(Struct, frozen=True, kw_only=True):
     """One of `perfkit.schema.findings.FINDING_CODES`; of a plug-in, prefixed with its package's name and a dot."""
     severity: Severity
     message: str
+    rank: int | None = None
+    file: str | None = None
+
+
+class Observation(Struct, frozen=True):
+    """What becomes a finding: its code and values, which `perfkit.report.wording.findings` makes a message of."""
+
+    code: str
+    values: dict[str, Any] = {}
+    """The arguments of the sentence; of a trace only what msgspec can decode without a type."""
+    case: str = ""
+    """Which of several sentences of the code."""
+    severity: Severity | None = None
+    """None for that of the code."""
     rank: int | None = None
     file: str | None = None
 

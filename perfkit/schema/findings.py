@@ -7,6 +7,8 @@ are prefixed with the package's name and a dot (`mypackage.no_power_data`), so t
 from collections.abc import Mapping
 from typing import Final
 
+from perfkit.schema.common import Severity
+
 FINDING_CODES: Final[Mapping[str, str]] = {
     # Trace files
     "not_a_trace": "The file is not a profiler trace and was skipped.",
@@ -126,3 +128,20 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "cross_check_failed": "The cross-check with another tool failed.",
     "insight_rule_failed": "An insight rule of a plug-in failed; its insights are left out.",
 }
+
+_ERRORS: Final = (
+    "unreadable_trace worker_lost duplicate_rank unreadable_manifest run_failed point_failed wrong_results "
+    "different_batches nccl_timeout one_ccl_errors"
+)
+_INFORMATION: Final = (
+    "not_a_trace not_a_regular_file no_host_operators names_cut graphs_hide_operators compilation_hides_operators "
+    "collective_sizes_unmatched work_before_steps world_size_unknown early_ranks one_off_straggler "
+    "collectives_unmatched groups_incomplete clocks_differ start_skew critical_path_unknown steps_not_replayed "
+    "has_captures captured_after_condition injected_delay sweep_points_pending configurations_differ versions_differ "
+    "run_excluded one_stripe not_measured nccl_shared_memory nccl_ranks_differ one_ccl_pcie one_ccl_warnings"
+)
+
+
+def severity_of(code: str) -> Severity:
+    """Return how severe a finding of this code is, unless it says otherwise."""
+    return "error" if code in _ERRORS.split() else "info" if code in _INFORMATION.split() else "warning"

@@ -15,6 +15,7 @@ from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import UsageError
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.storage.discovery import find_run
 from perfkit.trace.events import EventKind
@@ -98,7 +99,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
             sums[stack] += value
     _check(selection, ranks, steps)
     by_weight = {name: dict(sorted(sums.items(), key=lambda item: (-item[1], item[0]))) for name, sums in found.items()}
-    warnings += (finding.message for finding in unused_rules(add_rule_uses(uses)))
+    warnings += (finding.message for finding in word_all(unused_rules(add_rule_uses(uses))))
     rank_stacks = [RankStacks(name, sums) for name, sums in by_weight.items()]
     return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
 

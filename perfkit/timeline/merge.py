@@ -23,6 +23,7 @@ from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.report.wording.findings import word, word_all
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
@@ -189,8 +190,8 @@ def _plan_run(
     # Viewers that store times as floats resolve nanoseconds up to a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
     damage = _damage(summaries, {file.name for rank in ranks for file in rank.files})
-    unused = [finding.message for finding in unused_rules(add_rule_uses(one.summary.rule_uses for one in summaries))]
-    warnings = [*lost, *damage, *_warnings(grouped.findings, ranks, shift_ns), *unused]
+    unused = [one.message for one in word_all(unused_rules(add_rule_uses(one.summary.rule_uses for one in summaries)))]
+    warnings = [*lost, *damage, *_warnings(word_all(grouped.findings), ranks, shift_ns), *unused]
     return _Run(ranks, links, paths, base_ns, warnings)
 
 
@@ -281,7 +282,7 @@ def _damage(summaries: Iterable[NamedSummary], shown: Set[str]) -> Iterator[str]
     for named in summaries:
         for finding in named.summary.findings:
             if finding.code == "damaged_trace" and named.file in shown:
-                yield f"{named.file}: {finding.message}"
+                yield f"{named.file}: {word(finding).message}"
 
 
 def _warnings(findings: list[Finding], ranks: list[_Rank], shift_ns: Mapping[int, int]) -> Iterator[str]:

@@ -25,10 +25,6 @@ class Repair(NamedTuple):
     skips_events: bool = False
     """Whether the events are missing in the analysis."""
 
-    def sentence(self, count: int) -> str:
-        """Return what was done with so many of them."""
-        return f"{count:,} {self.noun}{'' if count == 1 else 's'} {self.what}"
-
 
 NO_START: Final = Repair("event", "without a usable start, skipped", skips_events=True)
 NO_DURATION: Final = Repair("event", "without a usable duration, set to 0")

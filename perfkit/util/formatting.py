@@ -123,6 +123,11 @@ def left_out(count: int, what: str) -> str:
     return f"{count:,} more {what}{'' if count == 1 else 's'}"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, and whether there are more: `a, b, …`."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Return whole numbers compactly: `0-3, 5`."""
     ordered = sorted(set(numbers))

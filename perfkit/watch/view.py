@@ -10,11 +10,12 @@ from perfkit.analysis.cross_rank.lateness import excess
 from perfkit.analysis.per_run.monitor.align import align, rank_steps
 from perfkit.analysis.per_run.monitor.course import plain_steps
 from perfkit.analysis.per_run.monitor.findings import EARLY_END, monitor_findings
-from perfkit.analysis.per_run.monitor.losses import find_bad_losses, loss_sentence
+from perfkit.analysis.per_run.monitor.losses import find_bad_losses, not_a_number
 from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.analysis.per_run.monitor.table import PARTS, StepTable, Values, over_ranks, own_ns
 from perfkit.capture.on_demand.mailbox import DIED, has_died
 from perfkit.report.content.monitor import uneven_sentence
+from perfkit.report.wording.findings import word, word_all
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.monitor import LOSS_GIVEN
 from perfkit.stats.bootstrap import Floats
@@ -151,7 +152,9 @@ def find_events(run: RunFollower) -> list[str]:
     if table is None:
         return []
     summary = summarize(table, LogFacts(0, 0, None, None, None, None))
-    found = [one.message for one in monitor_findings(summary) if one.code != EARLY_END]  # these ranks are silent
+    found = [
+        one.message for one in word_all(monitor_findings(summary)) if one.code != EARLY_END
+    ]  # these ranks are silent
     return [*_bad_losses(run), *(found or filter(None, [uneven_sentence(summary)]))]
 
 
@@ -159,7 +162,7 @@ def _bad_losses(run: RunFollower) -> Iterator[str]:
     logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
     found = {rank: bad for rank, records in logs.items() if (bad := find_bad_losses(records)) is not None}
     if found:
-        yield loss_sentence(found, len(logs))
+        yield word(not_a_number(found, len(logs))).message
 
 
 def _ranks(

@@ -7,17 +7,10 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, may_lack_ranks
-from perfkit.analysis.cross_rank.straggler_sentences import (
-    early_sentence,
-    one_off_cause,
-    stragglers_sentence,
-    whom,
-)
-from perfkit.schema.common import Finding, Severity
-from perfkit.schema.cross_rank import CrossRankSummary, HostClock, one_off_step
+from perfkit.schema.common import Observation
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints
-from perfkit.util.formatting import duration, rank_list
 
 _MAX_REPLAY_RATIO: Final = 1.01
 """Ratio of replayed to measured time from which the ranks' timelines are inconsistent (metrics.md section 6)."""
@@ -39,7 +32,7 @@ def cross_rank_findings(
     *,
     partial: bool = False,
     profiler_ns: int = 0,
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """Yield the stragglers, and whatever limits the trust in the cross-rank comparison.
 
     Args:
@@ -53,59 +46,43 @@ def cross_rank_findings(
     yield from _stragglers(summary, profiler_ns, partial)
     if early := summary.early_ranks:
         rank = early[0].rank if len(early) == 1 else None
-        message = early_sentence(early, besides_late=bool(summary.stragglers))
-        yield Finding(code="early_ranks", severity="info", message=message, rank=rank)
+        yield Observation("early_ranks", {"early": early, "besides_late": bool(summary.stragglers)}, rank=rank)
     for late in summary.one_off_stragglers:
-        message = (
-            f"one-off delay: {rank_list([late.rank, *late.with_ranks])} {'delay' if late.with_ranks else 'delays'} "
-            f"{whom(late)} by {duration(late.lag_ns)} in {one_off_step(late)} ({one_off_cause(late)}), far more than "
-            f"in a typical step{'; the profiler may have started in it, and cost some of it' * late.is_first}"
-        )
-        rank = None if late.with_ranks else late.rank
-        yield Finding(code="one_off_straggler", severity="info", message=message, rank=rank)
+        yield Observation("one_off_straggler", {"late": late}, rank=None if late.with_ranks else late.rank)
     yield from _incomplete_groups(matched, partial)
     yield from _suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
     yield from _unmatched(matched)
     yield from _start_skew(matched, begun_ns)
     if efficiency and efficiency.replayed_ns > _MAX_REPLAY_RATIO * efficiency.t_ns:
-        message = (
-            f"the ranks' timelines are inconsistent: replayed without transfers, the run would take "
-            f"{duration(efficiency.replayed_ns)}, longer than measured ({duration(efficiency.t_ns)})"
-        )
-        yield Finding(code="timelines_disagree", severity="warning", message=message)
+        values = {"replayed_ns": efficiency.replayed_ns, "measured_ns": efficiency.t_ns}
+        yield Observation("timelines_disagree", values)
 
 
-def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
+def _unmatched(matched: MatchedCollectives) -> Iterator[Observation]:
     """Yield what no match was found for."""
     lost, paired = ~matched.alone & (matched.collective < 0), matched.paired
     if calls := int((lost & ~paired).sum()):
-        total = int((~matched.alone & ~paired).sum())
-        message = f"{calls} of {total} collectives have no counterpart on another rank: their time counts as transfer"
-        yield Finding(code="collectives_unmatched", severity="info", message=message)
+        yield Observation("collectives_unmatched", {"calls": calls, "of": int((~matched.alone & ~paired).sum())})
     if calls := int((lost & paired).sum()):
-        message = (
-            f"{calls} of {int(paired.sum())} sends and receives are not matched with each other: the traces do not "
-            "name the peer, a kernel runs several, or a counterpart was not recorded; their time is transfer"
-        )
-        yield Finding(code="collectives_unmatched", severity="info", message=message)
+        yield Observation("collectives_unmatched", {"calls": calls, "of": int(paired.sum())}, "messages")
 
 
-def _stragglers(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> Iterator[Finding]:
-    """Yield one finding about all late ranks; a warning if their delays cost time.
-
-    A rank without a trace may be as late: what others are seen to wait for may be that one.
-    """
+def _stragglers(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> Iterator[Observation]:
+    """Yield one finding about all late ranks; a warning if their delays cost time."""
     late = summary.stragglers
     if not late:
         return
-    severity: Severity = "warning" if summary.stragglers_gain_ns > 0 else "info"
-    message = stragglers_sentence(late, summary.stragglers_gain_ns, profiler_ns)
-    message += ". A rank without a trace may be as late" if partial else ""
-    yield Finding(code="straggler", severity=severity, message=message, rank=late[0].rank if len(late) == 1 else None)
+    gain_ns = summary.stragglers_gain_ns
+    yield Observation(
+        "straggler",
+        {"stragglers": late, "gain_ns": gain_ns, "profiler_ns": profiler_ns, "partial": partial},
+        severity="warning" if gain_ns > 0 else "info",
+        rank=late[0].rank if len(late) == 1 else None,
+    )
 
 
-def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[Finding]:
+def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[Observation]:
     """Yield what process groups include ranks without a trace, or may because their size is unknown."""
     rows = np.flatnonzero(matched.splits)
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
@@ -114,23 +91,14 @@ def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[F
     present = np.diff(np.append(first, len(rows)))
     stated, unknown = short & (size > 0), short & (size == 0)
     if stated.any():
-        message = (
-            f"{int(stated.sum())} of {len(first)} matched collectives belong to groups of up to "
-            f"{int(size[stated].max())} ranks, of which at most {int(present[stated].max())} have a trace: waiting for "
-            "the missing ranks counts as transfer, so transfers are upper bounds, bandwidths are lower bounds, and a "
-            "missing rank may be the straggler"
-        )
-        yield Finding(code="groups_incomplete", severity="info", message=message)
+        largest, most = int(size[stated].max()), int(present[stated].max())
+        values = {"short": int(stated.sum()), "of": len(first), "size": largest, "present": most}
+        yield Observation("groups_incomplete", values)
     if unknown.any():
-        message = (
-            f"{int(unknown.sum())} of {len(first)} matched collectives belong to groups of unknown size: ranks without "
-            "a trace may take part in them, and waiting for these would count as transfer, so transfers are upper "
-            "bounds, bandwidths are lower bounds, and a missing rank may be the straggler"
-        )
-        yield Finding(code="groups_incomplete", severity="info", message=message)
+        yield Observation("groups_incomplete", {"short": int(unknown.sum()), "of": len(first)}, "unknown_size")
 
 
-def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Finding]:
+def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Observation]:
     """Return a finding if matches contradict the clocks: no rank leaves an n-to-n collective before the last joins."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):
@@ -141,31 +109,20 @@ def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -
     last_joined = np.maximum.reduceat(end_ns - matched.duration_ns[rows], first)
     unsure_ns = min(3 * max((clock.residual_ns or 0 for clock in clocks), default=0), _CLOCK_TOLERANCE_NS)
     apart = int((last_joined - first_left > unsure_ns).sum())
-    if not apart:
-        return []
-    message = (
-        f"{apart} of {len(first)} matched collectives completed on one rank before another rank started them: the "
-        "traces do not contain the same collectives in the same order, so waiting times are unreliable"
-    )
-    return [Finding(code="suspect_matches", severity="warning", message=message)]
+    return [Observation("suspect_matches", {"apart": apart, "of": len(first)})] if apart else []
 
 
-def _clock_offsets(clocks: Sequence[HostClock]) -> list[Finding]:
+def _clock_offsets(clocks: Sequence[HostClock]) -> list[Observation]:
     """Return a finding if the hosts' clocks are so far apart that a timeline would show it."""
     apart = [clock for clock in clocks if clock.offset_ns and abs(clock.offset_ns) > _CLOCK_TOLERANCE_NS]
     if not apart:
         return []
     most = max(apart, key=lambda clock: abs(clock.offset_ns or 0))
-    where = f"of host {most.host}" if most.host else f"of rank {most.ranks[0]}"
-    ahead = "ahead of" if (most.offset_ns or 0) < 0 else "behind"
-    message = (
-        f"{len(apart)} of {len(clocks)} clocks differ from that of rank {clocks[0].ranks[0]}: the clock {where} is "
-        f"{duration(abs(most.offset_ns or 0))} {ahead} it (± {duration(most.residual_ns)}); no metric compares clocks"
-    )
-    return [Finding(code="clocks_differ", severity="info", message=message)]
+    values = {"apart": len(apart), "clocks": len(clocks), "first_rank": clocks[0].ranks[0], "most": most}
+    return [Observation("clocks_differ", values)]
 
 
-def _start_skew(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> list[Finding]:
+def _start_skew(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> list[Observation]:
     """Return a finding if ranks wait in the first collective as they do in no later step, or in no other collective.
 
     A rank that is late in each step makes the others wait in each step, too, often in one collective of several. One
@@ -181,13 +138,7 @@ def _start_skew(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> lis
     usual_ns = float(np.median(later if len(later) else waits[1:]))
     if waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, 1_000_000) or _skew_ns(matched, begun_ns) < _MOST * waits[0]:
         return []
-    usually = "in the median later step" if len(later) else "in the median other one"
-    message = (
-        f"a rank waits {duration(int(waits[0]))} in the first matched collective, but at most "
-        f"{duration(usual_ns)} {usually}: it {'includes' if len(later) else 'may include'} the skew with which the "
-        "ranks started recording"
-    )
-    return [Finding(code="start_skew", severity="info", message=message)]
+    return [Observation("start_skew", {"first_ns": int(waits[0]), "usual_ns": usual_ns, "has_later": bool(len(later))})]
 
 
 def _skew_ns(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> int:

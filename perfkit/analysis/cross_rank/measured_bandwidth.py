@@ -1,13 +1,12 @@
 """Which share of the bandwidth that a benchmark measured each collective of a run reached (metrics.md section 21)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from perfkit.schema.benchmark import CollectiveBenchmark, Series
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.cross_rank import BandwidthShare, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 
@@ -15,49 +14,42 @@ _BENCHMARKED_AS: Final = {"send_recv": "send_recv_pairs"}
 """Operators of runs that the benchmark has under another name: a matched send is one-way, between two ranks."""
 
 
-def with_bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> RunReport:
-    """Return a run's report with the share of each collective that the benchmark measured too, and what limits them."""
+class BandwidthShares(NamedTuple):
+    """The share of each collective that a benchmark measured too, and what limits them."""
+
+    shares: list[BandwidthShare] | None
+    """None if nothing can be compared."""
+    limits: list[Observation]
+
+
+def bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> BandwidthShares:
+    """Return which share of the measured bandwidth the collectives of a run reached."""
     if not run.cross_rank:
-        return run
+        return BandwidthShares(None, [])
     if any(finding.code == "groups_incomplete" for finding in run.findings):
-        message = (
-            "ranks without a trace take part in the run's collectives, or may: how long transfers take is not known, "
-            "and nothing is compared with the measured ones"
-        )
-        unknown = Finding(code="not_measured", severity="info", message=message)
-        return replace(run, findings=[*run.findings, unknown])
+        return BandwidthShares(None, [Observation("not_measured", case="ranks_missing")])
     rows = run.cross_rank.collectives
     shares = [share for row in rows if (share := _share(row, benchmark)) is not None]
-    limits = [*_incomparable(run, benchmark), *(() if shares else _why_none(rows, benchmark))]
-    return replace(run, bandwidth_shares=shares, findings=[*run.findings, *limits])
+    return BandwidthShares(shares, [*_incomparable(run, benchmark), *(() if shares else _why_none(rows, benchmark))])
 
 
-def _incomparable(run: RunReport, benchmark: CollectiveBenchmark) -> Iterator[Finding]:
+def _incomparable(run: RunReport, benchmark: CollectiveBenchmark) -> Iterator[Observation]:
     """Yield a finding if run and benchmark used other backends or devices, so that shares mean little."""
     backends = sorted({rank.backend for rank in run.ranks if rank.backend})
     pairs = [("backend", backends, [benchmark.backend]), ("device", run.device_names, benchmark.device_names)]
     for what, own, other in pairs:
         if own and other and own != other:
-            message = (
-                f"the run's {what} is {', '.join(own)}, that of the measured collectives {', '.join(other)}: the "
-                "shares of measured bandwidth compare different things"
-            )
-            yield Finding(code="other_network_measured", severity="warning", message=message)
+            yield Observation("other_network_measured", {"what": what, "own": own, "measured": other})
 
 
-def _why_none(rows: Sequence[MatchedCollectiveStat], benchmark: CollectiveBenchmark) -> Iterator[Finding]:
+def _why_none(rows: Sequence[MatchedCollectiveStat], benchmark: CollectiveBenchmark) -> Iterator[Observation]:
     """Yield a finding if the benchmark covers none of a run's collectives."""
     known = [row for row in rows if row.transfer_ns and row.bytes]
-    wanted = sorted({f"{row.operator} among {row.group_size} ranks" for row in known})
-    message = "no collective of the run has a known size and transfer time to compare with the measured ones"
+    wanted = sorted({(row.operator, row.group_size) for row in known}, key=lambda pair: (pair[0], str(pair[1])))
     if wanted:
-        listed = ", ".join(wanted[:3]) + (", …" if len(wanted) > 3 else "")
-        message = (
-            f"the measured collectives ({benchmark.world_size} ranks) contain none of the run's ({listed}) at their "
-            "sizes and of their types"
-        )
-    if rows:
-        yield Finding(code="not_measured", severity="info", message=message)
+        yield Observation("not_measured", {"ranks": benchmark.world_size, "wanted": wanted})
+    elif rows:
+        yield Observation("not_measured", case="unknown")
 
 
 def _share(row: MatchedCollectiveStat, benchmark: CollectiveBenchmark) -> BandwidthShare | None:

@@ -27,9 +27,9 @@ from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
 from perfkit.analysis.per_rank.step_graph.table import Trace
 from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.summary import NothingToAnalyseError
 from perfkit.analysis.per_rank.trace_steps import find_trace_steps
-from perfkit.errors import TraceError
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.rank import OperatorStat, StepBreakdown
@@ -59,13 +59,13 @@ class TraceContext:
             most_steps: number of steps that are analysed, the first ones; None for all.
 
         Raises:
-            TraceError: the trace contains neither steps nor work.
+            NothingToAnalyseError: the trace contains neither steps nor work.
         """
         self.trace, self.file, self.step_marker = trace, file, step_marker
         self._graph_events = graph_events
         self.names, self.device, steps = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
         if steps is None:
-            raise _nothing_to_analyse(trace, file)
+            raise NothingToAnalyseError(file, damage_findings(trace))
         self.steps: Steps = steps
 
     @property
@@ -98,13 +98,13 @@ class TraceContext:
         return self._found_collectives[0]
 
     @cached_property
-    def own_findings(self) -> list[Finding]:
+    def own_findings(self) -> list[Observation]:
         """What has to be known of its file, device, steps and kernels."""
         found = trace_findings(self.trace, self.names, self.device, self.activity, self.steps, self.step_marker)
         return found + sizes_unmatched(self._found_collectives[1], len(self.collectives.start))
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Observation]:
         """Those, and what is left out of its operators."""
         return self.own_findings + names_cut(*self._operators)
 
@@ -191,9 +191,3 @@ class TraceContext:
 
 
 _NO_CAUSES = IdleNs()
-
-
-def _nothing_to_analyse(trace: RankTrace, file: str) -> TraceError:
-    damage = "; ".join(finding.message for finding in damage_findings(trace))
-    message = f"{file}: no host operators, device activity or steps: nothing to analyse"
-    return TraceError(f"{message} ({damage})" if damage else message)

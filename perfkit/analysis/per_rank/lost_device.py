@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from perfkit.accelerators import device_backends
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.trace.events import EventKind, Events, RankTrace
 
 _STARTS_WORK: Final = re.compile(r"launch(?!hostfunc)|enqueue|mem_?cpy|mem_?copy|memorycopy|mem_?set|memoryfill", re.I)
@@ -15,21 +15,15 @@ _STARTS_WORK: Final = re.compile(r"launch(?!hostfunc)|enqueue|mem_?cpy|mem_?copy
 other call also occurs where no work follows: torch asks for devices and their properties on import."""
 
 
-def lost_device(trace: RankTrace) -> list[Finding]:
+def lost_device(trace: RankTrace) -> list[Observation]:
     """Return a finding for a trace without device activity if the program used a device."""
     signs = {
-        "launches or copies of a device": _starts_work(trace.events),
-        f"the backend {trace.header.backend}": _is_device_backend(trace.header.backend or ""),
-        "collectives of a device": _has_device_collective(trace.events),
+        "launches": _starts_work(trace.events),
+        "backend": _is_device_backend(trace.header.backend or ""),
+        "collectives": _has_device_collective(trace.events),
     }
     seen = [sign for sign, there in signs.items() if there]
-    if not seen:
-        return []
-    message = (
-        f"no device activity, but {' and '.join(seen)}: the device's events were not recorded or were lost, "
-        "and the host's operators are shown as the work"
-    )
-    return [Finding(code="no_device_events", severity="warning", message=message)]
+    return [Observation("no_device_events", {"signs": seen, "backend": trace.header.backend})] if seen else []
 
 
 def _starts_work(events: Events) -> bool:

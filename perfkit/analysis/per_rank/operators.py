@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, in_compilation, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.common import Category, Finding
+from perfkit.schema.common import Category, Observation
 from perfkit.schema.rank import OTHER_NAMES, OperatorStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.util.formatting import format_percent
 
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 MOST_OPERATORS: Final = 5_000
@@ -101,15 +100,15 @@ def _others(rows: Ints, category: Ints, count: Ints, total_ns: Ints, max_ns: Int
     ]
 
 
-def names_cut(operators: list[OperatorStat], names: int) -> list[Finding]:
+def names_cut(operators: list[OperatorStat], names: int) -> list[Observation]:
     """Return a finding if not all names are listed; the arguments are the results of `tabulate_operators`."""
     if names <= MOST_OPERATORS:
         return []
     total_ns = sum(row.total_ns for row in operators)
     others_ns = sum(row.total_ns for row in operators if row.name == OTHER_NAMES)
-    share = format_percent(others_ns / total_ns if total_ns else None)
-    message = (
-        f"{names:,} names of kernels and operators: the {MOST_OPERATORS:,} with the most time are listed, the other "
-        f"{names - MOST_OPERATORS:,} ({share} of the time) are summed up as '{OTHER_NAMES}'"
-    )
-    return [Finding(code="names_cut", severity="info", message=message)]
+    share = others_ns / total_ns if total_ns else None
+    return [
+        Observation(
+            "names_cut", {"names": names, "listed": MOST_OPERATORS, "others": names - MOST_OPERATORS, "share": share}
+        )
+    ]

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Device, Names, innermost_at_launch
 from perfkit.analysis.per_rank.kernel_rules import NO_RULE, bare_names
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, measure, union
-from perfkit.util.formatting import duration, format_percent
 
 _MIN_SHARE: Final = 0.01
 """Smallest share of all kernel time of a name that is worth a finding."""
@@ -58,7 +57,7 @@ class _Suspect(NamedTuple):
     kernels: int
 
 
-def possible_communication(events: Events, names: Names, device: Device, world_size: int | None) -> list[Finding]:
+def possible_communication(events: Events, names: Names, device: Device, world_size: int | None) -> list[Observation]:
     """Return a finding if kernels that count as compute may be communication.
 
     Args:
@@ -74,21 +73,16 @@ def possible_communication(events: Events, names: Names, device: Device, world_s
         return []
     total_ns = int((events.end_ns - events.start_ns)[device.row[~device.is_copy]].sum())
     first = suspects[0]
-    where = (
-        "only communication shares the stream"
-        if first.beside_communication
-        else "the stream carries little else and runs beside the compute of others"
-    )
-    others = len(suspects) - 1
-    more = f" and {others} more {'name' if others == 1 else 'names'}" if others else ""
-    subject, verb = ("kernel", "counts") if first.kernels == 1 and not others else ("kernels", "count")
     ns = sum(suspect.total_ns for suspect in suspects)
-    message = (
-        f"{first.kernels:,} {subject} {_shortened(events.names[first.name])}{more} ({duration(ns)}, "
-        f"{format_percent(ns / total_ns)} of kernel time) {verb} as compute, but may be communication: perfkit does "
-        f"not know the name, and {where}; if it is communication, declare it with --kernel-rules"
-    )
-    return [Finding(code="possible_communication", severity="warning", message=message)]
+    values = {
+        "name": _shortened(events.names[first.name]),
+        "kernels": first.kernels,
+        "other_names": len(suspects) - 1,
+        "ns": ns,
+        "share": ns / total_ns,
+        "beside_communication": first.beside_communication,
+    }
+    return [Observation("possible_communication", values)]
 
 
 def _shortened(name: str) -> str:

@@ -9,8 +9,8 @@ from perfkit.analysis.per_rank.communication.collective_calls import CollectiveC
 from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
-from perfkit.errors import UsageError
-from perfkit.schema.common import Finding
+from perfkit.errors import TraceError, UsageError
+from perfkit.schema.common import Observation
 from perfkit.schema.kernel_rules import KernelRuleUse
 from perfkit.schema.per_rank.idle import IdleTime, LaunchStats
 from perfkit.schema.per_rank.loading import RankLoading
@@ -42,7 +42,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     """What each of the user's rules for kernels did."""
     pauses: list[TracedPause] = []
     counts: dict[str, int]
-    findings: list[Finding]
+    findings: list[Observation]
     issued_collectives: list[IssuedCollectives] = []
     sharded_parameters: ShardedParameters | None = None
     phases: list[PhaseStat] = []
@@ -60,6 +60,14 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     graph: RankGraph | None = None
     subjects: dict[str, Any] = {}
     """Records of the subjects that packages add, as built-in types, by name."""
+
+
+class NothingToAnalyseError(TraceError):
+    """The trace contains neither steps nor work; `damage` may explain it."""
+
+    def __init__(self, file: str, damage: list[Observation]) -> None:
+        super().__init__(f"{file}: no host operators, device activity or steps: nothing to analyse")
+        self.damage = damage
 
 
 def check_step_marker(marker: str | None) -> None:

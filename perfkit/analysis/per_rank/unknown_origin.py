@@ -10,10 +10,9 @@ from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.runtime_calls import call_patterns
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.util.formatting import format_percent
 
 _LEAST_SHARE: Final = 0.01
 """Of the time of all device work in the steps; less is not worth a line."""
@@ -23,12 +22,12 @@ _COMPILED: Final = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region")
 """Operators of torch.compile whose own time on the CPU is that of fused kernels."""
 
 
-def unknown_origins(events: Events, device: Device, activity: Activity, steps: Steps) -> list[Finding]:
+def unknown_origins(events: Events, device: Device, activity: Activity, steps: Steps) -> list[Observation]:
     """Return the findings about a trace."""
     return [*_on_device(events, device, steps), *_compiled(events, activity)]
 
 
-def _compiled(events: Events, activity: Activity) -> list[Finding]:
+def _compiled(events: Events, activity: Activity) -> list[Observation]:
     """Return a finding if fused kernels, which have no events on the CPU, take much of its work."""
     if not len(activity.self_ns):
         return []
@@ -38,14 +37,10 @@ def _compiled(events: Events, activity: Activity) -> list[Finding]:
     own_ns = int(activity.self_ns[rows[is_compiled[events.name[rows]]]].sum())
     if own_ns < _LEAST_SHARE * total_ns or not own_ns:
         return []
-    message = (
-        f"{format_percent(own_ns / total_ns)} of the time of operators is fused code of torch.compile, which has no "
-        "events on the CPU: its operators and modules are not in the trace; those of steps without it are"
-    )
-    return [Finding(code="compilation_hides_operators", severity="info", message=message)]
+    return [Observation("compilation_hides_operators", {"share": own_ns / total_ns})]
 
 
-def _on_device(events: Events, device: Device, steps: Steps) -> list[Finding]:
+def _on_device(events: Events, device: Device, steps: Steps) -> list[Observation]:
     """Return findings about kernels; none without any call of the device's runtime, because then there is no host."""
     calls = events.rows(EventKind.LAUNCH)
     in_steps = steps.device_step >= 0
@@ -57,31 +52,19 @@ def _on_device(events: Events, device: Device, steps: Steps) -> list[Finding]:
     return [*_in_graphs(events, rows, launches, in_graph), *_without_launch(events, rows, launches < 0)]
 
 
-def _in_graphs(events: Events, rows: Ints, launches: Ints, chosen: NDArray[np.bool_]) -> list[Finding]:
+def _in_graphs(events: Events, rows: Ints, launches: Ints, chosen: NDArray[np.bool_]) -> list[Observation]:
     share = _share(events, rows, chosen)
     if share < _LEAST_SHARE:
         return []
-    count = len(np.unique(launches[chosen]))
-    launched = f"{count:,} launch{'es' if count > 1 else ''}"
-    message = (
-        f"{format_percent(share)} of the device's time is work of graphs ({launched}): the trace does not contain "
-        "which operator, module or line their kernels come from; steps without graphs do"
-    )
-    return [Finding(code="graphs_hide_operators", severity="info", message=message)]
+    return [Observation("graphs_hide_operators", {"share": share, "launches": len(np.unique(launches[chosen]))})]
 
 
-def _without_launch(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> list[Finding]:
+def _without_launch(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> list[Observation]:
     share = _share(events, rows, chosen)
     if share < _LEAST_SHARE:
         return []
-    message = (
-        f"{int(chosen.sum()):,} of {len(rows):,} device activities ({format_percent(share)} of their time) have no "
-        "launch in the trace: they count for the step in which they began; which operator they belong to, and what the "
-        "device waited for before them, is unknown"
-    )
-    return [
-        Finding(code="launches_missing", severity="warning" if share >= _SERIOUS_SHARE else "info", message=message)
-    ]
+    values = {"activities": int(chosen.sum()), "of": len(rows), "share": share}
+    return [Observation("launches_missing", values, severity="warning" if share >= _SERIOUS_SHARE else "info")]
 
 
 def _share(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> float:

@@ -17,7 +17,7 @@ from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.communication import DimensionSummary, LinkedCollective
@@ -157,17 +157,17 @@ class RunContext:
         return linked_collectives(chosen, *self.matched)
 
     @cached_property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Observation]:
         """What has to be known of its figures, of the whole run first."""
         return [*self.grouped.findings, *self._run_findings(), *self._rank_findings(), *self._trace_findings()]
 
-    def _run_findings(self) -> Iterator[Finding]:
+    def _run_findings(self) -> Iterator[Observation]:
         communicated = {named.file: named.summary.communicated for named in self.traces}
         sizes = sorted({size for named in self.traces if (size := named.summary.header.world_size)})
         known = [self.manifest.world.world_size] if self.manifest else sizes
         yield from run_findings(self.ranks, communicated, known, self.world_size, self.manifest)
 
-    def _rank_findings(self) -> Iterator[Finding]:
+    def _rank_findings(self) -> Iterator[Observation]:
         if self.cross_rank is None:
             return
         cost = self.profiler_cost
@@ -181,7 +181,7 @@ class RunContext:
             profiler_ns=(cost.added_ns if cost else None) or 0,
         )
 
-    def _trace_findings(self) -> Iterator[Finding]:
+    def _trace_findings(self) -> Iterator[Observation]:
         yield from self.graph.findings(self.ranks)
         for named in self.traces:
             yield from named.summary.findings

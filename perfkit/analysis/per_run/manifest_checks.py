@@ -3,17 +3,16 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.manifest import Compiled, RankRecord, StepKind
 from perfkit.schema.rank import RankReport
 from perfkit.schema.sweep import SweepPoint
-from perfkit.util.formatting import duration, ranges
 
 _MIN_COMPILING_SHARE: Final = 0.1
 """Smallest share of a step that is reported."""
 
 
-def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> Iterable[Finding]:
+def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> Iterable[Observation]:
     """Yield what went wrong in a run that asked for compilation.
 
     Args:
@@ -23,17 +22,12 @@ def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> It
     if compiled is None:
         return
     if compiled.graphs == 0:
-        message = "--compile compiled no graph: the model ran in eager mode"
-        yield Finding(code="not_compiled", severity="warning", message=message)
+        yield Observation("not_compiled")
     if recorded := [step for step in compiled.steps if 0 <= step < len(kinds) and kinds[step] == "active"]:
-        message = (
-            f"torch compiled during recorded steps ({ranges(recorded)}): their times include compilation; "
-            f"start recording later, with skip_first={recorded[-1] + 1}"
-        )
-        yield Finding(code="compilation_recorded", severity="warning", message=message)
+        yield Observation("compilation_recorded", {"recorded": recorded}, "manifest")
 
 
-def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Finding]:
+def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Observation]:
     """Yield a finding about recorded steps in which a rank was idle for long because code was compiled or loaded."""
     found = [
         (step.idle_ns.compilation, rank.rank, step.step)
@@ -45,16 +39,10 @@ def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Finding]:
         return
     steps = sorted({step for _, _, step in found})
     longest_ns, rank, step = max(found, key=lambda one: one[0])
-    where = f"step {step}" if rank is None else f"step {step} on rank {rank}"
-    again = "; TORCH_LOGS=recompiles tells what torch compiles again" if len(steps) > 1 else ""
-    message = (
-        f"code was compiled or loaded during {len(steps)} recorded step{'s' if len(steps) > 1 else ''} "
-        f"({ranges(steps)}), for up to {duration(longest_ns)} (in {where}): their times include that{again}"
-    )
-    yield Finding(code="compilation_recorded", severity="warning", message=message)
+    yield Observation("compilation_recorded", {"steps": steps, "longest_ns": longest_ns, "step": step, "rank": rank})
 
 
-def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
+def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Observation]:
     """Yield one finding per host that computes on its CPU with more threads than cores.
 
     Threads that spin while they wait slow each other down.
@@ -67,14 +55,11 @@ def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
         threads, cores = sum(rank.threads for rank in local), local[0].node_cores if local else None
         # Single-threaded ranks only share the cores: no thread spins while it waits for one without a core.
         if cores is not None and threads > max(cores, len(local)):
-            message = (
-                f"the {len(local)} ranks on {host} use {threads} threads on {cores} cores: waiting OpenMP threads "
-                "spin, which can make steps many times longer; use --threads or OMP_NUM_THREADS"
-            )
-            yield Finding(code="oversubscribed", severity="warning", message=message)
+            values = {"ranks": len(local), "host": host, "threads": threads, "cores": cores}
+            yield Observation("oversubscribed", values)
 
 
-def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Collection[str]) -> Iterator[Finding]:
+def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Collection[str]) -> Iterator[Observation]:
     """Yield one finding per point that failed without leaving a run, and one for all pending points.
 
     Args:
@@ -85,12 +70,8 @@ def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Col
     absent = [point for point in points if point.run not in analysed]
     for point in absent:
         if point.state == "failed":
-            message = f"{sweep}: {point.run} is missing because its run failed: {point.reason or 'cause unknown'}"
-            yield Finding(code="point_failed", severity="error", message=message)
+            values = {"sweep": sweep, "run": point.run, "reason": point.reason or "cause unknown"}
+            yield Observation("point_failed", values)
     pending = sum(point.state != "failed" for point in absent)
     if pending:
-        message = (
-            f"{sweep}: {pending} of {len(points)} points have not run yet; repeat the same `perfkit sweep` command to "
-            "run them"
-        )
-        yield Finding(code="sweep_points_pending", severity="info", message=message)
+        yield Observation("sweep_points_pending", {"sweep": sweep, "pending": pending, "points": len(points)})

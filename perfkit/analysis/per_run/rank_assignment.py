@@ -6,12 +6,10 @@ its rank, or the traces come from several single-process runs. Then every header
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.storage.filenames import rank_in_name
-
-_MOST_LISTED: Final = 3
 
 
 class RankClaim(NamedTuple):
@@ -29,7 +27,7 @@ class RankClaim(NamedTuple):
 
 def assign_ranks(
     headers: Iterable[tuple[str, int | None]], default: int | None
-) -> tuple[list[int | None], list[Finding]]:
+) -> tuple[list[int | None], list[Observation]]:
     """Return the rank of each trace, None if unknown, and findings about contradictions.
 
     Args:
@@ -63,25 +61,15 @@ def _have_distinct_names(claims: Sequence[RankClaim]) -> bool:
     return len(names) > 1 and None not in names
 
 
-def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Finding:
+def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Observation:
     rank = min(claim.in_header for claim in shared if claim.in_header is not None)
-    files = _listed([claim.file for claim in shared if claim.in_header == rank])
-    ignored = _listed([f"{claim.file}: rank {claim.in_header}" for claim in differing])
-    message = (
-        f"several traces have rank {rank} in their headers but different ranks in their file names ({files}): "
-        f"file names count in this run and headers are ignored ({ignored}); "
-        "put independent single-process runs into separate folders"
-    )
-    return Finding(code="header_ranks_ignored", severity="warning", message=message)
+    files = [claim.file for claim in shared if claim.in_header == rank]
+    return Observation("header_ranks_ignored", {"rank": rank, "files": files, "ignored": _in_headers(differing)})
 
 
-def _by_header(differing: Sequence[RankClaim]) -> list[Finding]:
-    if not differing:
-        return []
-    listed = _listed([f"{claim.file} has rank {claim.in_header} in its header" for claim in differing])
-    message = f"header and file name give different ranks; the header counts: {listed}"
-    return [Finding(code="rank_name_mismatch", severity="warning", message=message)]
+def _by_header(differing: Sequence[RankClaim]) -> list[Observation]:
+    return [Observation("rank_name_mismatch", {"claims": _in_headers(differing)})] if differing else []
 
 
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:_MOST_LISTED]) + (", …" if len(parts) > _MOST_LISTED else "")
+def _in_headers(claims: Sequence[RankClaim]) -> list[tuple[str, int | None]]:
+    return [(claim.file, claim.in_header) for claim in claims]

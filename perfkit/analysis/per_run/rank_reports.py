@@ -21,7 +21,7 @@ from perfkit.schema.aggregate import (
     add_sharding,
     join_memory,
 )
-from perfkit.schema.common import Finding, Severity
+from perfkit.schema.common import Observation, Severity
 from perfkit.schema.per_rank.idle import add_launches
 from perfkit.schema.per_rank.loading import add_loading
 from perfkit.schema.per_rank.operator_work import add_rank_work
@@ -56,7 +56,7 @@ class Ranks(NamedTuple):
     pipelines: dict[int, list[PipelineActions]]
     """What the ranks of a pipeline compute, by trace."""
     graphs: dict[int, RankGraphs]
-    findings: list[Finding]
+    findings: list[Observation]
     pauses: dict[int | None, list[TracedPause]]
     """Of each rank that has any."""
 
@@ -94,12 +94,9 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
         calls[number] = concatenate_cycles([named.summary.calls for named in kept])
         graphs[number] = _graphs(kept)
     severity: Severity = "warning" if len(traces) > 1 else "info"
-    message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
-    if len(traces) > 1:
-        apart = "; by their timestamps they were not all recorded at one time, and may be of several jobs"
-        message += (apart if _are_apart(unranked) else "") + "; analyse traces of another job separately"
+    values = {"traces": len(traces), "apart": _are_apart(unranked)}
     for named in unranked:
-        findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
+        findings.append(Observation("rank_unknown", values, severity=severity, file=named.file))
         reports.append(_rank_report(None, [named]))
         if named.summary.pauses:
             pauses[None] = [*pauses.get(None, ()), *named.summary.pauses]
@@ -123,39 +120,35 @@ def _graphs(traces: list[NamedSummary]) -> RankGraphs:
     )
 
 
-def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:
+def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Observation]:
     """Return a finding if several traces of one rank are not numbered as its profiling cycles."""
     cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
     if len(cycles) == len(traces) or len(traces) == 1:
         return []
-    rule = "traces that do not overlap and have the same world size are treated as its profiling cycles"
-    message = f"{len(traces)} traces claim rank {rank}: {rule}"
-    return [Finding(code="multiple_traces_per_rank", severity="warning", message=message, rank=rank)]
+    return [Observation("multiple_traces_per_rank", {"traces": len(traces), "rank": rank}, rank=rank)]
 
 
-def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
+def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Observation]) -> list[NamedSummary]:
     """Keep the traces of one rank that do not overlap and have one world size; report the others as findings."""
     kept: list[NamedSummary] = []
     for named in traces:
-        if reason := clash(rank, named, kept):
-            message = f"{reason}: excluded; put each job into a separate folder"
-            findings.append(
-                Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
-            )
+        if found := clash(rank, named, kept):
+            findings.append(found)
         else:
             kept.append(named)
     return kept
 
 
-def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> Observation | None:
     """Return why a trace cannot belong to the same rank of the same job as those before it; None if it can."""
     size = named.summary.header.world_size
     for other in kept:
         if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
-            return f"claims rank {rank} of world size {size}, but {other.file} has world size {other_size}"
+            values = {"rank": rank, "size": size, "other": other.file, "other_size": other_size}
+            return Observation("duplicate_rank", values, "world_size", rank=rank, file=named.file)
     last = kept[-1].summary.steps[-1] if kept else None
     if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns + last.paused_ns:
-        return f"claims rank {rank} at the same time as {kept[-1].file}"
+        return Observation("duplicate_rank", {"rank": rank, "other": kept[-1].file}, rank=rank, file=named.file)
     return None
 
 

@@ -1,16 +1,11 @@
 """A user's rules for kernels that did nothing: a pattern with a mistake, or one that an earlier rule covers."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.kernel_rules import KernelRuleUse
-from perfkit.util.formatting import escape_unprintable
-
-_MOST_LISTED: Final = 5
-_LONGEST_PATTERN: Final = 60
 
 
 def add_rule_uses(by_trace: Iterable[Sequence[KernelRuleUse]]) -> list[KernelRuleUse]:
@@ -25,21 +20,7 @@ def add_rule_uses(by_trace: Iterable[Sequence[KernelRuleUse]]) -> list[KernelRul
     ]
 
 
-def unused_rules(uses: Sequence[KernelRuleUse]) -> list[Finding]:
+def unused_rules(uses: Sequence[KernelRuleUse]) -> list[Observation]:
     """Return a finding that lists the rules that decided on no kernel, if there are any."""
     unused = [(number, use) for number, use in enumerate(uses, 1) if not use.decided_kernels]
-    if not unused:
-        return []
-    listed = [f"rule {number} ({_shortened(use.pattern)}) {_why(use)}" for number, use in unused[:_MOST_LISTED]]
-    more = len(unused) - len(listed)
-    message = f"rules for kernels without effect: {', '.join(listed)}{f', and {more} more' if more else ''}"
-    return [Finding(code="kernel_rules_unused", severity="warning", message=message)]
-
-
-def _why(use: KernelRuleUse) -> str:
-    return "comes after rules that match its kernels" if use.matched_kernels else "matches no kernel"
-
-
-def _shortened(pattern: str) -> str:
-    shown = escape_unprintable(pattern)
-    return shown if len(shown) <= _LONGEST_PATTERN else f"{shown[:_LONGEST_PATTERN]}…"
+    return [Observation("kernel_rules_unused", {"unused": unused})] if unused else []

@@ -1,13 +1,13 @@
 """The graph of a run's steps, from the graphs of its ranks (metrics.md section 16)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
 from perfkit.analysis.per_run.rank_reports import RankGraphs, Ranks
 from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.rank import RankReport
 
@@ -16,17 +16,16 @@ class RunGraph(NamedTuple):
     """The graph, or why there is none."""
 
     graph: StepGraph | None
-    reason: str | None
+    reason: Literal["mixed_jobs", "unranked", "different_steps"] | None
     """Why there is no graph."""
     unaligned: list[int]
     """Ranks that are left out because nothing links their clocks to the others'."""
 
-    def findings(self, ranks: Sequence[RankReport]) -> list[Finding]:
+    def findings(self, ranks: Sequence[RankReport]) -> list[Observation]:
         """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
         if self.reason is None or all(rank.rank is None for rank in ranks):
             return []
-        message = f"no critical path over the ranks: {self.reason}"
-        return [Finding(code="critical_path_unknown", severity="info", message=message)]
+        return [Observation("critical_path_unknown", {"reason": self.reason})]
 
 
 def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
@@ -41,14 +40,14 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
     """
     unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
     if ranks.mixed:
-        return RunGraph(None, "traces of more than one job", [])
+        return RunGraph(None, "mixed_jobs", [])
     graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
     if not graphs:
-        return RunGraph(None, "several traces without a rank", unaligned)
+        return RunGraph(None, "unranked", unaligned)
     members = {rank: _member(own) for rank, own in graphs.items()}
     steps = common_steps(members.values())
     if not steps:
-        return RunGraph(None, "the ranks recorded different steps", unaligned)
+        return RunGraph(None, "different_steps", unaligned)
     return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
 
 

@@ -42,6 +42,7 @@ from perfkit.capture.training.progress import progress
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.manifest import FileBandwidth
 from workloads.base import DataSpec
 from workloads.data.divided import prepare_files
@@ -125,7 +126,7 @@ def _warn_of_oversubscription(ranks: ProcessRankGroup, topology: Topology) -> No
     """Warn before the run if its ranks use more threads than there are cores."""
     no_steps = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
     records = ranks.all_gather(rank_record(ranks.rank, topology, no_steps))
-    for finding in oversubscription(records) if ranks.rank == 0 else ():
+    for finding in word_all(oversubscription(records)) if ranks.rank == 0 else ():
         print_warning(finding.message)
 
 
@@ -177,7 +178,7 @@ def _measured_at_end(
     bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
-        for finding in compile_findings(compiled, recording.kinds):
+        for finding in word_all(compile_findings(compiled, recording.kinds)):
             print_warning(finding.message)
     return {
         "checksum": trainer.checksum(ranks),

@@ -10,8 +10,8 @@ from perfkit.report.content.document import Document, FindingLine, KeyValue, Sec
 from perfkit.report.content.labels import byte_rate, counted
 from perfkit.report.content.tables import Cell, Field, Listing, Table, data, data_of, make_table, number, words
 from perfkit.report.views.comparison import gates_table, time_changes
-from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit, SlowLink
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges, size, whole_percent
+from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size, whole_percent
 
 _MOST_IN_MATRIX: Final = 8
 """A matrix of more ranks does not fit on a terminal: then the slowest pairs are listed."""
@@ -55,17 +55,6 @@ def describe(series: Series) -> str:
     place = ", in place" if series.in_place and series.operator in ("all_gather", "reduce_scatter") else ""
     kind = "" if series.operator == "barrier" else f" of {series.dtype}"
     return f"{series.operator}{kind} among {where} {series.group_size} ranks{groups}{alone}{several}{place}"
-
-
-def slow_sentence(link: SlowLink) -> str:
-    """Return what is slow, and by how much."""
-    what = {
-        "pair": f"messages between ranks {ranges(link.ranks)}",
-        "rank": f"all messages of rank {ranges(link.ranks)}",
-        "host": f"all messages of host {escape_unprintable(link.host or '')} (ranks {ranges(link.ranks)}) to others",
-    }[link.kind]
-    which = "small" if link.measure == "latency" else "large"
-    return f"{what} take {link.ratio:.1f} times as long as comparable ones ({which} messages)"
 
 
 def _tables(record: CollectiveBenchmark, top: int) -> Iterator[Table | None]:

@@ -103,10 +103,9 @@ def test_a_change_of_some_steps_only_is_said_beside_the_median(slow_ms: int, eve
     found = mean_step([steady(60)], [after], None)
     assert bool(found) is said
     if said:
-        assert found[0].message == (
-            "the mean step changed by +66.7 % (100 ms before, 167 ms after), the median step of the same rank by +0.0 %"
-            ": some steps take much more time than most"
-        )
+        values = found[0].values
+        assert values["mean_ns"] == (100 * MS, pytest.approx(500 / 3 * MS))
+        assert (values["median_ns"], values["longer"]) == ((100 * MS, 100 * MS), True)
 
 
 def walls(*ranks_ms: Sequence[int]) -> RunReport:
@@ -120,10 +119,8 @@ def test_where_ranks_are_slow_in_different_steps_mean_and_median_are_of_one_rank
     before, after = walls([100] * 6, [100] * 6), walls([200, 100, 100] * 2, [100, 200, 100] * 2)
     (finding,) = mean_step([before], [after], None)
     # The largest of each step have a median of 200 ms, and a mean of 167 ms.
-    assert finding.message == (
-        "the mean step changed by +33.3 % (100 ms before, 133 ms after), the median step of the same rank by +0.0 %: "
-        "some steps take much more time than most"
-    )
+    assert finding.values["mean_ns"] == (100 * MS, pytest.approx(400 / 3 * MS))
+    assert (finding.values["median_ns"], finding.values["of_one_rank"]) == ((100 * MS, 100 * MS), True)
     assert mean_step([before], [walls([200, 100] * 3, [100, 200] * 3)], "recorded") == []
 
 
@@ -137,7 +134,7 @@ def test_a_rank_that_is_slow_in_all_steps_is_said_by_the_step_time_already() -> 
 def test_some_short_steps_are_not_said_to_be_long() -> None:
     steps = [make_step(n, compute=(10 if n % 3 == 0 else 60) * MS) for n in range(6)]
     (finding,) = mean_step([steady(60)], [make_run("after", ranks=[make_rank(0, steps)])], None)
-    assert finding.message.endswith("some steps take much less time than most")
+    assert finding.values["longer"] is False
 
 
 def test_rates_of_runs_without_plain_steps_are_of_profiled_steps_on_both_sides() -> None:
@@ -210,17 +207,15 @@ def test_metrics_of_one_side_only_are_listed() -> None:
 def test_runs_that_are_not_repeats_are_named() -> None:
     plain = make_run(config={"batch_size": 32, "trace_dir": "a"})
     other = make_run(config={"batch_size": 64, "trace_dir": "b"})
-    found = {finding.code: finding.message for finding in findings([plain, other], [other])}
-    assert "batch_size (32 / 64)" in found["mixed_configurations"]
-    assert "batch_size (32 / 64)" in found["configurations_differ"]
-    assert "trace_dir" not in found["configurations_differ"]
+    found = {fact.code: fact.values.get("options") for fact in findings([plain, other], [other])}
+    assert found["mixed_configurations"] == found["configurations_differ"] == {"batch_size": ["32", "64"]}
     late = make_run(config={"batch_size": 32, "inject": ["rank=1,phase=backward,delay=60ms"]})
     (one,) = [
         one
         for one in findings([make_run(config={"batch_size": 32, "inject": []})], [late])
         if one.code == "configurations_differ"
     ]
-    assert one.message == "before and after differ in inject (none / rank=1,phase=backward,delay=60ms)"
+    assert one.values == {"options": {"inject": ["none", "rank=1,phase=backward,delay=60ms"]}}
 
 
 def test_different_devices_and_versions_are_one_finding_each() -> None:
@@ -228,14 +223,14 @@ def test_different_devices_and_versions_are_one_finding_each() -> None:
     before = [make_run(device_names=["H100"], versions=old)] * 3
     after = [make_run(device_names=["H200"], versions={"perfkit": "0.2", "torch": torch}) for torch in ("2.7", "2.8")]
     after.append(after[1])
-    assert [(found.code, found.severity, found.message) for found in findings(before, after)] == [
-        ("devices_differ", "warning", "the devices differ: H100 / H200"),
-        ("versions_differ", "info", "versions differ: perfkit (0.1 / 0.2), torch (2.7 / 2.7, 2.8)"),
-    ]
+    assert {fact.code: fact.values for fact in findings(before, after)} == {
+        "devices_differ": {"devices": [["H100"], ["H200"]]},
+        "versions_differ": {"versions": {"perfkit": [["0.1"], ["0.2"]], "torch": [["2.7"], ["2.7", "2.8"]]}},
+    }
     assert findings(before, before) == []
     # Nor are repeats on two devices repeats, though both sides have the same two.
     mixed = [make_run(device_names=[name]) for name in ("H100", "H200", "H200")]
-    assert [found.message for found in findings(mixed, mixed)] == ["the devices differ: H100, H200 / H100, H200"]
+    assert [fact.values for fact in findings(mixed, mixed)] == [{"devices": [["H100", "H200"]] * 2}]
     # A foreign trace says neither.
     assert findings(before, [make_run()] * 3) == []
 

@@ -6,6 +6,7 @@ import pytest
 from perfkit.comparison.changes import changes
 from perfkit.comparison.step_work import step_work
 from perfkit.report.views.comparison import document
+from perfkit.report.wording.findings import word_all
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.manifest import Throughput
 from perfkit.schema.run import RunReport
@@ -37,7 +38,7 @@ def compared(before: RunReport, after: RunReport) -> Comparison:
         after=Side(path="new", runs=["new"]),
         changes=changes([before], [after]),
         gates=[],
-        findings=step_work([before], [after]),
+        findings=word_all(step_work([before], [after])),
     )
 
 
@@ -101,7 +102,7 @@ def test_changes_of_steps_that_do_other_work_are_not_called_worse() -> None:
             after=Side(path="new", runs=["a", "b", "c"]),
             changes=changes(before, slower),
             gates=[],
-            findings=step_work(before, slower),
+            findings=word_all(step_work(before, slower)),
         )
         (section,) = document(found, 10).sections
         tones = {row[-1].tone for row in section.summary[0].rows if row[0].text == "overhead"}

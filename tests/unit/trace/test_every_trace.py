@@ -17,6 +17,7 @@ import zstandard
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.report.wording.findings import word
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.processes.launching import LIMIT_S
@@ -241,7 +242,7 @@ def test_a_kernel_that_ends_before_it_starts_is_a_finding(tmp_path: Path) -> Non
 def test_events_without_a_start_are_counted_in_words(tmp_path: Path, count: int, message: str) -> None:
     summary = analyse(tmp_path, [OP, KERNEL, *[KERNEL | {"ts": "x"}] * count])
     (finding,) = (one for one in summary.findings if one.code == "skipped_events")
-    assert finding.message == f"{message} start, skipped"
+    assert word(finding).message == f"{message} start, skipped"
 
 
 def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.analysis.per_run.comm_logs.logged_counts import count_logged
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.per_run.comm_logs import OneCclLogs, OneCclMessage
 from perfkit.trace.comm_logs.one_ccl import OneCclFacts
 
@@ -39,7 +39,7 @@ def _messages(counts: Counter[str]) -> list[OneCclMessage]:
     return [OneCclMessage(text=text, count=count) for text, count in counts.most_common(_MOST)]
 
 
-def find_one_ccl_findings(logs: OneCclLogs, hosts: int) -> Iterator[Finding]:
+def find_one_ccl_findings(logs: OneCclLogs, hosts: int) -> Iterator[Observation]:
     """Yield findings about what logs contain.
 
     Args:
@@ -49,26 +49,16 @@ def find_one_ccl_findings(logs: OneCclLogs, hosts: int) -> Iterator[Finding]:
     slow = [row for row in logs.providers if row.name == "provider" and _is_sockets(row.value)]
     others = [row for row in logs.providers if row.name == "provider" and not _is_sockets(row.value)]
     if slow and hosts > 1:
-        which = " and ".join(row.value for row in slow)
-        some = f" (also logged: {', '.join(row.value for row in others)})" if others else ""
-        message = (
-            f"oneCCL exchanges data between hosts over sockets: libfabric's provider is {which}{some}; FI_PROVIDER "
-            "chooses another"
-        )
-        yield Finding(code="one_ccl_sockets", severity="warning", message=message)
+        values = {"providers": [row.value for row in slow], "others": [row.value for row in others]}
+        yield Observation("one_ccl_sockets", values)
     if pcie := next((row for row in logs.warnings if row.text.startswith(_PCIE)), None):
-        message = f"oneCCL found that devices are connected by PCIe, not by Xe Link: {pcie.text}"
-        yield Finding(code="one_ccl_pcie", severity="info", message=message)
+        yield Observation("one_ccl_pcie", {"text": pcie.text})
     others_count = logs.warning_count - (pcie.count if pcie else 0)
     if others_count:
         first = next(row for row in logs.warnings if row is not pcie)
-        times = "once" if others_count == 1 else f"{others_count:,} times"
-        message = f"oneCCL warned {times}, most often: {first.text}"
-        yield Finding(code="one_ccl_warnings", severity="info", message=message)
+        yield Observation("one_ccl_warnings", {"count": others_count, "first": first.text})
     if logs.errors:
-        times = "an error" if logs.error_count == 1 else f"{logs.error_count:,} errors"
-        message = f"oneCCL logged {times}, most often: {logs.errors[0].text}"
-        yield Finding(code="one_ccl_errors", severity="error", message=message)
+        yield Observation("one_ccl_errors", {"count": logs.error_count, "first": logs.errors[0].text})
 
 
 def _is_sockets(provider: str) -> bool:

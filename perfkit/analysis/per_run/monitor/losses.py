@@ -1,15 +1,13 @@
 """Losses that are not a number."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.schema.common import Observation
 from perfkit.schema.monitor import LOSS_GIVEN
-from perfkit.util.formatting import ranges
-
-_WHAT: Final = "the loss is not a number (NaN or infinite)"
 
 
 class BadLosses(NamedTuple):
@@ -46,23 +44,14 @@ def find_bad_losses(records: NDArray[np.void]) -> BadLosses | None:
     )
 
 
-def loss_sentence(found: Mapping[int, BadLosses], ranks: int) -> str:
-    """Return since when losses are not a number, or in how many steps; empty if all are.
+def not_a_number(found: Mapping[int, BadLosses], ranks: int) -> Observation:
+    """Return since when losses are not a number, or in how many steps; those up to the last known one count first.
 
     Args:
-        found: What `find_bad_losses` has found, by rank.
+        found: What `find_bad_losses` has found, by rank, of at least one.
         ranks: Ranks with a log.
     """
-    lasting = {rank: one for rank, one in found.items() if one.lasting}
-    chosen = lasting or found
-    if not chosen:
-        return ""
+    chosen = {rank: one for rank, one in found.items() if one.lasting} or found
     first = min(chosen.values(), key=lambda one: one.first_step)
-    about = "about " if first.rolled_up else ""
     who = [rank for rank, one in chosen.items() if one.first_step == first.first_step]
-    where = "" if len(who) == ranks else f" (first on rank{'s' if len(who) > 1 else ''} {ranges(who)})"
-    if lasting:
-        return f"from {about}step {first.first_step:,} {'or before ' * first.or_before}on {_WHAT}{where}"
-    if first.steps == 1:
-        return f"in step {first.first_step:,} {_WHAT}{where}"
-    return f"in {about}{first.steps:,} steps, the first of them step {first.first_step:,}, {_WHAT}{where}"
+    return Observation("loss_not_a_number", first._asdict() | {"ranks": [] if len(who) == ranks else who})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
+from perfkit.analysis.cross_rank.measured_bandwidth import bandwidth_shares
 from perfkit.schema.benchmark import Series
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
@@ -29,7 +29,7 @@ def run(*rows: MatchedCollectiveStat) -> RunReport:
 
 
 def shares(*rows: MatchedCollectiveStat, measured: Any = BENCHMARK) -> list[BandwidthShare]:
-    return with_bandwidth_shares(run(*rows), measured).bandwidth_shares or []
+    return bandwidth_shares(run(*rows), measured).shares or []
 
 
 def test_the_share_is_the_measured_time_over_the_transfer() -> None:
@@ -56,9 +56,9 @@ def test_a_size_between_two_measured_ones_follows_a_power_law() -> None:
     ],
 )
 def test_what_was_not_measured_has_no_share_and_the_report_says_so(fields: dict[str, Any]) -> None:
-    reported = with_bandwidth_shares(run(row(**fields)), BENCHMARK)
-    assert reported.bandwidth_shares == []
-    assert [finding.code for finding in reported.findings if finding.code == "not_measured"] == ["not_measured"]
+    found = bandwidth_shares(run(row(**fields)), BENCHMARK)
+    assert found.shares == []
+    assert [fact.code for fact in found.limits if fact.code == "not_measured"] == ["not_measured"]
 
 
 def test_a_dimension_is_compared_with_itself_with_all_its_groups_at_once() -> None:
@@ -86,15 +86,15 @@ def test_several_collectives_at_once_are_not_what_one_reaches() -> None:
 
 
 def test_another_device_is_a_finding_and_the_same_is_not() -> None:
-    codes = [finding.code for finding in with_bandwidth_shares(run(row()), BENCHMARK).findings]
+    codes = [fact.code for fact in bandwidth_shares(run(row()), BENCHMARK).limits]
     assert "other_network_measured" not in codes
     other = replace(BENCHMARK, device_names=["another"])
-    codes = [finding.code for finding in with_bandwidth_shares(run(row()), other).findings]
+    codes = [fact.code for fact in bandwidth_shares(run(row()), other).limits]
     assert "other_network_measured" in codes
 
 
 def test_waiting_for_ranks_without_a_trace_is_no_share_of_a_bandwidth() -> None:
     incomplete = Finding(code="groups_incomplete", severity="info", message="")
-    found = with_bandwidth_shares(replace(run(row()), findings=[incomplete]), BENCHMARK)
-    assert not found.bandwidth_shares
-    assert [finding.code for finding in found.findings] == ["groups_incomplete", "not_measured"]
+    found = bandwidth_shares(replace(run(row()), findings=[incomplete]), BENCHMARK)
+    assert found.shares is None
+    assert [(fact.code, fact.case) for fact in found.limits] == [("not_measured", "ranks_missing")]

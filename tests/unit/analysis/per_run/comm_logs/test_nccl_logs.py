@@ -1,6 +1,7 @@
 """What NCCL's logs say, on logs whose truth is known; each claim also where it must not be made."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ import perfkit
 from perfkit.__main__ import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.comm_logs import load_comm_logs
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Observation
 from perfkit.schema.per_run.comm_logs import NcclLogs
 from perfkit.trace.comm_logs import facts as facts_module
 from perfkit.trace.comm_logs.facts import NcclLogReader
@@ -19,7 +20,7 @@ TWO_BY_TWO = ("a", "a", "b", "b")
 SOCKET = "NET/Socket/0"
 
 
-def read(tmp_path: Path, *texts: str) -> tuple[NcclLogs, list[Finding]]:
+def read(tmp_path: Path, *texts: str) -> tuple[NcclLogs, list[Observation]]:
     folder = tmp_path / "logs"
     folder.mkdir()
     for number, text in enumerate(texts):
@@ -29,8 +30,12 @@ def read(tmp_path: Path, *texts: str) -> tuple[NcclLogs, list[Finding]]:
     return found.nccl, found.nccl_findings
 
 
-def messages(read_logs: tuple[NcclLogs, list[Finding]], code: str) -> list[str]:
-    return [finding.message for finding in read_logs[1] if finding.code == code]
+def found_of(read_logs: tuple[NcclLogs, list[Observation]], code: str) -> list[dict[str, Any]]:
+    return [fact.values for fact in read_logs[1] if fact.code == code]
+
+
+def ranks_of(pairs: list[list[tuple[int, int, str]]]) -> list[list[int]]:
+    return [[rank for rank, _, _ in pair] for pair in pairs]
 
 
 def rows(logs: NcclLogs) -> set[tuple[str, str, int, int, int]]:
@@ -73,10 +78,9 @@ def test_one_file_and_one_per_rank_say_the_same(tmp_path: Path) -> None:
 def test_a_pair_over_sockets_among_others_is_named(tmp_path: Path, comm_id: str | None) -> None:
     made = MadeLog(TWO_BY_TWO, comm_id=comm_id, transports={frozenset((1, 2)): SOCKET})
     found = read(tmp_path, made.text())
-    [message] = messages(found, "nccl_some_sockets")
-    assert message == (
-        "ranks 1 (a) and 2 (b) on different hosts exchange data over sockets (NET/Socket), the other 1 pair over NET/IB"
-    )
+    [values] = found_of(found, "nccl_some_sockets")
+    assert (ranks_of(values["slow"]), values["others"], values["transports"]) == ([[1, 2]], 1, ["NET/IB"])
+    assert [host for _, _, host in values["slow"][0]] == ["a", "b"]
     assert {finding.code for finding in found[1]} == {"nccl_some_sockets"}
 
 
@@ -84,18 +88,17 @@ def test_only_sockets_are_told_apart_from_some(tmp_path: Path) -> None:
     made = MadeLog(TWO_BY_TWO, transports={frozenset((1, 2)): SOCKET, frozenset((0, 3)): SOCKET})
     no_device = made.info(0, "NET/IB : No device found.")
     found = read(tmp_path, made.text() + no_device)
-    [message] = messages(found, "nccl_only_sockets")
-    assert message.startswith("2 pairs of ranks (0 (a) and 3 (b), 1 (a) and 2 (b)) on different hosts exchange data")
-    assert message.endswith("all that the logs show; NCCL found no InfiniBand device")
-    assert messages(found, "nccl_some_sockets") == []
+    [values] = found_of(found, "nccl_only_sockets")
+    assert (ranks_of(values["slow"]), values["why"]) == ([[0, 3], [1, 2]], "no_infiniband")
+    assert found_of(found, "nccl_some_sockets") == []
 
 
 def test_sockets_are_not_all_if_connections_with_unknown_ends_use_another_network(tmp_path: Path) -> None:
     made = MadeLog(("a", "b", "c"), transports={frozenset((0, 1)): SOCKET})
     # The log of rank 2 is not there: who is at the other end of InfiniBand is unknown.
     found = read(tmp_path, *("\n".join(made.rank(rank)) for rank in (0, 1)))
-    assert messages(found, "nccl_only_sockets") == []
-    assert "while connections whose ends are unknown use NET/IB" in messages(found, "nccl_some_sockets")[0]
+    [fact] = found[1]
+    assert (fact.code, fact.case, fact.values["transports"]) == ("nccl_some_sockets", "unknown_ends", ["NET/IB"])
 
 
 def test_sockets_within_a_host_or_to_an_unknown_end_are_no_finding(tmp_path: Path) -> None:
@@ -111,11 +114,8 @@ def test_sockets_within_a_host_or_to_an_unknown_end_are_no_finding(tmp_path: Pat
 def test_shared_memory_is_reported_where_others_of_the_host_use_p2p(tmp_path: Path) -> None:
     hosts = ("a", "a", "a", "a")
     made = MadeLog(hosts, transports={frozenset((1, 2)): "SHM/direct/direct"})
-    [message] = messages(read(tmp_path, made.text()), "nccl_shared_memory")
-    assert message == (
-        "on a, ranks 1 and 2 exchange data in the host's shared memory (SHM), other 3 pairs directly between devices "
-        "(P2P)"
-    )
+    [values] = found_of(read(tmp_path, made.text()), "nccl_shared_memory")
+    assert (values["host"], ranks_of(values["shared"]), values["direct"]) == ("a", [[1, 2]], 3)
 
 
 @pytest.mark.parametrize("hosts", [("a", "a", "a"), ("a", "a", "b", "b")])
@@ -139,7 +139,7 @@ def test_what_is_switched_off_is_named(tmp_path: Path, name: str) -> None:
     found = read(tmp_path, MadeLog(TWO_BY_TWO, variables=(f"{name} set by environment to 1.",)).text())
     [finding] = found[1]
     assert (finding.code, finding.severity) == ("nccl_disabled", "warning")
-    assert finding.message.startswith(f"{name} is set to 1 in 4 of 4 processes: ")
+    assert finding.values == {"name": name, "value": "1", "known": 4, "processes": 4, "one_host": False}
     assert [(one.name, one.value, one.processes) for one in found[0].variables] == [(name, "1", 4)]
 
 
@@ -156,16 +156,13 @@ def test_infiniband_switched_off_on_one_host_is_only_a_remark(tmp_path: Path) ->
     found = read(tmp_path, MadeLog(("a", "a"), variables=("NCCL_IB_DISABLE set by environment to 1.",)).text())
     [finding] = found[1]
     assert (finding.code, finding.severity) == ("nccl_disabled", "info")
-    assert finding.message.endswith("the logs are of one host, so it may not matter")
+    assert finding.values["one_host"]
 
 
 def test_versions_of_one_communicator_are_compared_not_those_of_other_jobs(tmp_path: Path) -> None:
     made = MadeLog(("a", "b", "b"), versions={2: "2.19.3+cuda12.2"})
-    [message] = messages(read(tmp_path, made.text()), "nccl_versions_differ")
-    assert message == (
-        "ranks of one communicator use different versions: NCCL 2.19.3+cuda12.2 (rank 2), "
-        "NCCL 2.21.5+cuda12.4 (rank 0 and others)"
-    )
+    [values] = found_of(read(tmp_path, made.text()), "nccl_versions_differ")
+    assert values == {"versions": [("NCCL 2.19.3+cuda12.2", [2]), ("NCCL 2.21.5+cuda12.4", [0, 1])]}
     (tmp_path / "other").mkdir()
     jobs = MadeLog(("a", "b")).text(), MadeLog(("c", "d"), comm_id="0x2", version="2.19.3").text()
     logs, findings = read(tmp_path / "other", *jobs)
@@ -181,10 +178,8 @@ def test_warnings_are_counted_and_the_first_is_quoted(tmp_path: Path) -> None:
         made.warn(0, "Timeout"),
     ]
     found = read(tmp_path, made.text() + "\n".join(warned))
-    [message] = messages(found, "nccl_warnings")
-    assert message == (
-        "NCCL logged 3 warnings; the first in the logs by rank 1: socketStartConnect: Connect to 10.0.0.2<45763> failed"
-    )
+    first = "socketStartConnect: Connect to 10.0.0.2<45763> failed"
+    assert found_of(found, "nccl_warnings") == [{"count": 3, "first": first, "rank": 1}]
     assert [(one.text, one.count, one.rank) for one in found[0].warnings[:1]] == [("Timeout", 2, 0)]
 
 
@@ -200,8 +195,8 @@ def test_time_outs_are_reported_and_aborts_only_counted(tmp_path: Path) -> None:
         "WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600012 milliseconds before timing out.\n"
     )
     found = read(tmp_path / "other", made.text() + watchdog * 2)
-    [message] = messages(found, "nccl_timeout")
-    assert message.startswith("a collective did not end in time, by torch's watchdog: WorkNCCL(SeqNum=7")
+    [values] = found_of(found, "nccl_timeout")
+    assert values["first"].startswith("WorkNCCL(SeqNum=7")
     assert found[0].timeouts == 2
 
 
@@ -226,8 +221,8 @@ def test_ranks_of_groups_become_those_of_the_whole_job(tmp_path: Path) -> None:
         connection = f"Channel 00/0 : 0[1] -> 1[1] [{'receive' if group_rank else 'send'}] via {SOCKET}"
         texts = (f"{member} - Init START", connection, f"{member} - Init COMPLETE")
         lines += [world.info(rank, text) + "\n" for text in texts]
-    [message] = messages(read(tmp_path, "".join(lines)), "nccl_some_sockets")
-    assert message.startswith("ranks 1 (a) and 3 (b) on different hosts exchange data over sockets")
+    [values] = found_of(read(tmp_path, "".join(lines)), "nccl_some_sockets")
+    assert ranks_of(values["slow"]) == [[1, 3]]
 
 
 def test_a_later_connection_counts_only_if_its_communicator_is_certain(tmp_path: Path) -> None:

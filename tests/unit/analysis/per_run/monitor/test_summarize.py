@@ -1,6 +1,5 @@
 """What is said of runs whose truth is known: all of it, and nothing else."""
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -34,15 +33,12 @@ def test_everything_that_happened_is_named_and_nothing_else(ranks: int) -> None:
     assert (late.rank, late.first_step, late.last_step) == (ranks - 1, 6_000, None)
     assert late.lag_ns == pytest.approx(10e6, rel=0.1)
     assert found.lateness_known
-    messages = [finding.message for finding in monitor_findings(found)]
-    assert messages[0].startswith("from step 6,000 on a step takes 62.0 ms instead of ")
-    assert messages[0].endswith(f"rank {ranks - 1} became slower")
-    assert messages[1] == "every 500th step takes 300 ms longer, from step 500 to step 9,500 (19 times)"
-    assert [re.sub("4\\.\\dx", "4x", messages[2])] == [
-        "3 times a step took more than twice as long as usual: step 1,234 (4x on rank 0), step 4,321 (4x on rank 0), "
-        "step 8,888 (4x on rank 0)"
+    assert [fact.code for fact in monitor_findings(found)] == [
+        "step_time_changed",
+        "periodic_stalls",
+        "slow_steps",
+        "rank_late_over_run",
     ]
-    assert len(messages) == 4
 
 
 def test_a_single_rank_is_compared_with_itself_only() -> None:

@@ -1,0 +1,195 @@
+"""Messages about comparisons and histories of runs, and about benchmarks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from perfkit.report.views.collectives import describe
+from perfkit.report.views.input import describe as describe_input
+from perfkit.schema.benchmark import InputSeries, Series, SlowLink
+from perfkit.util.formatting import (
+    duration,
+    escape_unprintable,
+    format_percent,
+    percent_change,
+    ranges,
+    size,
+    whole_percent,
+)
+
+_MOST_NAMED: Final = 5
+_MOST_WRONG: Final = 3
+Sides = Sequence[Sequence[str]]
+"""Values before and after."""
+
+
+def _too_few_repeats(before: int, after: int, fewest: int, assumed_noise: float | None) -> str:
+    return (
+        f"{before} {'run' if before == 1 else 'runs'} before and {after} after, fewer than {fewest} on each side, do "
+        "not show how much runs vary: "
+    ) + (
+        "no change can be told from noise; repeat the runs"
+        if assumed_noise is None
+        else f"a change counts if it is larger than the assumed noise of {format_percent(assumed_noise)}"
+    )
+
+
+def _profiled_order(
+    option: str, value: str, baseline: str, plain_ns: tuple[float, float], profiled_ns: tuple[float, float]
+) -> str:
+    faster, other = ("faster", "slower") if plain_ns[1] < plain_ns[0] else ("slower", "faster")
+    return (
+        f"{option}={value} is {faster} than {baseline} without the profiler ({duration(plain_ns[1])} against "
+        f"{duration(plain_ns[0])} per step) and {other} with it ({duration(profiled_ns[1])} against "
+        f"{duration(profiled_ns[0])} per profiled step): the profiler's cost differs, so compare the steps without it"
+    )
+
+
+def _mean_step_disagrees(
+    mean_ns: tuple[float, float], median_ns: tuple[float, float], of_one_rank: bool, longer: bool
+) -> str:
+    (old, new), (old_median, new_median) = mean_ns, median_ns
+    return (
+        f"the mean step changed by {percent_change(new / old)} ({duration(old)} before, {duration(new)} after), the "
+        f"median step{' of the same rank' if of_one_rank else ''} by {percent_change(new_median / old_median)}: some "
+        f"steps take much {'more' if longer else 'less'} time than most"
+    )
+
+
+def _mixed_configurations(side: str, options: Mapping[str, Sequence[str]]) -> str:
+    differing = _listed(_values(options), "options")
+    return f"the runs {side} are not repeats of one configuration: they differ in {differing}"
+
+
+def _configurations_differ(options: Mapping[str, Sequence[str]]) -> str:
+    return f"before and after differ in {_listed(_values(options), 'options')}"
+
+
+def _values(options: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{name} ({' / '.join(values[:3])})" for name, values in options.items()]
+
+
+def _settings_differ(settings: Mapping[str, tuple[object, object]]) -> str:
+    return f"before and after differ in {', '.join(f'{name} ({a} / {b})' for name, (a, b) in settings.items())}"
+
+
+def _devices_differ(devices: Sides) -> str:
+    return f"the devices differ: {_sides(devices)}"
+
+
+def _versions_differ(versions: Mapping[str, Sides]) -> str:
+    named = [f"{name} ({_sides(sides)})" for name, sides in versions.items()]
+    return f"versions differ: {_listed(named, 'versions')}"
+
+
+def _packages_differ(versions: Mapping[str, tuple[str, str]]) -> str:
+    return f"versions differ: {', '.join(f'{name} ({old} / {new})' for name, (old, new) in versions.items())}"
+
+
+def _sides(sides: Sides) -> str:
+    return " / ".join(map(", ".join, sides))
+
+
+def _listed(names: Sequence[str], things: str) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more {things}" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _models_differ(names: Sides) -> str:
+    return f"steps are not comparable, nor are rates: the models differ ({' / '.join(map(_either, names))})"
+
+
+def _operations_differ(per_sample: tuple[float, float]) -> str:
+    megaflop = " / ".join(f"{operations / 1e6:,.4g}" for operations in per_sample)
+    return f"steps are not comparable, nor are rates: the models differ ({megaflop} MFLOP per sample)"
+
+
+def _ranks_differ(before: Sequence[str], after: Sequence[str]) -> str:
+    ranks = "rank" if list(before) == ["1"] else "ranks"
+    return (
+        f"steps may do different work: {_either(before)} {ranks} before, {_either(after)} after, "
+        "and samples per step are not known"
+    )
+
+
+def _either(values: Sequence[str]) -> str:
+    return " or ".join(values)
+
+
+def _shared_cores(ranks: int, host: str, cores: int) -> str:
+    return (
+        f"the {ranks} ranks on {escape_unprintable(host)} share {cores} core{'s' if cores > 1 else ''}: times include "
+        "waiting for a core"
+    )
+
+
+def _unsupported_collective(series: Series, backend: str, error: str) -> str:
+    return f"{describe(series)} is not supported by {backend} and was left out: {error}"
+
+
+def _wrong_results(wrong: Sequence[tuple[Series, int, int]]) -> str:
+    named = "; ".join(
+        f"{describe(series)}, {size(length)}: {elements:,} of its elements"
+        for series, length, elements in wrong[:_MOST_WRONG]
+    )
+    more = f"; and {len(wrong) - _MOST_WRONG} more" if len(wrong) > _MOST_WRONG else ""
+    return f"results are wrong ({named}{more}): the library, the network or the memory damages data"
+
+
+def _slow_link(link: SlowLink) -> str:
+    what = {
+        "pair": f"messages between ranks {ranges(link.ranks)}",
+        "rank": f"all messages of rank {ranges(link.ranks)}",
+        "host": f"all messages of host {escape_unprintable(link.host or '')} (ranks {ranges(link.ranks)}) to others",
+    }[link.kind]
+    which = "small" if link.measure == "latency" else "large"
+    return f"{what} take {link.ratio:.1f} times as long as comparable ones ({which} messages)"
+
+
+def _different_batches(series: InputSeries, reference: InputSeries) -> str:
+    return f"{describe_input(series)} gives other batches than {describe_input(reference)}"
+
+
+def _cache_not_dropped(source: str, share: float | None) -> str:
+    what = "it is unknown how much" if share is None else f"up to {whole_percent(share)}"
+    return f"{what} of the files of {source} stayed in the page cache: cold passes may be too fast"
+
+
+SEVERAL: Final[Mapping[str, str | Callable[..., str]]] = {
+    "too_few_repeats": _too_few_repeats,
+    "too_few_repeats/benchmark": (
+        "fewer than {fewest} repeats do not show how much times vary: use --repeats {fewest} or more"
+    ),
+    "profiled_step_disagrees": (
+        "without the profiler a step changed by {plain:change}, but the profiled step by {profiled:change}: the "
+        "profiler's cost differs, and so may every time from the traces"
+    ),
+    "profiled_step_disagrees/order": _profiled_order,
+    "mean_step_disagrees": _mean_step_disagrees,
+    "mixed_configurations": _mixed_configurations,
+    "configurations_differ": _configurations_differ,
+    "configurations_differ/benchmark": _settings_differ,
+    "configurations_differ/nothing_common": (
+        "the earlier file has none of these measurements: measure with the same options{where}"
+    ),
+    "devices_differ": _devices_differ,
+    "versions_differ": _versions_differ,
+    "versions_differ/benchmark": _packages_differ,
+    "models_differ": _models_differ,
+    "models_differ/operations": _operations_differ,
+    "samples_per_step_differ": (
+        "steps are not comparable: {before:either} samples per step before, {after:either} after"
+    ),
+    "ranks_differ": _ranks_differ,
+    "run_excluded": "{run} is excluded: {reason}",
+    "oversubscribed/benchmark": _shared_cores,
+    "unsupported_collective": _unsupported_collective,
+    "wrong_results": _wrong_results,
+    "slow_link": _slow_link,
+    "different_batches": _different_batches,
+    "cache_not_dropped": _cache_not_dropped,
+    "not_cached": ("only {share:percent} of the files of {source} stayed in the page cache: warm is not warm"),
+    "one_stripe": (
+        "the file of {source} ({each_bytes:size}) lies on one storage target of Lustre, which all ranks share: before "
+        "it is written, `lfs setstripe -c -1 FOLDER` spreads the files of a folder over all"
+    ),
+}

@@ -1,0 +1,133 @@
+"""Messages about single traces and the rules for their kernels."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from perfkit.schema.kernel_rules import KernelRuleUse
+from perfkit.schema.rank import OTHER_NAMES
+from perfkit.util.formatting import duration, escape_unprintable, format_percent
+
+_MOST_LISTED: Final = 5
+_LONGEST_PATTERN: Final = 60
+_HOUR_NS: Final = 3600 * 10**9
+_MESSAGES: Final = frozenset({"send", "recv"})
+_REPAIRED: Final = "{count:,} {noun}{count:||s} {what}"
+_DEVICE_SIGNS: Final = {"launches": "launches or copies of a device", "collectives": "collectives of a device"}
+
+
+def _unknown_events(count: int, categories: Sequence[tuple[str, int]], more: int) -> str:
+    listed = ", ".join(f"{name!r} ({number})" for name, number in categories)
+    return f"{count} events of unknown categories were ignored: {listed}" + (f" and {more} more" if more else "")
+
+
+def _timestamp_gap(gap_ns: int) -> str:
+    return (
+        f"{gap_ns / _HOUR_NS:,.1f} hours pass between two events, or within one device event: a timestamp may be "
+        "corrupt, which would inflate its step"
+    )
+
+
+def _no_device_events(signs: Sequence[str], backend: str | None) -> str:
+    seen = " and ".join(_DEVICE_SIGNS.get(sign, f"the backend {backend}") for sign in signs)
+    return (
+        f"no device activity, but {seen}: the device's events were not recorded or were lost, "
+        "and the host's operators are shown as the work"
+    )
+
+
+def _possible_communication(
+    name: str, kernels: int, other_names: int, ns: int, share: float, beside_communication: bool
+) -> str:
+    where = (
+        "only communication shares the stream"
+        if beside_communication
+        else "the stream carries little else and runs beside the compute of others"
+    )
+    more = f" and {other_names} more {'name' if other_names == 1 else 'names'}" if other_names else ""
+    subject, verb = ("kernel", "counts") if kernels == 1 and not other_names else ("kernels", "count")
+    return (
+        f"{kernels:,} {subject} {name}{more} ({duration(ns)}, {format_percent(share)} of kernel time) {verb} as "
+        f"compute, but may be communication: perfkit does not know the name, and {where}; if it is communication, "
+        "declare it with --kernel-rules"
+    )
+
+
+def _kernel_rules_unused(unused: Sequence[tuple[int, KernelRuleUse]]) -> str:
+    listed = ", ".join(
+        f"rule {number} ({_shortened(use.pattern)}) "
+        + ("comes after rules that match its kernels" if use.matched_kernels else "matches no kernel")
+        for number, use in unused[:_MOST_LISTED]
+    )
+    more = f", and {len(unused) - _MOST_LISTED} more" if len(unused) > _MOST_LISTED else ""
+    return f"rules for kernels without effect: {listed}{more}"
+
+
+def _shortened(pattern: str) -> str:
+    shown = escape_unprintable(pattern)
+    return shown if len(shown) <= _LONGEST_PATTERN else f"{shown[:_LONGEST_PATTERN]}…"
+
+
+def _collective_sizes_unmatched(unmatched: int, of: int, operators: Sequence[str]) -> str:
+    why = (
+        "torch's record of collectives has no sends and receives on the CPU"
+        if _MESSAGES.issuperset(operators)
+        else "the run's record of collectives lacks them (torch keeps the last TORCH_FR_BUFFER_SIZE of them) or does "
+        "not match the trace"
+    )
+    return f"the message sizes of {unmatched} of {of} collectives ({', '.join(operators)}) are unknown: {why}"
+
+
+def _no_steps(marker: str | None) -> str:
+    what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
+    return f"no {what}: the whole trace counts as one step, start-up included"
+
+
+def _steps_cut(steps: int, analysed: int, quantiles_ns: Sequence[float], longest: int) -> str:
+    least, low, middle, high, most = map(duration, quantiles_ns)
+    return (
+        f"of {steps:,} steps the first {analysed:,} were analysed, without the work of later ones; all steps take "
+        f"{least} to {most} (5 %: {low}, median: {middle}, 95 %: {high}), the longest is step {longest}"
+    )
+
+
+TRACES: Final[Mapping[str, str | Callable[..., str]]] = {
+    "not_a_trace": "{error}",
+    "unreadable_trace": "{error}",
+    "worker_lost": "{path}: not analysed: {error}",
+    "damaged_trace": "{damage}",
+    "damaged_header": "{damage}",
+    "skipped_events": _REPAIRED,
+    "repaired_events": _REPAIRED,
+    "unknown_events": _unknown_events,
+    "timestamp_gap": _timestamp_gap,
+    "no_host_operators": "no host operators: collectives are identified by kernel name only",
+    "no_device_events": _no_device_events,
+    "names_cut": (
+        "{names:,} names of kernels and operators: the {listed:,} with the most time are listed, the other {others:,} "
+        f"({{share:tenths}} of the time) are summed up as '{OTHER_NAMES}'"
+    ),
+    "possible_communication": _possible_communication,
+    "kernel_rules_unused": _kernel_rules_unused,
+    "graphs_hide_operators": (
+        "{share:tenths} of the device's time is work of graphs ({launches:,} launch{launches:||es}): the trace does "
+        "not contain which operator, module or line their kernels come from; steps without graphs do"
+    ),
+    "compilation_hides_operators": (
+        "{share:tenths} of the time of operators is fused code of torch.compile, which has no events on the CPU: its "
+        "operators and modules are not in the trace; those of steps without it are"
+    ),
+    "launches_missing": (
+        "{activities:,} of {of:,} device activities ({share:tenths} of their time) have no launch in the trace: they "
+        "count for the step in which they began; which operator they belong to, and what the device waited for before "
+        "them, is unknown"
+    ),
+    "collective_sizes_unmatched": _collective_sizes_unmatched,
+    "no_steps": _no_steps,
+    "steps_cut": _steps_cut,
+    "repeated_steps": "{repeated} step numbers occur more than once",
+    "steps_without_device_work": (
+        "no device activity belongs to {idle} of {steps} steps: "
+        "device events may have been lost, or the program did not use the device in them"
+    ),
+    "work_before_steps": ("{activities} device activities were launched before the first step and belong to no step"),
+}
