@@ -19,17 +19,3 @@ def parse_duration(text: str, option: str) -> int:
     if match is None:
         raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
     return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def parse_hang_after(text: str | None) -> float | None:
-    """Return the value of `--hang-after` in s; None if it is not given.
-
-    Raises:
-        UsageError: It is no duration, or shorter than 1s.
-    """
-    if text is None:
-        return None
-    limit_ns = parse_duration(text, "--hang-after")
-    if limit_ns < 10**9:
-        raise UsageError(f"--hang-after {text}: must be at least 1s")
-    return limit_ns / 1e9

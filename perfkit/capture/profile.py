@@ -173,9 +173,9 @@ def profile(folder: str | Path, **given: Any) -> Iterator[Recording]:
 
     Args:
         folder: The run's folder; `mine-2`, `mine-3`, … if it exists already. `prof.folder` is the one that is used.
-        **given: Options, all listed by `help(perfkit.profile)`: those of `perfkit run` with the same names (`schedule`,
-            `detail`, `monitor`, `monitor_bytes`, `metrics_port`, `otlp`, `capture_when`, `captures`, `capture_bytes`,
-            `hang_after`, `on_hang`), and `workload`, `source`, `model`, `work`, `device` and `options`.
+        **given: Options, which `help(perfkit.profile)` lists: those that `perfkit run` has by the same names, such as
+            `schedule`, `detail`, `monitor`, `capture_when` and `hang_after`; and `workload`, `source`, `model`, `work`,
+            `device` and `options`.
 
     Raises:
         UsageError: The schedule, a condition, a size or a duration is invalid.

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, structs
 from msgspec.structs import force_setattr
 
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
-from perfkit.capture.durations import parse_duration, parse_hang_after
+from perfkit.capture.durations import parse_duration
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.errors import UsageError
 from perfkit.schema.monitor import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
@@ -22,7 +22,6 @@ from perfkit.util.formatting import install_extra
 from perfkit.util.parsing import parse_size
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
-HANG_AFTER_DEFAULT: Final = "20 times the median step, at least 5m"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"
 
 DetailName = Literal["time", "why"]
@@ -57,7 +56,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="If no step ends for this long, for example 90s, every rank writes its stacks and "
             "collectives, and perfkit reports which ranks wait for which; the first step (of a script only watched "
-            f"with this option) may take ten times as long [default: {HANG_AFTER_DEFAULT}]."
+            "with this option) may take ten times as long [default: 20 times the median step, at least 5m]."
         ),
     ] = None
     on_hang: Annotated[
@@ -126,7 +125,12 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def hang_after_s(self) -> float | None:
         """How long no step may end, in s; None: it depends on the usual step."""
-        return parse_hang_after(self.hang_after)
+        if self.hang_after is None:
+            return None
+        limit_ns = parse_duration(self.hang_after, "--hang-after")
+        if limit_ns < 10**9:
+            raise UsageError(f"--hang-after {self.hang_after}: must be at least 1s")
+        return limit_ns / 1e9
 
     @property
     def monitor_limit(self) -> int | None:

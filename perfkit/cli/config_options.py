@@ -36,14 +36,16 @@ class Layer(NamedTuple):
 
 
 def options(struct: type[Struct], section: str, choices: Choices) -> list[Parameter]:
-    """Return one typer parameter per field of `struct`; its value is None if it was not given.
+    """Return one typer parameter per field of `struct`, inherited ones last; its value is None if it was not given.
 
     Args:
         struct: Its fields are int, float, bool, str, Literal or a tuple of str; each may be optional.
         section: Heading of the options in the help.
         choices: Allowed values by field, for fields whose type does not list them.
     """
-    return [_option(field, section, choices.get(field.name)) for field in msgspec.structs.fields(struct)]
+    inherited = {name for base in struct.__bases__ for name in getattr(base, "__struct_fields__", ())}
+    fields = sorted(msgspec.structs.fields(struct), key=lambda field: field.name in inherited)
+    return [_option(field, section, choices.get(field.name)) for field in fields]
 
 
 def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[Parameter], text: str) -> typer.Typer:

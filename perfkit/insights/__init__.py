@@ -1,9 +1,10 @@
-"""Recommendations: rules over one run or several, ranked by the time they could save.
+"""Recommendations: rules over one run or several return losses, ranked by the time they could save.
 
 A plug-in builds its rule from the names exported here.
 """
 
-from perfkit.insights.rule import InsightDraft, Rule
+from perfkit.insights.loss import Loss, Rule
 from perfkit.insights.run_context import RunContext
+from perfkit.schema.facts import fact
 
-__all__ = ["InsightDraft", "Rule", "RunContext"]
+__all__ = ["Loss", "Rule", "RunContext", "fact"]

@@ -4,11 +4,12 @@ What helps one dimension does nothing for another: all-reduces of gradients beco
 accumulate, those of tensor parallelism grow with the tokens.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from perfkit.insights.run_context import DimensionTime, RunContext
+from perfkit.schema.aggregate import MAJORITY
 from perfkit.schema.cross_rank import MatchedCollectiveStat
+from perfkit.schema.facts import Facts, fact
 
 REPLICATED: Final = frozenset({"dp", "replicate"})
 _SHARDED: Final = frozenset({"shard"})
@@ -22,7 +23,6 @@ _FIRST_BUCKET_BYTES: Final = 2 * 1024**2
 """DDP's first bucket has 1 MiB: a single larger one is all there is."""
 _DEFAULT_BUCKET_BYTES: Final = 25 * 1024**2
 _MANY_BUCKETS: Final = 8
-_MOSTLY: Final = 0.5
 
 
 def reduces_gradients(context: RunContext, one: DimensionTime) -> bool:
@@ -58,48 +58,42 @@ def is_whole_model(context: RunContext) -> bool:
     return not split and not any(gathers_parameters(context, one) for one in found)
 
 
-def reduce_transfer(context: RunContext, one: DimensionTime) -> str | None:
-    """Return how to spend less time on a dimension's transfers; None if it is unknown, or nothing is known to help.
+def reduce_transfer(context: RunContext, one: DimensionTime) -> Facts:
+    """Return how to spend less time on a dimension's transfers; empty if it is unknown, or nothing is known to help.
 
     A pipeline's transfers are not reduced here: its waiting is what costs.
     """
     if gathers_parameters(context, one):
-        return _gather_less(context)
+        return () if context.is_memory_full else (fact("gather_less", own=context.is_own),)
     if reduces_gradients(context, one):
         return _reduce_less(context, one)
     if one.parts == {"tp"}:
-        return _split_less(context)
+        divide = (fact("divide_activations"),) if context.option("sequence_parallel") is False else ()
+        return () if context.is_memory_full else (fact("split_less"), *divide)
     if one.parts == _CONTEXT and not context.is_memory_full:
-        return "use a smaller cp: each rank then keeps more of the sequence and passes on less of it per sample"
+        return (fact("smaller_cp"),)
     if one.parts == {"ep"} and _reduces_most(context, one):
-        return _reduce_shared(context)
+        times = 2 * _accumulated(context)
+        return (fact("accumulate_shared", times=times) if context.is_own else fact("accumulate_shared_loop"),)
     if one.parts == {"ep"}:
-        return " or ".join(_send_fewer_tokens(context, one)) or None
-    return None
+        return _send_fewer_tokens(context, one)
+    return ()
 
 
-def synchronise_less(context: RunContext, one: DimensionTime | None) -> str | None:
-    """Return how to synchronise less often in a dimension (None: unknown); None where that is impossible."""
+def synchronise_less(context: RunContext, one: DimensionTime | None) -> Facts:
+    """Return how to synchronise less often in a dimension (None: unknown); empty where that is impossible."""
     if one is None or not reduces_gradients(context, one) or not _may_accumulate(context):
-        return None
-    return "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
+        return ()
+    return (fact("synchronise_less", own=context.is_own),)
 
 
-def wait_less(context: RunContext, one: DimensionTime | None) -> str:
+def wait_less(context: RunContext, one: DimensionTime | None) -> Facts:
     """Return what to do about waiting in a dimension (None: unknown) for ranks of which none is late."""
     # Where the load is known, another rule reports imbalance.
     is_load_known = any(row.imbalance is not None for row in context.run.divided_work)
     if one is not None and one.parts == {"ep"} and not is_load_known:
-        return "balance the load of the experts: an auxiliary loss, or a capacity factor"
-    return "perfkit merge shows all ranks on one timeline: see what differs between them, and between steps"
-
-
-def _gather_less(context: RunContext) -> str | None:
-    if context.is_memory_full:
-        return None
-    own = context.option("accumulate") is not None
-    larger = "use a larger --batch-size" if own else "increase the batch of a micro-step"
-    return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples"
+        return (fact("balance_experts"),)
+    return (fact("see_timeline"),)
 
 
 def _may_accumulate(context: RunContext) -> bool:
@@ -108,36 +102,35 @@ def _may_accumulate(context: RunContext) -> bool:
     return context.option("dp") != "deepspeed" and not (isinstance(mesh, str) and "pp" in mesh)
 
 
-def _reduce_less(context: RunContext, one: DimensionTime) -> str | None:
+def _reduce_less(context: RunContext, one: DimensionTime) -> Facts:
     if context.option("overlap") is False:
-        return "remove --no-overlap, so that gradients are averaged during backward"
-    if bucket := next(_bucket_advice(context, one), None):
+        return (fact("overlap"),)
+    if bucket := _bucket_advice(context, one):
         return bucket
     full = context.is_memory_full
-    if context.option("accumulate") is not None and not _may_accumulate(context):
-        return None if full else "use a larger --batch-size: fewer transfers per sample"
-    if context.option("accumulate") is not None:
-        larger = "" if full else ", or a larger --batch-size to overlap more of them"
-        return f"use --accumulate {2 * _accumulated(context)} to halve the transfers per sample{larger}"
-    larger = "" if full else ", or increase the batch per rank"
-    return f"accumulate gradients over micro-steps{larger}: fewer transfers per sample"
+    if context.is_own and not _may_accumulate(context):
+        return () if full else (fact("larger_batch"),)
+    if context.is_own:
+        larger = () if full else (fact("or_larger_batch"),)
+        return (fact("accumulate", times=2 * _accumulated(context)), *larger)
+    return (fact("accumulate_loop", larger=() if full else (fact("or_larger_batch_loop"),)),)
 
 
-def _bucket_advice(context: RunContext, one: DimensionTime) -> Iterator[str]:
-    """Yield what to change about DDP's buckets: one that holds all gradients, or many that are nearly all latency."""
+def _bucket_advice(context: RunContext, one: DimensionTime) -> Facts:
+    """Return what to change about DDP's buckets: one that holds all gradients, or many that are nearly all latency."""
     across, steps = context.run.cross_rank, len({step.step for rank in context.run.ranks for step in rank.steps})
     rows = [row for row in across.collectives if row.ddp_bucket and row.dimension == one.name] if across else []
     groups = {row.group for row in rows}
     count = sum(row.count for row in rows) / max(1, steps)
     sizes = [row.bytes for row in rows]
     if len(groups) != 1 or not count or None in sizes:
-        return
-    option = "--bucket-cap-mb" if context.option("accumulate") is not None else "bucket_cap_mb"
+        return ()
     each = sum((row.bytes or 0) * row.count for row in rows) / sum(row.count for row in rows)
     if count <= 1 and each > _FIRST_BUCKET_BYTES:
-        yield f"use a smaller {option}: with one bucket for all gradients no transfer overlaps with backward"
-    elif count >= _MANY_BUCKETS and each < _DEFAULT_BUCKET_BYTES / 4 and _is_latency(context, rows):
-        yield f"use a larger {option}: most of the time of these {count:.0f} buckets per step is latency"
+        return (fact("smaller_buckets", own=context.is_own),)
+    if count >= _MANY_BUCKETS and each < _DEFAULT_BUCKET_BYTES / 4 and _is_latency(context, rows):
+        return (fact("larger_buckets", own=context.is_own, count=count),)
+    return ()
 
 
 def _is_latency(context: RunContext, rows: list[MatchedCollectiveStat]) -> bool:
@@ -147,7 +140,7 @@ def _is_latency(context: RunContext, rows: list[MatchedCollectiveStat]) -> bool:
     alpha_ns = [one.alpha_ns for one in fits if (one.operator, one.group) == (rows[0].operator, rows[0].group)]
     spent_ns = sum(row.count * (row.transfer_ns or 0) for row in rows)
     latency_ns = sum(row.count * (alpha_ns[0] or 0) for row in rows) if alpha_ns else 0.0
-    return latency_ns > _MOSTLY * spent_ns > 0
+    return latency_ns > MAJORITY * spent_ns > 0
 
 
 def _accumulated(context: RunContext) -> int:
@@ -163,27 +156,12 @@ def _reduces_most(context: RunContext, one: DimensionTime) -> bool:
     return most is not None and most.ddp_bucket
 
 
-def _reduce_shared(context: RunContext) -> str:
-    own = context.option("accumulate") is not None
-    use = f"use --accumulate {2 * _accumulated(context)}" if own else "accumulate gradients over micro-steps"
-    return f"{use}: gradients of what all experts share are then reduced less often per sample"
-
-
-def _send_fewer_tokens(context: RunContext, one: DimensionTime) -> Iterator[str]:
-    """Yield how experts exchange less, or over a faster network."""
-    if one.across_hosts:
-        yield "keep each group of experts on one host"
-    own = context.option("top_k")
-    if own is None:
-        yield "send less: fewer experts per token (top-k), or a lower capacity factor"
-    elif isinstance(own, int) and own > 1:  # perfkit's own experts have no capacity
-        yield f"send less: fewer experts per token (--top-k {own - 1})"
-
-
-def _split_less(context: RunContext) -> str | None:
-    if context.is_memory_full:
-        return None
-    more = ""
-    if context.option("sequence_parallel") is False:
-        more = "; --sequence-parallel divides activations too, so that more fits"
-    return f"use a smaller tp, if the model still fits: these transfers grow with the tokens{more}"
+def _send_fewer_tokens(context: RunContext, one: DimensionTime) -> Facts:
+    """Return how experts exchange less, or over a faster network."""
+    ways = [fact("experts_on_a_host")] if one.across_hosts else []
+    top_k = context.option("top_k")
+    if top_k is None:
+        ways.append(fact("fewer_experts"))
+    elif isinstance(top_k, int) and top_k > 1:  # perfkit's own experts have no capacity
+        ways.append(fact("smaller_top_k", top_k=top_k - 1))
+    return (ways[0], *(part for way in ways[1:] for part in (fact("or"), way))) if ways else ()

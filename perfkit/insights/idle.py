@@ -2,16 +2,22 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
 from perfkit.insights.dimension_advice import is_whole_model
-from perfkit.insights.run_context import RunContext
+from perfkit.insights.loss import Loss
+from perfkit.insights.run_context import (
+    MIN_COMMON_SHARE,
+    RunContext,
+    besides_stragglers,
+    exposed_without_stragglers,
+)
 from perfkit.phases import PASS_NAMES, PHASE_WORDS, PREFIX, annotation
-from perfkit.schema.aggregate import OTHER_DETAILS, merge_idle
+from perfkit.schema.aggregate import MAJORITY, OTHER_DETAILS, merge_idle
+from perfkit.schema.facts import Fact, Facts, fact
 from perfkit.schema.per_rank.idle import (
-    CAUSE_WORDS,
     CAUSES,
     IN_GRAPH,
     NO_LAUNCH,
@@ -23,19 +29,17 @@ from perfkit.schema.per_rank.idle import (
     IdleCause,
     IdleTime,
 )
-from perfkit.util.formatting import duration, escape_unprintable, figures, format_percent
 from perfkit.whatif.changes import NO_SYNCHRONISATION, no_idle
 
 _NAMED_SHARE: Final = 0.25
 """Share of a cause from which its largest part is named."""
-_MAJORITY: Final = 0.5
 _OPTIMIZER: Final = "Optimizer.step#"
 
 
 class Remedy(NamedTuple):
     """What to do about a cause."""
 
-    text: str
+    facts: Facts
     only_finds_out: bool = False
     """Whether it only leads to the reason, and saves nothing by itself."""
 
@@ -89,51 +93,54 @@ def largest_cause(context: RunContext) -> IdlePart | None:
     return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, context.rank_steps, idle)
 
 
-def describe(part: IdlePart, idle_ns: float, beyond: str = "most of all idle time", phase: str | None = None) -> str:
-    """Return what the cause takes per step, and what of it is largest, as the end of a sentence.
+def describe(part: IdlePart, beyond: str = "", phase: str | None = None) -> Iterator[Fact]:
+    """Yield what the cause takes per step, and what of it is largest: the end of a sentence.
 
     Args:
         part: the largest cause.
-        idle_ns: idle time per step that the sentence speaks of; less than the causes' if some of theirs is excluded.
-        beyond: what the cause takes if that is more.
+        beyond: the fact in place of what it takes, where that is more than the sentence is about.
         phase: phase that the sentence has already, and that is not repeated.
     """
-    takes = f"{duration(part.ns)} of it" if part.ns <= idle_ns else beyond
-    whole = f"{takes} is {CAUSE_WORDS[part.cause]}"
+    yield fact(beyond) if beyond else fact("part_of_it", ns=part.ns)
+    yield fact(part.cause)
     if part.cause == "launch_bound" and part.idle.kernels:
-        share = format_percent(part.idle.short_kernels / part.idle.kernels)
-        whole += f" ({share} of the kernels run for less than 5 µs)"
-    if not part.is_named():
-        return f"{whole}, in many places{_largest_context(part)}"
+        yield fact("short_kernels", share=part.idle.short_kernels / part.idle.kernels)
     row, steps = part.largest, part.steps
-    if row.detail in _PHRASES:
-        return f"{whole}: {row.detail.removeprefix('queued ')}"  # the cause has the word
-    if phase is not None and row.detail == PREFIX + phase:
-        return whole
-    where = f" in {escape_unprintable(row.context)}" if row.context else ""
-    takes = f"{duration(row.total_ns / steps)} per step"
-    # Not how often it was called: calls in a row are one pause, and short ones count for their caller.
-    often = f", in {figures(row.count / steps)} pauses" if row.count > steps else ""
-    most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
-    return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
+    if not part.is_named():
+        yield fact("in_many_places")
+        yield from _largest_context(part)
+    elif row.detail in _PHRASES:
+        yield fact("idle_detail", detail=row.detail)
+    elif phase is None or row.detail != PREFIX + phase:
+        within = (fact("in_annotation", name=row.context),) if row.context else ()
+        # Not how often it was called: calls in a row are one pause, and short ones count for their caller.
+        often = (fact("in_pauses", count=row.count / steps),) if row.count > steps else ()
+        most = row.total_ns >= MAJORITY * part.total_ns
+        where = {"place": _place(row.detail), "within": within}
+        yield fact("largest_idle", most=most, ns=row.total_ns / steps, often=often, **where)
 
 
-def _largest_context(part: IdlePart) -> str:
-    """Return in which annotation most of many small parts are; empty if none has a large share of them."""
+def _largest_context(part: IdlePart) -> Iterator[Fact]:
+    """Yield in which annotation most of many small parts are, if one has a large share of them."""
     total_ns: dict[str, int] = defaultdict(int)
     for row in part.rows:
         if row.context:
             total_ns[row.context] += row.total_ns
     largest = max(total_ns, key=lambda name: total_ns[name], default="")
-    if not largest or total_ns[largest] < _NAMED_SHARE * part.total_ns:
-        return ""
-    where = _PHASE_NAMES.get(largest) or escape_unprintable(largest)
-    most = "most of that" if total_ns[largest] >= _MAJORITY * part.total_ns else "the largest part"
-    return f", {most} in {where} ({duration(total_ns[largest] / part.steps)} per step)"
+    if largest and total_ns[largest] >= _NAMED_SHARE * part.total_ns:
+        most, place = total_ns[largest] >= MAJORITY * part.total_ns, fact("in_place", place=_named(largest))
+        yield fact("largest_idle", most=most, place=place, within=(), ns=total_ns[largest] / part.steps, often=())
 
 
-def _place(detail: str) -> str:
-    return f"in {_PHASE_NAMES[detail]}" if detail in _PHASE_NAMES else escape_unprintable(detail)
+def _place(detail: str) -> Fact:
+    """Return a phase as one that something is in, and anything else by its name."""
+    return fact("in_place", place=_named(detail)) if detail in _PHASES else _named(detail)
+
+
+def _named(annotation_name: str) -> Fact:
+    """Return the phase of an annotation of perfkit's, or the name of another."""
+    phase = _PHASES.get(annotation_name)
+    return fact("phase", phase=phase) if phase else fact("named", name=annotation_name)
 
 
 _PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, SILENT_THREAD, QUEUED_FOR_NOTHING, IN_GRAPH)
@@ -183,128 +190,95 @@ def remedy(part: IdlePart, context: RunContext) -> Remedy:
 def _synchronise_less(part: IdlePart, _context: RunContext) -> Remedy:
     name = part.largest.detail
     is_copy = re.match(r"aten::(to|_to_copy|copy_)$", name) or call_patterns().copying.match(name)
-    if part.is_named() and is_copy:
-        return Remedy("copy from pinned memory with non_blocking=True, and read results back only in some steps")
-    return Remedy(
-        "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
-    )
+    return Remedy((fact("copy_asynchronously" if part.is_named() and is_copy else "synchronise_less_often"),))
 
 
 def _launch_less(part: IdlePart, context: RunContext) -> Remedy:
     in_optimizer = sum(row.total_ns for row in part.rows if (row.context or row.detail).startswith(_OPTIMIZER))
-    if in_optimizer > _MAJORITY * part.total_ns:
-        return Remedy("use a fused optimizer (fused=True): it updates all parameters in a few launches")
-    return Remedy(f"{fewer_launches(context)}: fewer launches for the same work")
+    if in_optimizer > MAJORITY * part.total_ns:
+        return Remedy((fact("fused_optimizer"),))
+    return Remedy((_fewer_launches(context),))
 
 
-def fewer_launches(context: RunContext) -> str:
+def _fewer_launches(context: RunContext) -> Fact:
     """Return what makes fewer launches do the same work, of what the run does not do yet."""
-    larger = [] if context.is_memory_full else ["a larger batch"]
+    larger = [] if context.is_memory_full else ["larger_batch"]
     # perfkit refuses to compile a model that is split or sharded.
     can_compile = context.option("compile") is False
     if is_whole_model(context) and can_compile:
-        return f"use {', or '.join(['--compile', *larger])}"
-    more = [] if context.is_compiled or can_compile else ["torch.compile"]
-    graphs = "CUDA graphs for more of the step" if context.has("graphs_hide_operators") else "CUDA graphs"
-    *first, last = [*larger, *more, graphs]
-    return f"use {', '.join(first)}{' or ' if first else ''}{last}"
+        return fact("fewer_launches", ways=["compile_option", *larger])
+    more = [] if context.is_compiled or can_compile else ["torch_compile"]
+    graphs = "more_graphs" if context.has("graphs_hide_operators") else "graphs"
+    return fact("fewer_launches", ways=[*larger, *more, graphs])
 
 
 _FUNCTION: Final = r".*\.py\(\d+\): |<built-in "
 """A Python function. An annotation covers anything."""
-_PHASE_NAMES: Final = {annotation(phase): words for phase, words in PHASE_WORDS.items()}
-
+_PHASES: Final = {annotation(phase): phase for phase in PHASE_WORDS}
 _OPERATOR: Final = "aten::"
 
-_KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
-    (
-        r"<built-in (function|method) collect\b",
-        "collect garbage between steps, or rarely (gc.disable, gc.freeze)",
-    ),
-    (
-        r"torch/serialization\.py\(\d+\): .*save|torch/distributed/checkpoint/.*save|.*save_checkpoint",
-        "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
-    ),
-    (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
-    (_OPERATOR, "check what this operator works on: tensors on the CPU, or many small ones"),
-)
-"""What host work is called, and what to do about it; the first match counts."""
+_KNOWN_WORK: Final[dict[str, str]] = {
+    "collect_garbage": r"<built-in (function|method) collect\b",
+    "save_less_often": r"torch/serialization\.py\(\d+\): .*save|torch/distributed/checkpoint/.*save|.*save_checkpoint",
+    "print_less_often": r"<built-in (function print|method (write|flush) )|logging/__init__\.py",
+    "check_operator": _OPERATOR,
+}
+"""What host work is called, by what to do about it; the first match counts."""
 
 
 def _work_less(part: IdlePart, context: RunContext) -> Remedy:
-    row = part.largest
+    row, stacks = part.largest, _stacks(part.idle, context)
     if not part.is_named():
-        return Remedy(f"find what the host does between launches{_stacks(part.idle, context)}", only_finds_out=True)
+        return Remedy((fact("find_host_work"), *stacks), only_finds_out=True)
     if call_patterns().launching.match(row.detail):
-        return Remedy("record more warm-up steps: a first launch loads the kernel's code")
-    for pattern, advice in _KNOWN_WORK:
-        if re.match(pattern, row.detail):
-            return Remedy(_unless_first_call(part, context) + advice)
-    stacks = _stacks(part.idle, context)
+        return Remedy((fact("warm_up_launches"),))
+    if known := next((name for name, pattern in _KNOWN_WORK.items() if re.match(pattern, row.detail)), None):
+        return Remedy((*_unless_first_call(part, context), fact(known)))
     if re.match(_FUNCTION, row.detail):
-        function = escape_unprintable(row.detail)
-        return Remedy(f"speed up {function}, do it less often, or in another thread or process{stacks}")
-    within = _PHASE_NAMES.get(row.detail) or escape_unprintable(row.detail)
-    return Remedy(f"find what the host does between the operators of {within}{stacks}", only_finds_out=True)
+        return Remedy((fact("speed_up_function", function=row.detail), *stacks))
+    return Remedy((fact("find_between_operators", place=_named(row.detail)), *stacks), only_finds_out=True)
 
 
-def _unless_first_call(part: IdlePart, context: RunContext) -> str:
+def _unless_first_call(part: IdlePart, context: RunContext) -> Facts:
     """Return what to do first about an operator that may have been called once, and then sets up what it needs."""
     row = part.largest
     ranks = part.steps / context.recorded_steps
     once = row.count <= ranks and (row.count < part.steps or context.recorded_steps == 1)
-    first = "record more warm-up steps if it is the operator's first call; else "
-    return first if row.detail.startswith(_OPERATOR) and once else ""
+    return (fact("if_first_call"),) if row.detail.startswith(_OPERATOR) and once else ()
 
 
-def _stacks(idle: IdleTime, context: RunContext) -> str:
-    if idle.has_python_frames:
-        return ""
-    how = "--with-stack" if context.option("with_stack") is not None else "with_stack=True"
-    return f"; record Python functions to see which ({how})"
+def _stacks(idle: IdleTime, context: RunContext) -> Facts:
+    return () if idle.has_python_frames else (fact("record_stacks", own=context.option("with_stack") is not None),)
 
 
 def _allocate_less(part: IdlePart, _context: RunContext) -> Remedy:
     names = [row.detail for row in part.rows]
     if not any("Free" in name for name in names):
-        return Remedy("record more warm-up steps: the allocator keeps what it once got from the device")
+        return Remedy((fact("warm_up_allocator"),))
     device = accelerator_of(names[0])
-    reason = "the allocator gives memory back to get other"
-    if device is None or device.allocator_variable is None:
-        return Remedy(f"use less memory: {reason}")
-    return Remedy(f"use less memory, or {device.allocator_variable}=expandable_segments:True: {reason}")
-
-
-def _compile_before(_part: IdlePart, _context: RunContext) -> Remedy:
-    return Remedy("record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)")
+    variable = device.allocator_variable if device is not None else None
+    how = (fact("expandable_segments", variable=variable),) if variable else ()
+    return Remedy((fact("less_memory", how=how),))
 
 
 def _wait_less_on_device(part: IdlePart, _context: RunContext) -> Remedy:
     if part.largest.detail == QUEUED_FOR_NOTHING and part.is_named():
-        return Remedy("check what else uses the device, and whether the trace lacks kernels", only_finds_out=True)
-    if part.is_named() and part.largest.detail == QUEUED_FOR_ANOTHER:
-        return Remedy("check whether it must wait for the other stream's work")
-    return Remedy("use fewer, larger kernels")
+        return Remedy((fact("check_device"),), only_finds_out=True)
+    is_stream = part.is_named() and part.largest.detail == QUEUED_FOR_ANOTHER
+    return Remedy((fact("check_stream" if is_stream else "larger_kernels"),))
 
 
 def _run_more(part: IdlePart, _context: RunContext) -> Remedy:
     row = part.largest
     if not part.is_named() or row.context is None:
-        return Remedy("find what the thread that trains waits for", only_finds_out=True)
-    return Remedy(f"find what {escape_unprintable(row.context)} waits for, or do it in another thread")
-
-
-def _profile_less(_part: IdlePart, _context: RunContext) -> Remedy:
-    return Remedy("record less (no stacks, no shapes), or judge by steps without the profiler")
+        return Remedy((fact("find_thread_wait"),), only_finds_out=True)
+    return Remedy((fact("find_wait_of", name=row.context),))
 
 
 def _record_more(part: IdlePart, context: RunContext) -> Remedy:
     if part.largest.detail == NO_LAUNCH:
-        return Remedy(
-            "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for",
-            only_finds_out=True,
-        )
-    return Remedy("annotate the program (record_function)" + _stacks(part.idle, context), only_finds_out=True)
+        return Remedy((fact("record_host"),), only_finds_out=True)
+    return Remedy((fact("annotate"), *_stacks(part.idle, context)), only_finds_out=True)
 
 
 _REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], Remedy]]] = {
@@ -312,9 +286,70 @@ _REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], Remedy]]] = {
     "launch_bound": _launch_less,
     "host_work": _work_less,
     "allocation": _allocate_less,
-    "compilation": _compile_before,
+    "compilation": lambda *_: Remedy((fact("warm_up_compiler"),)),
     "dependency": _wait_less_on_device,
     "not_running": _run_more,
-    "profiler": _profile_less,
+    "profiler": lambda *_: Remedy((fact("record_less"),)),
     "unknown": _record_more,
 }
+
+
+def host_idle(context: RunContext) -> Loss | None:
+    """Idle time, with its largest cause."""
+    # The profiler runs on the host: the time it adds to a step is not idle time of the training.
+    cost = context.run.profiler_cost
+    profiler_ns = float(cost.added_ns or 0) if cost else 0.0
+    exposed_ns = exposed_without_stragglers(context, "overhead") - profiler_ns
+    share = context.share(exposed_ns)
+    if share < MIN_COMMON_SHARE:
+        return None
+    part = largest_cause(context)
+    less = (*besides_stragglers(context, "overhead"), *((fact("profiler_excluded"),) if profiler_ns else ()))
+    beyond = "most_of_idle" if part and part.ns > exposed_ns else ""
+    why = tuple(describe(part, beyond)) if part else (fact("any_idle_cause"),)
+    advice = remedy(part, context) if part else _reduce_idle(context)
+    figures = {"exposed_share": share, "overhead_ns": exposed_ns, "profiler_ns": profiler_ns}
+    return Loss(
+        cause=part.cause if part else "idle",
+        code=part.largest.detail if part and part.is_named() else None,
+        facts=(
+            fact(_what_idles(context, part)),
+            fact("idle", share=share, ns=exposed_ns, less=less),
+            *why,
+            *_or_data(context, part),
+        ),
+        evidence=figures | (evidence(part) if part else {}),
+        remedy=advice.facts,
+        per_step_ns=min(exposed_ns, saving_ns(part)) if part else exposed_ns,
+        change=change_of(part) if part and not advice.only_finds_out else None,
+        category="overhead",
+        only_finds_out=advice.only_finds_out,
+    )
+
+
+def _what_idles(context: RunContext, part: IdlePart | None) -> str:
+    """Return the fact of what does not run."""
+    if not _on_gpu(context):
+        return "only_compiler_runs" if part is not None and part.cause == "compilation" else "no_operator_runs"
+    # Of a part of the traces it is not known.
+    return "nothing_recorded_runs" if context.has("no_device_events") else "gpu_idle"
+
+
+def _or_data(context: RunContext, part: IdlePart | None) -> Facts:
+    """Return what else idle time may be if no loading was recognised: the program's own loader leaves no span."""
+    may_load = part is None or part.cause in ("host_work", "not_running", "unknown")
+    if context.run.data_loading or not may_load or (part and part.is_program()):
+        return ()
+    return (fact("or_unmarked_loading"),)
+
+
+def _reduce_idle(context: RunContext) -> Remedy:
+    if context.option("compile") is None:
+        return Remedy((fact("inspect_gaps"),), only_finds_out=True)
+    if _on_gpu(context):
+        return Remedy((_fewer_launches(context),))
+    return Remedy((fact("find_hotspot"),), only_finds_out=True)
+
+
+def _on_gpu(context: RunContext) -> bool:
+    return any(rank.device == "gpu" for rank in context.run.ranks)

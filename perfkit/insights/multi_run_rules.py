@@ -1,30 +1,14 @@
 """Insight rules for scaling series and option comparisons."""
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from perfkit.insights.rule import InsightDraft
-from perfkit.insights.run_rules import ranks_of
-from perfkit.insights.waiting import MIN_SHARE
+from perfkit.insights.loss import Loss
+from perfkit.insights.run_context import MIN_SHARE
+from perfkit.schema.facts import Fact, fact
 from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
-from perfkit.util.formatting import duration, escape_unprintable
 
 
-class SeriesRule(NamedTuple):
-    """A rule over two neighbouring world sizes of a series."""
-
-    name: str
-    evaluate: Callable[[ScalingSeries, LostEfficiency], InsightDraft | None]
-
-
-class OptionRule(NamedTuple):
-    """A rule over one value of an option, compared with the first."""
-
-    name: str
-    evaluate: Callable[[OptionComparison, OptionRow], InsightDraft | None]
-
-
-def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | None:
+def _computation(series: ScalingSeries, lost: LostEfficiency) -> Loss | None:
     points = {point.world_size: point for point in series.points}
     before, after = points[lost.from_size], points[lost.to_size]
     factors = after.factors
@@ -33,14 +17,15 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | 
     if not _grew_significantly(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
         return None
     grown = before.factors.computation_scaling / factors.computation_scaling
-    why, recommendation = _explain_computation(series, lost, before.threads, after.threads)
     kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
-    return InsightDraft(
-        f"from {lost.from_size} to {lost.to_size} ranks, computation scaling costs {lost.computation_scaling:.0f} "
-        f"percentage points of global efficiency: the same work takes {grown:.2f} times as much compute time{why}",
-        {"points": lost.computation_scaling, "times": grown},
-        recommendation,
-        after.step_time.step_ns.value * (1 - kept),
+    sizes = {"before": lost.from_size, "after": lost.to_size}
+    why, remedy = _explain_computation(series, lost, before.threads, after.threads)
+    return Loss(
+        cause="computation_scaling",
+        facts=(fact("computation_scaling", **sizes, points=lost.computation_scaling, times=grown), *why),
+        evidence={"points": lost.computation_scaling, "times": grown},
+        remedy=(remedy,),
+        per_step_ns=after.step_time.step_ns.value * (1 - kept),
     )
 
 
@@ -57,41 +42,39 @@ def _grew_significantly(before: ScalingPoint, after: ScalingPoint, expected: flo
 
 def _explain_computation(
     series: ScalingSeries, lost: LostEfficiency, threads_before: int | None, threads: int | None
-) -> tuple[str, str]:
-    """Return the likely reason for more compute time, and a recommendation."""
+) -> tuple[list[Fact], Fact]:
+    """Return the likely reason for more compute time, and what to try."""
     if threads_before and threads and threads < threads_before:
-        why = f"; each rank has {threads} CPU threads instead of {threads_before}"
-        return why, f"for a fair comparison, repeat {lost.from_size} ranks with --threads {threads}"
+        why = fact("fewer_threads", threads=threads, before=threads_before)
+        return [why], fact("repeat_with_threads", ranks=lost.from_size, threads=threads)
     if series.kind == "strong":
         sizes = {point.world_size: point.batch_size for point in series.points}
-        why = f"; the batch per rank is {sizes[lost.to_size]} instead of {sizes[lost.from_size]}"
-        return why, "keep the batch per rank constant as ranks are added (weak scaling), if the training allows it"
-    return "", "check what the ranks share: memory bandwidth, caches, power"
+        return [fact("smaller_batch", batch=sizes[lost.to_size], before=sizes[lost.from_size])], fact("weak_scaling")
+    return [], fact("check_shared")
 
 
-COMPUTATION_SCALING: Final = SeriesRule("computation_scaling", _computation)
-SERIES_RULES: Final = (COMPUTATION_SCALING,)
+SERIES_RULES: Final = {"computation_scaling": _computation}
 """Evaluated between neighbouring world sizes of a series."""
 
 
-def _slower_source(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+def _slower_source(comparison: OptionComparison, row: OptionRow) -> Loss | None:
     first = comparison.rows[0]
     if comparison.option != "source" or first.value != "memory" or not _is_significant(row) or row.ratio is None:
         return None
     longer_ns = row.step_time.step_ns.value - first.step_time.step_ns.value
     if longer_ns < MIN_SHARE * row.step_time.step_ns.value:
         return None
-    return InsightDraft(
-        f"with input from {escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as from "
-        f"memory at {ranks_of(comparison.world_size)} ({duration(row.step_time.step_ns.value)} against "
-        f"{duration(first.step_time.step_ns.value)})",
-        {"ratio": row.ratio.value, "longer_ns": longer_ns},
-        "use batched reads or loader workers, or keep the data in memory",
-        longer_ns,
+    times = {"ns": row.step_time.step_ns.value, "memory_ns": first.step_time.step_ns.value}
+    return Loss(
+        cause="slower_source",
+        facts=(fact("slower_source", source=row.value, ratio=row.ratio.value, ranks=comparison.world_size, **times),),
+        evidence={"ratio": row.ratio.value, "longer_ns": longer_ns},
+        remedy=(fact("read_from_memory"),),
+        per_step_ns=longer_ns,
     )
 
 
-def _faster_option(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+def _faster_option(comparison: OptionComparison, row: OptionRow) -> Loss | None:
     first = comparison.rows[0]
     if comparison.option == "source" or not _is_significant(row) or row.ratio is None:
         return None
@@ -100,12 +83,14 @@ def _faster_option(comparison: OptionComparison, row: OptionRow) -> InsightDraft
     shorter_ns = first.step_time.step_ns.value - row.step_time.step_ns.value
     if shorter_ns < MIN_SHARE * first.step_time.step_ns.value:
         return None
-    return InsightDraft(
-        f"with {comparison.option}={escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as "
-        f"with {escape_unprintable(first.value)} at {ranks_of(comparison.world_size)}",
-        {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
-        f"use {comparison.option}={escape_unprintable(row.value)}, if the training allows it",
-        shorter_ns,
+    values = {"option": comparison.option, "value": row.value}
+    compared = {"ratio": row.ratio.value, "other": first.value, "ranks": comparison.world_size}
+    return Loss(
+        cause="option",
+        facts=(fact("faster_option", **values, **compared),),
+        evidence={"ratio": row.ratio.value, "shorter_ns": shorter_ns},
+        remedy=(fact("use_option", **values),),
+        per_step_ns=shorter_ns,
     )
 
 
@@ -117,7 +102,5 @@ def _is_significant(row: OptionRow) -> bool:
     return not low <= 1 <= high
 
 
-SOURCE: Final = OptionRule("input", _slower_source)
-OPTION: Final = OptionRule("option", _faster_option)
-OPTION_RULES: Final = (SOURCE, OPTION)
+OPTION_RULES: Final = {"input": _slower_source, "option": _faster_option}
 """Evaluated on each value of an option."""

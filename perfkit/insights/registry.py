@@ -9,20 +9,22 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import convert
+from msgspec.structs import asdict
 
 from perfkit.errors import PluginError
+from perfkit.insights.loss import Loss, Rule
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
-from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry, instance_of
+from perfkit.schema.facts import in_words
 
 INSIGHT_RULES: Final[Registry[Any]] = Registry(
     "perfkit.insights",
     "insight rule",
     {},
     instance_of(Rule, "perfkit.insights.Rule"),
-    reserved=[rule.name for rule in (*RULES, *SERIES_RULES, *OPTION_RULES)],
+    reserved=[*(rule.name for rule in RULES), *SERIES_RULES, *OPTION_RULES],
 )
 """Plug-in rules; the built-in ones are the tables that their names are reserved for."""
 
@@ -34,28 +36,31 @@ def plugin_rules(registry: Registry[Any]) -> Iterator[Rule]:
 
 
 def _guarded(rule: Rule, label: str) -> Rule:
-    def evaluate(context: RunContext) -> InsightDraft | None:
+    def evaluate(context: RunContext) -> Loss | None:
         try:
-            return _checked(rule.evaluate(context))
+            return _checked(rule, rule.evaluate(context))
         except Exception as error:  # foreign code: whatever is wrong with it is one finding
             raise PluginError(f"{label} failed on {context.run.run}: {type(error).__name__}: {error}") from error
 
     return rule._replace(evaluate=evaluate)
 
 
-def _checked(draft: InsightDraft | None) -> InsightDraft | None:
-    """Return the draft with its types checked, because the report that it goes into is a file format.
+def _checked(rule: Rule, loss: Loss | None) -> Loss | None:
+    """Return the loss with its types checked, because the report that it goes into is a file format.
 
     Raises:
         ValidationError: a field has another type.
         ValueError: a figure is not finite, and JSON cannot hold it.
+        KeyError: a fact has no words, or lacks a value that they need.
     """
-    if draft is None:
+    if loss is None:
         return None
-    if not isinstance(draft, InsightDraft):
-        raise TypeError(f"returned a {type(draft).__name__}, not an InsightDraft")
-    checked: InsightDraft = convert(tuple(draft), InsightDraft)
-    figures = [*checked.evidence.values(), checked.potential_saving_ns or 0.0]
+    if not isinstance(loss, Loss):
+        raise TypeError(f"returned a {type(loss).__name__}, not a Loss")
+    checked = convert(asdict(loss), Loss)
+    for facts in (checked.facts, checked.remedy):
+        in_words(facts, rule.words or {})
+    figures = [*checked.evidence.values(), checked.per_step_ns or 0.0]
     if not all(map(math.isfinite, figures)):
         raise ValueError(f"returned figures that are not finite: {figures}")
     return checked

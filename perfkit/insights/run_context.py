@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.straggler_sentences import name_ranks
 from perfkit.schema.aggregate import exposed_sums, longest_mean_step_ns
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.facts import Facts, fact
 from perfkit.schema.per_run.communication import DimensionStat
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
 _COMPILED: Final = re.compile(r"triton_|Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction")
+MIN_SHARE: Final = 0.05
+"""Smallest share of the step that is reported."""
+MIN_COMMON_SHARE: Final = 0.1
+"""The same of what every step has some of: idle time, element-wise operators, bubbles."""
+MANY: Final = 10
+"""Collectives or calls per step that are many."""
 _FULL: Final = 0.9
 """Share of a device's memory from which a larger batch is not known to fit."""
 
@@ -123,6 +129,11 @@ class RunContext(NamedTuple):
         return next((one.saving_ns for one in self.run.predicted_savings if one.change == change), None)
 
     @property
+    def is_own(self) -> bool:
+        """Whether a workload of perfkit was trained, which has options for what other programs do in their loop."""
+        return self.option("accumulate") is not None
+
+    @property
     def is_compiled(self) -> bool:
         """Whether the run is known to run code of torch.compile."""
         if self.option("compile") is True:
@@ -198,7 +209,7 @@ def exposed_without_stragglers(context: RunContext, category: Category) -> float
     return context.exposed_ns[category] - alone
 
 
-def besides_stragglers(context: RunContext, category: Category) -> str:
-    """Return a clause for a time of `exposed_without_stragglers`: the category as a whole takes more."""
-    late = late_in(context, category)
-    return f", besides what {name_ranks(late)} {'takes' if len(late) == 1 else 'take'} longer" if late else ""
+def besides_stragglers(context: RunContext, category: Category) -> Facts:
+    """Return what a time of `exposed_without_stragglers` leaves out: the category as a whole takes more."""
+    late = [row.rank for row in late_in(context, category)]
+    return (fact("besides_late", ranks=late),) if late else ()

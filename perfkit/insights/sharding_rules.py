@@ -3,25 +3,17 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext
+from perfkit.insights.collective_rules import TINY_BYTES
+from perfkit.insights.loss import Loss
+from perfkit.insights.run_context import MANY, MIN_SHARE, RunContext
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.schema.facts import Fact, fact
 from perfkit.schema.per_rank.sharding import ParameterGathers, PassPhase
 from perfkit.schema.rank import RankReport
-from perfkit.util.formatting import duration, size
 
-_MIN_SHARE: Final = 0.05
-"""Smallest share of the step that is reported."""
-_MANY: Final = 10
-"""Fewest all-gathers per step that are many."""
-_TINY_BYTES: Final = 16_384
-"""What is smaller is the subject of another rule."""
 _NO_SHARDS: Final = frozenset({"tp", "cp", "ep", "pp"})
 """Dimensions along which whole parameters are divided for good: what they gather are activations."""
-_PREFETCH: Final[dict[PassPhase, str]] = {
-    "forward": "set_modules_to_forward_prefetch (FSDP1: forward_prefetch=True)",
-    "backward": "set_modules_to_backward_prefetch (FSDP1: backward_prefetch=BACKWARD_PRE)",
-}
+_PASSES: Final[tuple[PassPhase, ...]] = ("forward", "backward")
 
 
 def _least_per_step(context: RunContext, of_row: Callable[[ParameterGathers], int], phase: PassPhase) -> float:
@@ -48,32 +40,34 @@ def _rows(context: RunContext, phase: PassPhase) -> Iterator[ParameterGathers]:
         yield from (row for row in gathers if row.phase == phase)
 
 
-def _prefetch(context: RunContext) -> InsightDraft | None:
-    saved = {phase: _least_per_step(context, lambda row: row.late_ns, phase) for phase in _PREFETCH}
+def fsdp_prefetch(context: RunContext) -> Loss | None:
+    """All-gathers of parameters that could have been hidden."""
+    saved = {phase: _least_per_step(context, lambda row: row.late_ns, phase) for phase in _PASSES}
     phase = max(saved, key=saved.__getitem__)
     rows = list(_rows(context, phase))
     late, count = sum(row.late for row in rows), sum(row.count for row in rows)
     # Where memory is full, no further layer fits.
-    if not late or context.share(saved[phase]) < _MIN_SHARE or context.is_memory_full:
+    if not late or context.share(saved[phase]) < MIN_SHARE or context.is_memory_full:
         return None
-    return InsightDraft(
-        f"{late} of {count} all-gathers of parameters in {phase} were issued after compute that could have hidden "
-        f"them: prefetching one layer further could hide {duration(saved[phase])} per step",
-        {"late": late, "all_gathers": count, "late_ns": saved[phase]},
-        f"gather the next layers earlier: {_how_to_prefetch(context, phase)}; each layer ahead holds its parameters in "
-        "memory",
-        saved[phase],
+    return Loss(
+        cause="fsdp_prefetch",
+        phase=phase,
+        facts=(fact("late_gathers", late=late, count=count, phase=phase, ns=saved[phase]),),
+        evidence={"late": late, "all_gathers": count, "late_ns": saved[phase]},
+        remedy=(fact("gather_earlier", how=_how_to_prefetch(context, phase)),),
+        per_step_ns=saved[phase],
     )
 
 
-def _how_to_prefetch(context: RunContext, phase: PassPhase) -> str:
+def _how_to_prefetch(context: RunContext, phase: PassPhase) -> Fact:
     if context.option("dp") is None:
-        return _PREFETCH[phase]
+        return fact(f"prefetch_{phase}")
     layers = context.option("prefetch_layers")
-    return f"--prefetch-layers {layers + 1 if isinstance(layers, int) else 2}"
+    return fact("prefetch_layers", layers=layers + 1 if isinstance(layers, int) else 2)
 
 
-def _reshard(context: RunContext) -> InsightDraft | None:
+def fsdp_reshard(context: RunContext) -> Loss | None:
+    """Parameters that backward gathers again."""
     option = context.option("dp")
     # Parameters that stay gathered would not fit.
     if option not in (None, "zero3") or context.is_memory_full:
@@ -81,22 +75,22 @@ def _reshard(context: RunContext) -> InsightDraft | None:
     # What only backward gathers would have to be gathered in forward instead.
     before = {row.layer for row in _rows(context, "forward")}
     price_ns = _least_per_step(context, lambda row: _price_ns(row) if row.layer in before else 0, "backward")
-    if context.share(price_ns) < _MIN_SHARE:
+    if context.share(price_ns) < MIN_SHARE:
         return None
-    again = sum(row.bytes for row in _rows(context, "backward") if row.layer in before) / context.rank_steps
+    again_bytes = sum(row.bytes for row in _rows(context, "backward") if row.layer in before) / context.rank_steps
     parts = [rank.sharded_parameters for rank in _sharded(context) if rank.sharded_parameters]
     held = [part.regathered_bytes for part in parts]
     most = None if None in held else max(one or 0 for one in held)
     evidence = {"regathered_ns": price_ns, "share": context.share(price_ns)} | ({} if most is None else {"bytes": most})
-    what = f"{size(round(again))} of parameters" if most is not None else "parameters"
-    cost = f"up to {size(most)} of memory" if most is not None else "memory"
-    how = "--dp zero2" if option else "reshard_after_forward=False (FSDP1: SHARD_GRAD_OP)"
-    return InsightDraft(
-        f"backward gathers {what} per rank again in each step, which takes {duration(price_ns)}: to keep them from "
-        f"forward to backward saves that, and costs {cost} per rank",
-        evidence,
-        f"use {how}, if memory allows",
-        price_ns,
+    again = () if most is None else (fact("bytes_of", bytes=round(again_bytes)),)
+    held_bytes = () if most is None else (fact("up_to_bytes_of", bytes=most),)
+    return Loss(
+        cause="fsdp_reshard",
+        phase="backward",
+        facts=(fact("gathered_again", ns=price_ns, again=again, held=held_bytes),),
+        evidence=evidence,
+        remedy=(fact("keep_gathered", own=option is not None),),
+        per_step_ns=price_ns,
     )
 
 
@@ -105,14 +99,15 @@ def _price_ns(row: ParameterGathers) -> int:
     return row.exposed_ns - row.synchronous_ns + row.waited_ns
 
 
-def _wrap(context: RunContext) -> InsightDraft | None:
+def fsdp_wrap(context: RunContext) -> Loss | None:
+    """All-gathers so small that they are mostly latency."""
     across, steps = context.run.cross_rank, len({step.step for rank in context.run.ranks for step in rank.steps})
     if across is None or not steps or not _sharded(context):
         return None
     for fit in across.bandwidth_fits:
         rows = [row for row in across.collectives if _is_gather(row, fit)]
-        if fit.operator == "all_gather" and rows and (draft := _merge_units(context, fit, rows, steps)):
-            return draft
+        if fit.operator == "all_gather" and rows and (loss := _merge_units(context, fit, rows, steps)):
+            return loss
     return None
 
 
@@ -120,29 +115,28 @@ def _is_gather(row: MatchedCollectiveStat, fit: BandwidthFit) -> bool:
     known = (row.operator, row.group) == (fit.operator, fit.group) and row.bytes is not None
     # Parameters may be sharded along a dimension joined to one of these, such as `shard+cp`.
     shards = row.dimension is not None and not _NO_SHARDS.issuperset(row.dimension.split("+"))
-    return known and shards and (row.bytes or 0) > _TINY_BYTES
+    return known and shards and (row.bytes or 0) > TINY_BYTES
 
 
-def _merge_units(
-    context: RunContext, fit: BandwidthFit, rows: list[MatchedCollectiveStat], steps: int
-) -> InsightDraft | None:
-    """Return the draft if the all-gathers of one group are many, and below the size at which latency is half."""
+def _merge_units(context: RunContext, fit: BandwidthFit, rows: list[MatchedCollectiveStat], steps: int) -> Loss | None:
+    """Return the loss if the all-gathers of one group are many, and below the size at which latency is half."""
     knee = _knee_bytes(fit)
     small = [row for row in rows if knee is not None and (row.bytes or 0) < knee]
     count = sum(row.count for row in small) / steps
-    if knee is None or fit.alpha_ns is None or count < _MANY:
+    if knee is None or fit.alpha_ns is None or count < MANY:
         return None
-    exposed_ns = sum(_least_per_step(context, lambda row: row.exposed_ns, phase) for phase in _PREFETCH)
+    exposed_ns = sum(_least_per_step(context, lambda row: row.exposed_ns, phase) for phase in _PASSES)
     saving_ns = min(fit.alpha_ns * count / 2, exposed_ns)
-    if context.share(saving_ns) < _MIN_SHARE:
+    if context.share(saving_ns) < MIN_SHARE:
         return None
     each = sum(row.count * (row.bytes or 0) for row in small) / sum(row.count for row in small)
-    return InsightDraft(
-        f"{count:.0f} all-gathers of parameters per step, of {size(round(each))} on average, are mostly latency "
-        f"({duration(fit.alpha_ns)} each; it is half of the time at {size(round(knee))})",
-        {"all_gathers": count, "bytes": each, "latency_ns": fit.alpha_ns, "knee_bytes": knee},
-        "shard larger units: several layers in one fully_shard, or a larger min_num_params of the wrap policy",
-        saving_ns,
+    evidence = {"all_gathers": count, "bytes": each, "latency_ns": fit.alpha_ns, "knee_bytes": knee}
+    return Loss(
+        cause="fsdp_wrap",
+        facts=(fact("small_gathers", count=count, bytes=round(each), ns=fit.alpha_ns, knee_bytes=round(knee)),),
+        evidence=evidence,
+        remedy=(fact("larger_units"),),
+        per_step_ns=saving_ns,
     )
 
 
@@ -152,10 +146,3 @@ def _knee_bytes(fit: BandwidthFit) -> float | None:
         return None
     factor = (fit.group_size - 1) / fit.group_size
     return fit.alpha_ns * fit.beta / 1e9 / factor
-
-
-PREFETCH: Final = Rule("fsdp_prefetch", _prefetch)
-RESHARD: Final = Rule("fsdp_reshard", _reshard)
-WRAP: Final = Rule("fsdp_wrap", _wrap)
-SHARDING_RULES: Final = (PREFETCH, RESHARD, WRAP)
-"""Evaluated on each run."""

@@ -1,25 +1,17 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from perfkit.analysis.cross_rank.straggler_sentences import (
-    early_sentence,
-    how_often,
-    load_clause,
-    name_ranks,
-    one_off_causes,
-    one_off_clause,
-    phase_clause,
-    take_turns,
-)
+from perfkit.analysis.per_run.verdict import one_off_causes
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
-from perfkit.insights.late_ranks.reason import Reason, find_compiled, find_reason
-from perfkit.insights.loader_advice import load_faster
-from perfkit.insights.rule import InsightDraft
-from perfkit.insights.run_context import RunContext
+from perfkit.insights.input import load_faster
+from perfkit.insights.late_ranks import Reason, find_compiled, find_reason
+from perfkit.insights.loss import Loss
+from perfkit.insights.run_context import MIN_SHARE, RunContext
 from perfkit.phases import PREFIX
+from perfkit.schema.aggregate import MAJORITY
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import (
     FEWEST_COMPARED_STEPS,
@@ -28,27 +20,19 @@ from perfkit.schema.cross_rank import (
     LateLoading,
     OneOffStraggler,
     Straggler,
+    take_turns,
 )
+from perfkit.schema.facts import Fact, Facts, fact
 from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.util.formatting import duration, escape_unprintable, rank_list
 from perfkit.whatif.changes import healthy_ranks
 
-MIN_SHARE: Final = 0.05
-"""Smallest share of the step that is reported."""
 PAUSE_WAIT: Final = "pause_wait_ns"
 """Evidence of advice about waiting for a pause."""
-_MAJORITY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
-_ACTIVITIES: Final[dict[Category, str]] = {
-    "compute": "computing",
-    "memcpy": "copying",
-    "data_loading": "loading data",
-    "overhead": "idle",
-}
 
 
-def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:
-    """Return the draft for waiting: what for, what to do, and what that could save.
+def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float) -> Loss:
+    """Return the loss for waiting: what for, what to do, and what that could save.
 
     Args:
         context: the run.
@@ -66,41 +50,51 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         return _for_pause(context, paused, longest_ns)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
-        steps = " and ".join(f"step {one.step} on {rank_list([one.rank, *one.with_ranks])}" for one in once)
-        compiles = all(
-            _mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks)
-        )
-        what = find_compiled(steps) if compiles else _find_single(once, steps)
-        saving_ns = min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns)
-        return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, saving_ns)
-    if (last := last_arrivals_of(context, MIN_SHARE)) is not None:
+        return _for_single_delays(context, once, longest_ns)
+    if (last := last_arrivals_of(context)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
-    who = f"other ranks{_why_none_is_named(context)}"
+    facts = (fact("other_ranks"), fact(_why_none_is_named(context)))
     common_ns, less_often = _common_wait_ns(context), synchronise_less(context, most)
     if less_often and context.share(common_ns) >= MIN_SHARE:
-        return InsightDraft(who, {}, less_often, min(common_ns, longest_ns))
-    return InsightDraft(who, {}, wait_less(context, most), longest_ns)
+        return Loss(cause="waiting", facts=facts, remedy=less_often, per_step_ns=min(common_ns, longest_ns))
+    return Loss(cause="waiting", facts=facts, remedy=wait_less(context, most), per_step_ns=longest_ns)
+
+
+def _for_single_delays(context: RunContext, once: Sequence[OneOffStraggler], longest_ns: float) -> Loss:
+    compiles = all(_mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks))
+    where = [fact("step_on", step=one.step, ranks=[one.rank, *one.with_ranks]) for one in once]
+    steps = (where[0], *(part for one in where[1:] for part in (fact("and"), one)))
+    return Loss(
+        cause="one_off_straggler",
+        ranks=tuple(sorted({rank for one in once for rank in (one.rank, *one.with_ranks)})),
+        steps=tuple(one.step for one in once),
+        facts=(fact("other_ranks"), fact("mostly_for_single_delays", once=once)),
+        remedy=(fact("find_compiled", where=steps),) if compiles else _find_single(once, steps),
+        per_step_ns=min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns),
+    )
 
 
 def _why_none_is_named(context: RunContext) -> str:
-    """Return a clause on late ranks for a run in which none was found."""
+    """Return the fact on late ranks for a run in which none was found."""
     across = context.run.cross_rank
     if across is None or not across.lateness_known:
-        return " (too few steps to tell which of them are late)"
-    if context.run.lacks_events:
-        return " (traces are damaged: whether one of them is late is not known)"
-    return ", none of which is late beyond chance in all steps"
+        return "too_few_steps"
+    return "damaged_traces" if context.run.lacks_events else "none_is_late"
 
 
-def _for_early_ranks(context: RunContext, early: list[EarlyRank], longest_ns: float) -> InsightDraft:
-    """Return the draft for ranks that have less to do than most: the more they do, the less is left for the others."""
-    who = rank_list([row.rank for row in early])
-    have, are = ("it has", "is") if len(early) == 1 else ("they have", "are")
-    sentence = early_sentence(early, besides_late=bool(context.run.cross_rank and context.run.cross_rank.stragglers))
-    advice = f"give {who} more of the work: {have} less of it than the others, or {are} faster"
-    saving_ns = min(_evenly_divided_ns(context, early), longest_ns)
-    return InsightDraft(f"others: {sentence}", {"lead_ns": float(early[0].lead_ns)}, advice, saving_ns)
+def _for_early_ranks(context: RunContext, early: list[EarlyRank], longest_ns: float) -> Loss:
+    """Return the loss for ranks that have less to do than most: the more they do, the less is left for the others."""
+    ranks = tuple(row.rank for row in early)
+    besides_late = bool(context.run.cross_rank and context.run.cross_rank.stragglers)
+    return Loss(
+        cause="early_ranks",
+        ranks=ranks,
+        facts=(fact("others"), fact("early_ranks", early=early, besides_late=besides_late)),
+        evidence={"lead_ns": float(early[0].lead_ns)},
+        remedy=(fact("more_work", ranks=ranks),),
+        per_step_ns=min(_evenly_divided_ns(context, early), longest_ns),
+    )
 
 
 def _evenly_divided_ns(context: RunContext, early: Sequence[EarlyRank]) -> float:
@@ -123,83 +117,94 @@ def waited_for(context: RunContext) -> RankPauses | None:
     most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
     others = len(context.run.ranks) - 1
     total_wait_ns = context.run.efficiency.wait_ns if context.run.efficiency else 0
-    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
+    if most is None or not most.waited_ns or most.waited_ns * others < MAJORITY * total_wait_ns:
         return None
     return most
 
 
-def _for_pause(context: RunContext, row: RankPauses, longest_ns: float) -> InsightDraft:
-    """Return the draft for waiting for a checkpoint or an evaluation.
+def _for_pause(context: RunContext, row: RankPauses, longest_ns: float) -> Loss:
+    """Return the loss for waiting for a checkpoint or an evaluation.
 
     Args:
         context: the run.
         row: the pauses.
         longest_ns: bound on what a step loses by waiting.
     """
-    what = {
-        "checkpoint": "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often",
-        "evaluation": "divide the evaluation evenly over all ranks, or evaluate less often",
-        "logging": "log less often, or in another thread",
-    }[row.phase]
     waited_ns = float(row.waited_ns or 0)
-    called = f" ({escape_unprintable(row.caller)})" if row.caller else ""
-    sentence = f"{row.phase}{called} on rank {row.rank}"
-    return InsightDraft(sentence, {PAUSE_WAIT: waited_ns}, what, min(waited_ns / context.recorded_steps, longest_ns))
+    return Loss(
+        cause=row.phase,
+        ranks=() if row.rank is None else (row.rank,),
+        phase=row.phase,
+        code=row.caller,
+        facts=(fact("pause_on", phase=row.phase, caller=called_by(row), rank=row.rank),),
+        evidence={PAUSE_WAIT: waited_ns},
+        remedy=(fact(f"{row.phase}_waited_for"),),
+        per_step_ns=min(waited_ns / context.recorded_steps, longest_ns),
+    )
 
 
-def last_arrivals_of(context: RunContext, least: float) -> LastArrivals | None:
-    """Return the ranks that join collectives last in a run of few steps; None if none do, or matches are unreliable.
+def called_by(row: RankPauses) -> Facts:
+    """Return the function that pauses; empty if unknown."""
+    return (fact("called_by", caller=row.caller),) if row.caller else ()
 
-    Args:
-        context: the run.
-        least: smallest share of the step that is waited for them.
-    """
+
+def last_arrivals_of(context: RunContext) -> LastArrivals | None:
+    """Return the ranks that join collectives last in a run of few steps; None if none do, or matches are unreliable."""
     last = context.run.cross_rank.last_arrivals if context.run.cross_rank else None
     if last is None or context.has("suspect_matches"):
         return None
-    return last if context.share(last.exposed_wait_ns / context.rank_steps) >= least else None
+    return last if context.share(last.exposed_wait_ns / context.rank_steps) >= MIN_SHARE else None
 
 
-def _for_last_arrivals(context: RunContext, last: LastArrivals, longest_ns: float) -> InsightDraft:
-    """Return the draft for ranks of which the few recorded steps do not tell whether they are late beyond chance."""
-    who, steps = rank_list(last.ranks), context.recorded_steps
+def _for_last_arrivals(context: RunContext, last: LastArrivals, longest_ns: float) -> Loss:
+    """Return the loss for ranks of which the few recorded steps do not tell whether they are late beyond chance."""
     start_ns, wait_ns = last.start_wait_ns / context.rank_steps, last.exposed_wait_ns / context.rank_steps
-    of = f"all {last.late}" if last.late == last.collectives else f"{last.late} of {last.collectives}"
-    doing = f" {_ACTIVITIES[last.category]}" if last.category else ""
-    where = f" in {escape_unprintable(last.annotation.removeprefix(PREFIX))}" if last.annotation else ""
-    start = f"{duration(start_ns)} while ranks may have been late because they started recording later, then "
-    among = " of the ranks with traces" if context.run.is_partial else ""
-    sentence = (
-        f"other ranks: {start if last.start_wait_ns else ''}{duration(wait_ns)} for {who}, last{among} at {of} "
-        f"collectives ({', '.join(last.operators)}) by up to {duration(last.lag_ns)}"
-    ) + (f", after more time{doing}{where}" if doing else "")
-    do, always = ("does", "it always is") if len(last.ranks) == 1 else ("do", "they always are")
-    advice = f"find what {who} {do} longer" if last.category is None else _check(context, last.category, None, who)
-    recorded = "one does" if steps == 1 else f"{steps} do"
-    advice += f"; record at least {FEWEST_COMPARED_STEPS} steps: {recorded} not tell whether {always} late"
-    evidence = {"start_wait_ns": start_ns, "last_wait_ns": wait_ns, "lag_ns": float(last.lag_ns)}
+    where = (fact("in_annotation", name=last.annotation.removeprefix(PREFIX)),) if last.annotation else ()
+    joined = {"ranks": last.ranks, "partial": context.run.is_partial, "operators": last.operators}
+    all_joined = last.late == last.collectives
+    of = fact("of_all", count=last.late) if all_joined else fact("of_some", count=last.late, all=last.collectives)
     # The late ranks hardly wait: the mean over all ranks is less than what the others wait.
     waits_ns = wait_ns * len(context.run.ranks) / (len(context.run.ranks) - len(last.ranks))
-    return InsightDraft(sentence, evidence, advice, min(waits_ns, longest_ns))
+    check = (
+        fact("find_longer", ranks=last.ranks) if last.category is None else _check(context, last.category, last.ranks)
+    )
+    return Loss(
+        cause="last_arrivals",
+        ranks=tuple(last.ranks),
+        facts=(
+            fact("others_wait"),
+            *((fact("start_wait", ns=start_ns),) if last.start_wait_ns else ()),
+            fact("last_arrivals", ns=wait_ns, of=of, lag_ns=last.lag_ns, **joined),
+            *((fact("after_more_time", category=last.category, where=where),) if last.category else ()),
+        ),
+        evidence={"start_wait_ns": start_ns, "last_wait_ns": wait_ns, "lag_ns": float(last.lag_ns)},
+        remedy=(check, fact("more_steps", least=FEWEST_COMPARED_STEPS, steps=context.recorded_steps, ranks=last.ranks)),
+        per_step_ns=min(waits_ns, longest_ns),
+    )
 
 
-def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:
-    """Return the draft for waiting for known ranks; its saving is what the mean step loses to them."""
+def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> Loss:
+    """Return the loss of waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
-    explained_ns, prompt = _waiting_for(context, late, gain_ns), len(context.run.ranks) - len(late)
-    part = "most of it" if explained_ns >= _MAJORITY * wait_ns else "in part"
-    who = _who(late) if explained_ns >= _NEARLY_ALL * wait_ns else f"other ranks, {part} for {_who(late)}"
-    who += " (a rank without a trace may be as late)" if context.run.is_partial else ""
+    explained_ns = _waiting_for(context, late, gain_ns)
+    part = () if explained_ns >= _NEARLY_ALL * wait_ns else (fact("for_part", most=explained_ns >= MAJORITY * wait_ns),)
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
-    # Another rank may be as late where some have no trace: a replay does not know of it.
-    change = None if context.run.is_partial else healthy_ranks(row.rank for row in late)
     reason = find_reason(context, late)
-    saving_ns = min(gain_ns, context.longest_step_ns)
-    advice = _advice(context, late, prompt, reason)
-    return InsightDraft(f"{who}{reason.clause}" if reason else who, evidence, advice, saving_ns, change)
+    partial = (fact("or_a_missing_rank"),) if context.run.is_partial else ()
+    return Loss(
+        cause="straggler",
+        ranks=tuple(row.rank for row in late),
+        phase=late[0].phase if len(late) == 1 else None,
+        facts=(*part, fact("late_ranks", late=late), *partial, *(reason.facts if reason else ())),
+        evidence=evidence,
+        remedy=tuple(_remedy(context, late, reason)),
+        per_step_ns=min(gain_ns, context.longest_step_ns),
+        # Another rank may be as late where some have no trace: a replay does not know of it.
+        change=None if context.run.is_partial else healthy_ranks(row.rank for row in late),
+    )
 
 
 def _waiting_for(context: RunContext, late: Sequence[Straggler], gain_ns: float) -> float:
@@ -220,36 +225,24 @@ def _waiting_for(context: RunContext, late: Sequence[Straggler], gain_ns: float)
     return total_ns / len(context.run.ranks)
 
 
-def _who(late: list[Straggler]) -> str:
-    first = late[0]
-    if len(late) == 1:
-        often = _in_which(first)
-        doing = _ACTIVITIES[first.category] + phase_clause(first)
-        doing += f" ({load_clause(first.loading)})" if first.loading else ""
-        return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {doing}"
-    lag = duration(first.lag_ns)
-    doing = " or ".join(dict.fromkeys(_ACTIVITIES[row.category] for row in late))
-    return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"
-
-
-def _advice(context: RunContext, late: list[Straggler], prompt: int, reason: Reason | None) -> str:
-    first = late[0]
-    if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
-        return load_faster(context, first.loading.cause)
+def _remedy(context: RunContext, late: list[Straggler], reason: Reason | None) -> Iterator[Fact]:
+    first, ranks = late[0], [row.rank for row in late]
+    causes = {row.loading and row.loading.cause for row in late}
     if take_turns(late):
-        steps = f"in one of {first.every} steps only" if first.every > 1 else "only in the steps in which it is late"
-        return f"find what each of the ranks does {steps}"
-    if len(late) == 1:
-        return _speed_up(context, first, f"rank {first.rank}", reason)
-    same = len({(row.category, how_often(row), row.loading and row.loading.cause) for row in late}) == 1
-    if same:
-        how = _speed_up(context, first, name_ranks(late), reason)
-    elif prompt:
-        how = f"find what {name_ranks(late)} do that the others do not"
+        same = first.loading and len(causes) == 1
+        yield (
+            load_faster(context, first.loading.cause)
+            if first.loading and same
+            else fact("find_turns", every=first.every)
+        )
+        return
+    all_late = len(late) == len(context.run.ranks)
+    if len(late) > 1 and not all_late:
+        yield fact("fix_all", count=len(late), alone=not any(row.gain_ns > 0 for row in late))
+    if len({(row.category, row.every, row.every == 1 and row.steps_late) for row in late}) == len(causes) == 1:
+        yield from _speed_up(context, first, ranks, reason)
     else:
-        how = "find what each of the ranks does in the steps in which it is late"
-    alone = "" if any(row.gain_ns > 0 for row in late) else ": one alone saves nothing"
-    return f"fix all {len(late)}{alone}; {how}" if prompt else how
+        yield fact("find_in_late_steps") if all_late else fact("find_only_there", ranks=ranks)
 
 
 def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | None = None) -> bool:
@@ -261,49 +254,32 @@ def _mostly_compiles(context: RunContext, number: int, steps: Sequence[int] | No
         if rank.rank == number and (steps is None or step.step in steps)
     ]
     idle_ns = sum(step.exposed_ns.overhead for step in own)
-    return sum(step.idle_ns.compilation for step in own) > _MAJORITY * idle_ns
+    return sum(step.idle_ns.compilation for step in own) > MAJORITY * idle_ns
 
 
-def _speed_up(context: RunContext, row: Straggler, who: str, reason: Reason | None) -> str:
+def _speed_up(context: RunContext, row: Straggler, ranks: list[int], reason: Reason | None) -> Facts:
     if reason is not None:
-        return reason.advice
+        return reason.remedy
     if row.category == "overhead" and _mostly_compiles(context, row.rank):
-        return find_compiled(f"steps of {who}")
+        return (find_compiled(ranks),)
     if (row.every > 1 or row.steps_late < row.steps) and row.category != "data_loading":
-        return _find_partly(row.category, f"on {who} {_in_which(row)}")
-    return _check(context, row.category, row.loading, who)
+        return (_find_partly(row.category, (fact("on_some_steps", ranks=ranks, row=row),)),)
+    return (_check(context, row.category, ranks, row.loading),)
 
 
-def _in_which(row: Straggler) -> str:
-    return how_often(row) if row.every == 1 else f"in one of {row.every} steps"
-
-
-def _find_single(once: Sequence[OneOffStraggler], steps: str) -> str:
+def _find_single(once: Sequence[OneOffStraggler], steps: Facts) -> Facts:
     """Return what to do about delays in single steps."""
     categories = {one.category for one in once}
-    advice = _find_partly(categories.pop() if len(categories) == 1 else None, f"in {steps}")
-    first = "; a step in which recording begins may also contain what starting the profiler costs"
-    return advice + (first if any(one.is_first for one in once) else "")
+    first = (fact("may_be_start"),) if any(one.is_first for one in once) else ()
+    return (_find_partly(categories.pop() if len(categories) == 1 else None, (fact("in_steps", steps=steps),)), *first)
 
 
-def _find_partly(category: Category | None, where: str) -> str:
+def _find_partly(category: Category | None, where: Facts) -> Fact:
     """Return what to look for where a rank takes longer in some steps only: what can take time of that category."""
-    if category == "compute":
-        return f"check for more work (larger inputs, an evaluation), a slower device or a shared one {where}"
-    what = {
-        "overhead": f"runs {where} only: a log, a checkpoint, garbage collection",
-        "memcpy": f"is copied {where} only: a checkpoint, values to log",
-        "data_loading": f"is loaded {where} only: large samples, or files that are not cached yet",
-        None: f"runs {where} only: an evaluation, a checkpoint, a log",
-    }
-    return f"find what {what[category]}"
+    return fact(f"partly_{category or 'unknown'}", where=where)
 
 
-def _check(context: RunContext, category: Category, loading: LateLoading | None, who: str) -> str:
+def _check(context: RunContext, category: Category, ranks: Sequence[int], loading: LateLoading | None = None) -> Fact:
     if category == "data_loading":
         return load_faster(context, loading.cause if loading else None)
-    return {
-        "compute": f"check for more work, a slower device or a shared one on {who}",
-        "overhead": f"check launches, Python and synchronisation on {who}, and what else runs there",
-        "memcpy": f"check how copies are made on {who}: use pinned memory, and cores close to the device",
-    }[category]
+    return fact(f"check_{category}", ranks=ranks)

@@ -21,7 +21,6 @@ from perfkit.analysis.per_run.rank_reports import NamedSummary
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
-from perfkit.insights.ranking import Insights, find_insights
 from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
@@ -29,6 +28,7 @@ from perfkit.pipeline.run_report import BuiltRun, build_run, with_findings
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.pipeline.words import Insights, find_insights
 from perfkit.report.wording.findings import word, word_all
 from perfkit.scaling.option_comparison import profiled_order_findings
 from perfkit.scaling.summary import scaling

@@ -10,6 +10,7 @@ from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.pauses import pauses_clauses
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.pipeline.words import verdict as in_words
 from perfkit.report.wording.findings import word_all
 from perfkit.schema.common import Finding, Observation, worst_first
 from perfkit.schema.run import RunReport, Verdict
@@ -86,4 +87,4 @@ def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:
         ranks, loading, compared, context.efficiency, context.profiler_cost, context.pipelines
     )
     verdict = with_clauses(verdict, pauses_clauses(context.pauses, ranks))
-    return add_caveats(verdict, findings, len(context.traces))
+    return in_words(add_caveats(verdict, findings, len(context.traces)))

@@ -31,6 +31,8 @@ MOST_LAYER_ROWS: Final = 50
 MOST_IDLE_CAUSES: Final = 100
 """Most causes of idle time that are kept, besides one row per cause for all others."""
 OTHER_DETAILS: Final = "(others)"
+MAJORITY: Final = 0.5
+"""Share from which a part is most of the whole."""
 
 
 def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:

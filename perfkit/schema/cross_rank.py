@@ -1,12 +1,12 @@
 """Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.loading import WaitCause
-from perfkit.util.formatting import rank_list
 
 FEWEST_COMPARED_STEPS: Final = 3
 """Fewer steps are no evidence that a rank is late, or that none is."""
@@ -124,6 +124,14 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
 
 
+def take_turns(stragglers: Sequence[Straggler]) -> bool:
+    """Return whether exactly one of them is late in each step, in turns: those of two stages may take turns apart."""
+    if len(stragglers) < 2 or not all(row.in_turns and row.one_at_a_time for row in stragglers):
+        return False
+    # Each stage with late ranks adds all of its steps.
+    return sum(row.steps_late for row in stragglers) == stragglers[0].steps
+
+
 class OneOffStraggler(Struct, frozen=True, kw_only=True):
     """A step in which a rank, or several, delayed the others although they usually do not."""
 
@@ -141,19 +149,6 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     category_ns: int
     delays: list[int] = []
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
-
-
-def one_off_place(late: OneOffStraggler) -> str:
-    """Return the ranks that are late in a single step, and which step that is."""
-    return f"{rank_list([late.rank, *late.with_ranks])} in {one_off_step(late)}"
-
-
-def one_off_step(late: OneOffStraggler) -> str:
-    """Return the step in which ranks are late, and whether the one before was recorded: numbers may have gaps."""
-    if not late.is_first:
-        return f"step {late.step}"
-    before = f"with step {late.step - 1} not recorded on all ranks" if late.step > 0 else "with no step before it"
-    return f"step {late.step}, {before}"
 
 
 class EarlyRank(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
 from perfkit.analysis.per_rank.idle.pieces import merge_neighbours
 from perfkit.report.content.instances import collective_title
 from perfkit.report.content.labels import LONG
-from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
+from perfkit.report.wording.idle import CAUSE_WORDS
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.timeline.rank_tracks import exclusive
 from perfkit.trace.events import EventKind

@@ -65,8 +65,8 @@ def run_once(command: list[str], trace_dir: Path, *, pipeline: bool = False) -> 
 
 
 def messages(errors: str, *, pipeline: bool = False) -> list[str]:
-    """Return the lines of stderr that do not report steps."""
-    step = re.compile(r"step \d+/\d+, [\d.]+ \S?s per step" + ("" if pipeline else r", loss \d\S*"))
+    """Return the lines of stderr that do not report steps; in a pipeline the reporting rank may have no loss."""
+    step = re.compile(r"step \d+/\d+, [\d.]+ \S?s per step" + r"(, loss \d\S*)" + "?" * pipeline)
     return [line for line in errors.splitlines() if not step.fullmatch(line)]
 
 

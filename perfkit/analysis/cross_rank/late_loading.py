@@ -6,12 +6,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_rank.loading.sentences import also_slow, slow_samples_clause, slow_worker_clause
+from perfkit.analysis.per_rank.loading.culprits import slow_samples, slow_worker
+from perfkit.report.wording import in_words
+from perfkit.schema.aggregate import MAJORITY
 from perfkit.schema.cross_rank import LateLoading, Straggler
 from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
 from perfkit.schema.rank import RankReport
 
-_MAJORITY: Final = 0.5
 _UNTOLD: Final[tuple[WaitCause, ...]] = ("other",)
 
 
@@ -25,7 +26,7 @@ def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport
     by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.loading is not None}
     late = {row.rank for row in stragglers}
     prompt = [rank for number, rank in by_rank.items() if number not in late]
-    slow = also_slow(sum(bool(rank.loading and rank.loading.slow_workers) for rank in ranks), len(ranks))
+    slow = sum(bool(rank.loading and rank.loading.slow_workers) for rank in ranks), len(ranks)
     return [
         replace(row, loading=_explained(row, by_rank[row.rank], [] if row.in_turns else prompt, slow))
         if row.category == "data_loading" and row.rank in by_rank and len(by_rank) == len(ranks)
@@ -34,16 +35,18 @@ def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport
     ]
 
 
-def _explained(row: Straggler, rank: RankReport, prompt: Sequence[RankReport], also: str) -> LateLoading | None:
+def _explained(
+    row: Straggler, rank: RankReport, prompt: Sequence[RankReport], slow: tuple[int, int]
+) -> LateLoading | None:
     own = _mean_waits(rank)
     usual = [_mean_waits(other) for other in prompt]
     longer = {name: own[name] - median([waits[name] for waits in usual] or [0.0]) for name in WAIT_CAUSES}
     cause = max(WAIT_CAUSES, key=lambda name: longer[name])
     mean_lag = row.lag_ns * row.steps_late / row.steps
     least = max(mean_lag, 0.0 if usual else sum(own.values()))
-    if cause in _UNTOLD or longer[cause] < _MAJORITY * least or rank.loading is None:
+    if cause in _UNTOLD or longer[cause] < MAJORITY * least or rank.loading is None:
         return None
-    return LateLoading(cause=cause, culprit=_culprit(cause, rank.loading, also))
+    return LateLoading(cause=cause, culprit=_culprit(cause, rank.loading, slow))
 
 
 def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
@@ -52,9 +55,9 @@ def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
     return {cause: getattr(waits, cause, 0) / steps for cause in WAIT_CAUSES}
 
 
-def _culprit(cause: WaitCause, loading: RankLoading, also: str) -> str | None:
+def _culprit(cause: WaitCause, loading: RankLoading, slow: tuple[int, int]) -> str | None:
     if cause == "slow_worker" and loading.slow_workers:
-        return slow_worker_clause(loading, "") + also
+        return in_words((slow_worker(loading, *slow),))
     if cause == "slow_sample":
-        return slow_samples_clause(loading)
+        return in_words((slow_samples(loading),))
     return None

@@ -1,17 +1,14 @@
 """The verdict about a pipeline's bubble (metrics.md section 10)."""
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perfkit.schema.aggregate import MAJORITY
 from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank, heavy_clause, heavy_in_all
-from perfkit.util.formatting import escape_unprintable, rank_list
-
-_MAJORITY: Final = 0.5
-"""Share of exposed communication from which the bubble is named in its place."""
+from perfkit.schema.facts import Facts, fact
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank, heavy_in_all
 
 
 class Bubble(Struct, frozen=True, kw_only=True):
@@ -19,8 +16,8 @@ class Bubble(Struct, frozen=True, kw_only=True):
 
     share: float
     """Share of the step, over all ranks of pipelines."""
-    details: str
-    """What it consists of, in words."""
+    details: Facts
+    """What it consists of."""
     is_most: bool
     """Whether it is most of the exposed communication in which no rank waits for late ranks."""
 
@@ -36,14 +33,14 @@ def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSu
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
     bubble_ns, wall_ns = sum(row.bubble_ns for row in rows), sum(row.wall_ns for row in rows)
     communication_ns = bubble_ns + sum(row.other_communication_ns for row in rows)
-    if len(rows) < ranks or not wall_ns or bubble_ns <= _MAJORITY * communication_ns:
+    if len(rows) < ranks or not wall_ns or bubble_ns <= MAJORITY * communication_ns:
         return None
     late = late_besides_stages(pipelines, compared)
     own = without_late(pipelines, late, compared.stragglers_gain_ns if compared else 0)
     own_ns = sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks)
-    besides = f", besides waiting for {rank_list(late)}" if own_ns < bubble_ns else ""
-    is_most = own_ns > _MAJORITY * (own_ns + communication_ns - bubble_ns)
-    return Bubble(share=own_ns / wall_ns, details=_details(pipelines) + besides, is_most=is_most)
+    besides = (fact("besides_waiting", ranks=late),) if own_ns < bubble_ns else ()
+    is_most = own_ns > MAJORITY * (own_ns + communication_ns - bubble_ns)
+    return Bubble(share=own_ns / wall_ns, details=(*_details(pipelines), *besides), is_most=is_most)
 
 
 def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[int]:
@@ -93,16 +90,16 @@ def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) ->
     return bool(late) and set(late) == set().union(*of_stages)
 
 
-def _details(pipelines: Sequence[Pipeline]) -> str:
+def _details(pipelines: Sequence[Pipeline]) -> Facts:
     first = pipelines[0]
-    schedule = f"{escape_unprintable(first.schedule)}, " if first.schedule else ""
-    batches = f"{first.micro_batches} micro-batch{'es' if first.micro_batches != 1 else ''}"
-    what = f"{schedule}{first.stages} stages, {batches}"
+    schedule = (fact("schedule", schedule=first.schedule),) if first.schedule else ()
     heavy = heavy_in_all(pipelines)
-    longer = f"; {heavy_clause(heavy)} than the others" if heavy else ""
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
     ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
-    if len(ideal_ns) < len(rows):
-        return what + longer
-    share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows)
-    return f"{what}: {100 * share:.0f} % with equal stages and free transfers{longer}"
+    is_known = len(ideal_ns) == len(rows)
+    share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows) if is_known else 0.0
+    return (
+        fact("pipeline", schedule=schedule, stages=first.stages, batches=first.micro_batches),
+        *((fact("ideal_bubble", share=share),) if is_known else ()),
+        *((fact("heavier_stages", stages=(fact("heavy_stages", heavy=heavy),)),) if heavy else ()),
+    )

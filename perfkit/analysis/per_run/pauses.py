@@ -1,6 +1,6 @@
 """Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,11 +9,11 @@ from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.facts import Facts, fact
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.per_run.pauses import PAUSE_PHASES, EarlierPauses, PausePhase, RankPauses, RecordedPause
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints, Union, difference, measure, union
-from perfkit.util.formatting import duration, ranges, whole_percent
 
 _Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
 """What a rank's record has: its last pauses, and the sums of those before."""
@@ -153,8 +153,8 @@ def _usual_ns(calls: CollectiveCalls) -> int:
     return int(np.median(exposed)) if len(exposed) else 0
 
 
-def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) -> Iterator[str]:
-    """Yield a clause for each phase that takes time beside the recorded steps."""
+def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) -> Iterator[Facts]:
+    """Yield the facts of each phase that takes time beside the recorded steps."""
     recorded_ns = {rank.rank: sum(step.wall_ns + step.paused_ns for step in rank.steps) for rank in ranks}
     for phase in PAUSE_PHASES:
         rows = [row for row in pauses if row.phase == phase and row.recorded and recorded_ns.get(row.rank)]
@@ -163,25 +163,13 @@ def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) ->
             yield _clause(rows, share, len(ranks))
 
 
-_NOUNS: Final[dict[PausePhase, str]] = {
-    "checkpoint": "checkpoints take",
-    "evaluation": "evaluation takes",
-    "logging": "logging takes",
-}
-
-
-def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> str:
+def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> Facts:
     most = max(rows, key=lambda row: row.recorded_ns)
-    where = f" of {ranks_words(row.rank for row in rows)}" if len(rows) < ranks else ""
+    numbers = [row.rank for row in rows if row.rank is not None]
+    where = (fact("of_ranks", ranks=numbers),) if numbers and len(rows) < ranks else ()
     waited = max((row.waited_ns or 0 for row in rows), default=0)
-    held_up = f", for which other ranks wait {duration(waited)}" if waited >= _LEAST_SHARE * most.recorded_ns else ""
+    held_up = (fact("others_wait_for", ns=waited),) if waited >= _LEAST_SHARE * most.recorded_ns else ()
     return (
-        f"{_NOUNS[most.phase]} {whole_percent(share)} of the recorded time{where} "
-        f"({duration(most.recorded_ns)}), besides the steps{held_up}"
+        fact(f"{most.phase}_takes"),
+        fact("pauses_take", share=share, where=where, ns=most.recorded_ns, held_up=held_up),
     )
-
-
-def ranks_words(ranks: Iterable[int | None]) -> str:
-    """Return `rank 3` or `ranks 0-3,7`."""
-    known = sorted(rank for rank in ranks if rank is not None)
-    return f"rank {known[0]}" if len(known) == 1 else f"ranks {ranges(known)}" if known else "an unknown rank"

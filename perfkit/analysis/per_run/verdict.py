@@ -1,22 +1,22 @@
-"""Verdict: one sentence on where the time of a run goes."""
+"""The verdict: where the time of a run goes, as facts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
 from perfkit.analysis.per_run.loading_causes import main_cause
-from perfkit.schema.aggregate import exposed_sums
+from perfkit.schema.aggregate import MAJORITY, exposed_sums
 from perfkit.schema.common import CATEGORIES, Category, Finding
-from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause
+from perfkit.schema.cross_rank import CrossRankSummary, OneOffStraggler
+from perfkit.schema.facts import Fact, Facts, fact
+from perfkit.schema.per_rank.idle import CAUSES, Cause
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import UNKNOWN_OPERATOR, CollectiveStat, RankReport
-from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
-from perfkit.util.formatting import duration, escape_unprintable, whole_percent
+from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost
 
 _MIN_BOUND_SHARE: Final = 0.8
 """Share of the step from which a category bounds the run: without all others a step would be at most a fifth
@@ -24,10 +24,6 @@ shorter."""
 
 _MIN_GAIN: Final = 0.05
 """Share of the step that fixing stragglers must be able to save for the verdict to name them."""
-
-_MAJORITY: Final = 0.5
-"""Share of exposed communication from which unmatched collectives hide how much of it is waiting; share of idle time
-from which a cause is named."""
 
 _MIN_SHOWN_SHARE: Final = 0.005
 """A smaller share would be shown as 0 %."""
@@ -40,18 +36,28 @@ _BOUNDS: Final[dict[Category, Bound]] = {
     "overhead": "host",
 }
 _LOSSES: Final[tuple[Category, ...]] = ("communication", "memcpy", "data_loading", "overhead")
-_LABELS: Final[dict[Category, str]] = {
-    "compute": "compute",
-    "communication": "exposed communication",
-    "memcpy": "exposed copies and memsets",
-    "data_loading": "waiting for data",
-}
-_IDLE_CAUSES: Final = "launch gaps, Python, synchronisation"
-_UNMARKED_LOADING: Final = "or data if your loader is not torch's"
 _MAY_BE_LOADING: Final[frozenset[Cause]] = frozenset({"host_work", "launch_bound", "not_running", "unknown"})
 """Causes beside which, or as which, a loader without annotations may hide."""
+_CAVEATS: Final = ("possible_communication", "damaged_trace", "timestamp_gap")
+"""Findings that limit what a verdict says."""
+_Label = Fact | Facts | list[Fact]
+"""What a category is called."""
 _LAUNCHING: Final[Cause] = "launch_bound"
 """What no loader looks like: where it is all of the idle time, none of that is loading."""
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """What `perfkit.schema.run.Verdict` says in words."""
+
+    bound: Bound
+    share: float
+    largest_loss: Category | None = None
+    clauses: tuple[Facts, ...]
+    """What each of the sentence's clauses is made of."""
+
+
+def _unknown(why: Fact) -> Judgement:
+    return Judgement(bound="unknown", share=0.0, clauses=((fact("no_verdict", why=why),),))
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
@@ -70,7 +76,7 @@ def classify_bottleneck(
     efficiency: Efficiency | None = None,
     cost: ProfilerCost | None = None,
     pipelines: Sequence[Pipeline] = (),
-) -> Verdict:
+) -> Judgement:
     """Return where the run's time goes, with the evidence (metrics.md section 10).
 
     Stragglers come first if a step could be noticeably shorter without their delays, by at least half of the exposed
@@ -78,7 +84,7 @@ def classify_bottleneck(
     """
     shares = exposed_shares(ranks)
     if not shares:
-        return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
+        return _unknown(fact("zero_duration"))
     profiler = _profiler_share(ranks, cost)
     loss = _largest_loss(shares, profiler)
     bubble = find_bubble(pipelines, len(ranks), compared) if loss == "communication" else None
@@ -91,18 +97,19 @@ def classify_bottleneck(
     if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     idle, idle_details = _describe_idle(ranks, loading)
-    details = idle_details if loss == "overhead" else _loss_details(loss, ranks, loading, efficiency, compared)
-    about_idle = [] if _compiles(ranks) else _profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks))
-    about_loss = [_loss_sentence(loss, shares, idle) + details] if loss and loss != bounding else []
-    parts = [
-        _share_sentence(bounding, shares, idle) + (details if bounding == loss else ""),
+    found = idle_details if loss == "overhead" else _loss_details(loss, ranks, loading, efficiency, compared)
+    details = (fact("in_brackets", parts=found),) if found else ()
+    about_idle = [] if _compiles(ranks) else _profiler_clauses(loss, shares, profiler, cost, _mean_wall(ranks))
+    about_loss = [(_loss_clause(loss, shares, idle), *details)] if loss and loss != bounding else []
+    clauses = [
+        (_share_clause(bounding, shares, idle), *(details if bounding == loss else ())),
         *(about_loss + about_idle if loss == "overhead" else about_idle + about_loss),
     ]
-    return Verdict(
+    return Judgement(
         bound=_BOUNDS[bounding] if bounding else "none",
         share=shares[bounding] if bounding else shares[loss] if loss else 0.0,
         largest_loss=loss,
-        sentence="; ".join(parts),
+        clauses=tuple(clauses),
     )
 
 
@@ -120,7 +127,7 @@ def _lost_to_stragglers(
     ranks: list[RankReport],
     cost: ProfilerCost | None,
     bubble: Bubble | None,
-) -> Verdict | None:
+) -> Judgement | None:
     """Return the verdict that stragglers are the bottleneck, if fixing them could save enough.
 
     Of what ranks wait for in a pipeline, half may be its bubble, which is the loss only if it is more than the gain.
@@ -132,25 +139,23 @@ def _lost_to_stragglers(
         enough = min(enough, max([bubble.share, *(shares[name] / 2 for name in _LOSSES if name != "communication")]))
     if not compared.stragglers or gain < max(_MIN_GAIN, enough):
         return None
-    sentence = stragglers_sentence(
-        compared.stragglers, compared.stragglers_gain_ns, (cost.added_ns if cost else None) or 0
-    )
-    name = "straggler" if len(compared.stragglers) == 1 else "stragglers"
-    return Verdict(bound="imbalance", share=min(gain, 1.0), largest_loss=loss, sentence=f"{name}: {sentence}")
+    costs = {"gain_ns": compared.stragglers_gain_ns, "profiler_ns": (cost.added_ns if cost else None) or 0}
+    clause = (fact("stragglers", late=compared.stragglers, **costs),)
+    return Judgement(bound="imbalance", share=min(gain, 1.0), largest_loss=loss, clauses=(clause,))
 
 
-def _bubble_verdict(bubble: Bubble, shares: dict[Category, float], *, is_compute_bound: bool) -> Verdict:
+def _bubble_verdict(bubble: Bubble, shares: dict[Category, float], *, is_compute_bound: bool) -> Judgement:
     """Return the verdict where the largest loss is the bubble of pipelines."""
-    of_step = f"{whole_percent(bubble.share)} of the step"
+    details = fact("in_brackets", parts=bubble.details)
     if bubble.share >= _MIN_BOUND_SHARE:
-        sentence = f"bubble-bound: {of_step} is the bubble of the pipeline ({bubble.details})"
-        return Verdict(bound="bubble", share=bubble.share, largest_loss="communication", sentence=sentence)
-    compute = _share_sentence("compute" if is_compute_bound else None, shares, "")
-    return Verdict(
+        clause = (fact("bound", bound="bubble", share=bubble.share, what=fact("bubble")), details)
+        return Judgement(bound="bubble", share=bubble.share, largest_loss="communication", clauses=(clause,))
+    compute = (_share_clause("compute" if is_compute_bound else None, shares, fact("idle_time")),)
+    return Judgement(
         bound="compute" if is_compute_bound else "none",
         share=shares["compute"] if is_compute_bound else bubble.share,
         largest_loss="communication",
-        sentence=f"{compute}; the largest loss is the bubble of the pipeline, {of_step} ({bubble.details})",
+        clauses=(compute, (fact("largest_loss_is_bubble", share=bubble.share), details)),
     )
 
 
@@ -187,14 +192,14 @@ def _bounding_category(shares: dict[Category, float], profiler: float) -> Catego
     return next((name for name in CATEGORIES if 0 < least <= shares[name] - profiler), None)
 
 
-def with_clauses(verdict: Verdict, clauses: Iterable[str]) -> Verdict:
+def with_clauses(verdict: Judgement, clauses: Iterable[Facts]) -> Judgement:
     """Return the verdict with further clauses, unless it is unknown."""
     if verdict.bound == "unknown":
         return verdict
-    return replace(verdict, sentence="; ".join([verdict.sentence, *clauses]))
+    return replace(verdict, clauses=(*verdict.clauses, *clauses))
 
 
-def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
+def add_caveats(verdict: Judgement, findings: Collection[Finding], traces: int) -> Judgement:
     """Return the verdict with its caveats, or an unknown one without traces, device activity, or one job.
 
     Args:
@@ -204,41 +209,31 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) ->
     """
     codes = Counter(finding.code for finding in findings)
     if not traces:
-        reason = next((finding.message for finding in findings if finding.code == "no_traces"), "nothing was read")
-        return Verdict(bound="unknown", share=0.0, sentence=f"no verdict: {reason}")
+        return _unknown(fact("nothing_read", reason=next((f.message for f in findings if f.code == "no_traces"), None)))
     lost = codes["no_device_events"]
     if lost >= traces:
-        sentence = "no verdict: device activity was not recorded, and host operators alone do not show the bottleneck"
-        return Verdict(bound="unknown", share=0.0, sentence=sentence)
+        return _unknown(fact("no_device_activity"))
     if codes["duplicate_rank"]:
-        sentence = "no verdict: several traces claim one rank at one time, so more than one job is in this folder"
-        return Verdict(bound="unknown", share=0.0, sentence=sentence)
-    sentence = verdict.sentence
-    if lost:
-        sentence += f"; {lost} of {traces} traces have no device activity"
-    if "possible_communication" in codes:
-        sentence += "; kernels of unknown names count as compute, but may be communication"
-    if "damaged_trace" in codes:
-        sentence += "; traces are damaged, and missing events count as idle time"
-    if "timestamp_gap" in codes:
-        sentence += "; some timestamps are hours from the others and may inflate their steps"
-    return replace(verdict, sentence=sentence)
+        return _unknown(fact("several_jobs"))
+    caveats = [fact("traces_without_device", count=lost, traces=traces)] if lost else []
+    caveats += [fact(code) for code in _CAVEATS if code in codes]
+    return replace(verdict, clauses=(*verdict.clauses, *((one,) for one in caveats)))
 
 
-def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None) -> str:
+def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None) -> Facts:
     """Return the share of exposed communication spent waiting for other ranks, if known for most of it."""
     if efficiency is None:
-        return ""
+        return ()
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
-    if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
-        return ""
-    once = one_off_clause(compared, efficiency.wait_ns) if compared else ""
+    if not exposed_ns or efficiency.unmatched_ns > MAJORITY * exposed_ns:
+        return ()
+    once = one_off_causes(compared, efficiency.wait_ns) if compared else []
     share = efficiency.wait_ns / exposed_ns
     # Waiting for ranks without a trace counts as transfer.
     if efficiency.parallel is None and share < _MIN_SHOWN_SHARE:
-        return ""
-    least = "at least " if efficiency.parallel is None else ""
-    return f"{least}{whole_percent(share)} of it waiting for other ranks{once}"
+        return ()
+    waiting = fact("waiting_share", share=share, partial=efficiency.parallel is None)
+    return waiting, fact("other_ranks"), *((fact("mostly_for_single_delays", once=once),) if once else ())
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:
@@ -246,34 +241,38 @@ def _mean_wall(ranks: list[RankReport]) -> float:
     return sum(walls) / len(walls)
 
 
-def _share_sentence(bounding: Category | None, shares: dict[Category, float], idle: str) -> str:
+def _share_clause(bounding: Category | None, shares: dict[Category, float], idle: _Label) -> Fact:
     if bounding is None:
-        return f"{whole_percent(shares['compute'])} compute" if shares["compute"] else "no compute was recorded"
-    bound = "copy" if bounding == "memcpy" else _BOUNDS[bounding]
-    return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {(_LABELS | {'overhead': idle})[bounding]}"
+        return fact("compute_share", share=shares["compute"]) if shares["compute"] else fact("no_compute")
+    what = _label(bounding, idle)
+    return fact("bound", bound="copy" if bounding == "memcpy" else _BOUNDS[bounding], share=shares[bounding], what=what)
 
 
-def _describe_idle(ranks: list[RankReport], loading: DataLoading | None) -> tuple[str, str]:
-    """Return what idle time is called, and in brackets the cause of most of it; one of them names what it may be."""
+def _label(category: Category, idle: _Label) -> _Label:
+    return idle if category == "overhead" else fact(f"{category}_time")
+
+
+def _describe_idle(ranks: list[RankReport], loading: DataLoading | None) -> tuple[_Label, list[Fact]]:
+    """Return what idle time is called, and the cause of most of it; one of them names what it may be."""
     # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
-    doubt = [] if loading else [_UNMARKED_LOADING]
-    possible = ", ".join([_IDLE_CAUSES, *doubt])
+    doubt = [] if loading else [fact("unmarked_loading")]
+    possible = [fact("any_idle_cause"), *doubt]
     top = _top_idle_cause(ranks)
     if top is None:
-        return f"idle time ({possible})", ""
+        return (fact("idle_time"), fact("in_brackets", parts=possible)), []
     cause, share = top
     if cause not in _MAY_BE_LOADING or (cause == _LAUNCHING and share >= 1 - _MIN_SHOWN_SHARE):
         doubt = []
-    part = f"{whole_percent(share)} of it {CAUSE_WORDS[cause]}"
     if cause == "unknown":
-        return "idle time", f" ({part}: {possible})"
-    return ", ".join(["idle time", *doubt]), f" ({part})"
+        what = (fact(cause), fact("possibly", what=possible))
+        return fact("idle_time"), [fact("share_of_it", share=share, what=what)]
+    return [fact("idle_time"), *doubt], [fact("share_of_it", share=share, what=fact(cause))]
 
 
-def _loss_sentence(loss: Category, shares: dict[Category, float], idle: str) -> str:
+def _loss_clause(loss: Category, shares: dict[Category, float], idle: _Label) -> Fact:
     # How much of idle time is the profiler's is not known: where that decides, idle time is not compared.
-    which = "other loss" if shares["overhead"] > shares[loss] else "loss"
-    return f"the largest {which} is {(_LABELS | {'overhead': idle})[loss]}, {whole_percent(shares[loss])}"
+    other = shares["overhead"] > shares[loss]
+    return fact("largest_loss", other=other, what=_label(loss, idle), share=shares[loss])
 
 
 def _loss_details(
@@ -282,15 +281,14 @@ def _loss_details(
     loading: DataLoading | None,
     efficiency: Efficiency | None,
     compared: CrossRankSummary | None,
-) -> str:
-    parts = []
+) -> list[Facts]:
     if loss == "communication":
-        parts = [part for part in (_top_collective(ranks), _wait_share(efficiency, compared)) if part]
-    elif loss == "data_loading" and loading:
-        where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
+        return [part for part in (_top_collective(ranks), _wait_share(efficiency, compared)) if part]
+    if loss == "data_loading" and loading:
+        where = () if loading.max_rank is None else (fact("on_rank", rank=loading.max_rank),)
         why = main_cause(ranks)
-        parts = [f"slowest load: {duration(loading.max_ns)}{where}", *([why[1]] if why else [])]
-    return f" ({', '.join(parts)})" if parts else ""
+        return [(fact("slowest_load", ns=loading.max_ns, where=where),), *([(why[1],)] if why else [])]
+    return []
 
 
 def _top_idle_cause(ranks: list[RankReport]) -> tuple[Cause, float] | None:
@@ -299,7 +297,7 @@ def _top_idle_cause(ranks: list[RankReport]) -> tuple[Cause, float] | None:
     total_ns = sum(step.exposed_ns.overhead for step in steps)
     by_cause = {cause: sum(getattr(step.idle_ns, cause) for step in steps) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: by_cause[name])
-    if by_cause[cause] < _MAJORITY * total_ns or not total_ns:
+    if by_cause[cause] < MAJORITY * total_ns or not total_ns:
         return None
     return cause, by_cause[cause] / total_ns
 
@@ -310,34 +308,32 @@ def _compiles(ranks: list[RankReport]) -> bool:
     return top is not None and top[0] == "compilation"
 
 
-def _profiler_sentence(
+def _profiler_clauses(
     loss: Category | None, shares: dict[Category, float], profiler: float, cost: ProfilerCost | None, wall_ns: float
-) -> list[str]:
+) -> list[Facts]:
     """Return what idle time may owe to the profiler, where idle time would otherwise be the largest loss."""
     idle = shares["overhead"]
     if cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
         return []
     if not profiler:
         # Where another category takes as much, that is the loss, and "it" is not idle time.
-        return _possible_profiler_sentence(idle, wall_ns, cost) if loss == "overhead" else []
-    adds = f"the profiler adds {duration(cost.added_ns)} per step ({whole_percent(profiler)})"
-    if loss == "overhead":
-        return [f"{adds}, which may be part of it"]
-    return [f"{whole_percent(idle)} is idle time, but {adds}"]
+        return _possible_profiler_clauses(idle, wall_ns, cost) if loss == "overhead" else []
+    adds = fact("profiler_adds", ns=cost.added_ns, share=profiler)
+    return [(adds, fact("may_be_part"))] if loss == "overhead" else [(fact("is_idle_but", share=idle), adds)]
 
 
-def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
+def _possible_profiler_clauses(idle: float, wall_ns: float, cost: ProfilerCost) -> list[Facts]:
     """Return that idle time may be the profiler's, where its cost is not measurable and may be most of it."""
     most_ns = _most_of_profiler(cost)
-    if most_ns < _MAJORITY * idle * wall_ns:
+    if most_ns < MAJORITY * idle * wall_ns:
         return []
-    part = "all" if most_ns >= idle * wall_ns else f"up to {duration(most_ns)} per step"
+    part = fact("all") if most_ns >= idle * wall_ns else fact("up_to_per_step", ns=most_ns)
     low, high = cost.interval_ns or (0, 0)
-    known = f"is {duration(low)} to {duration(high)} per step" if low > 0 else "cannot be told from noise"
-    return [f"{part} of it may be the profiler's cost, which {known} here"]
+    known = fact("per_step_between", low_ns=low, high_ns=high) if low > 0 else fact("as_noise")
+    return [(fact("may_be_profiler", part=part, known=known),)]
 
 
-def _top_collective(ranks: list[RankReport]) -> str:
+def _top_collective(ranks: list[RankReport]) -> Facts:
     """Return the dimension with the most exposed communication, or, where that is unknown, the operator.
 
     Some exposed communication is in no collective: calls that issue them, or wait for them. With a single rank that is
@@ -346,19 +342,28 @@ def _top_collective(ranks: list[RankReport]) -> str:
     rows = [row for rank in ranks for row in rank.collectives]
     in_rows = sum(row.exposed_ns for row in rows)
     if not in_rows:
-        return ""
+        return ()
     total = max(in_rows, sum(step.exposed_ns.communication for rank in ranks for step in rank.steps))
     of_dimension = _exposed_by(rows, lambda row: row.dimension)
     dimension = max(of_dimension, key=lambda name: of_dimension[name])
     if dimension is not None:
         share = of_dimension[dimension] / total
-        where = f"{whole_percent(share)} of it in dimension {escape_unprintable(dimension)}"
-        return where if share >= _MIN_SHOWN_SHARE else ""
+        where = fact("in_dimension", dimension=dimension)
+        return (fact("share_of_it", share=share, what=where),) if share >= _MIN_SHOWN_SHARE else ()
     of_operator = _exposed_by(rows, lambda row: row.operator)
     operator = max(of_operator, key=lambda name: of_operator[name])
     if operator == UNKNOWN_OPERATOR:  # kernels whose names do not tell it
-        return ""
-    return f"{whole_percent(of_operator[operator] / total)} of it {operator}"
+        return ()
+    return (fact("share_of_it", share=of_operator[operator] / total, what=fact("named", name=operator or "")),)
+
+
+def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
+    """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
+    others = len(compared.rank_waits) - 1
+    explained_ns = sum(
+        (len(one.delays) or others - len(one.with_ranks)) * one.lag_ns for one in compared.one_off_stragglers
+    )
+    return compared.one_off_stragglers if explained_ns > MAJORITY * waited_ns else []
 
 
 def _exposed_by(rows: Iterable[CollectiveStat], key: Callable[[CollectiveStat], str | None]) -> dict[str | None, int]:

@@ -52,6 +52,7 @@ def read_rank_state(
     frame = _main_frame() if error is None else None
     main = _error_frames(error.__traceback__) if error is not None else frames_of(frame)
     ranks_of = _ranks_of_groups()
+    groups = [GroupRanks(name=name, ranks=sorted(ranks)) for name, ranks in ranks_of.items()]
     return RankState(
         rank=rank,
         world_size=world_size,
@@ -61,7 +62,7 @@ def read_rank_state(
         main=main,
         threads=_other_threads(),
         awaits_workers=error is None and bool(multiprocessing.active_children()),
-        groups=_groups(ranks_of) or (dump.groups if dump else []),
+        groups=groups or (dump.groups if dump else []),
         collectives=calls if calls is None or error is None else _reopened(calls, main),
         in_message=waits_in_message(main) or (dump is not None and dump.in_message),
         messages=message_counts(ranks_of),
@@ -186,7 +187,3 @@ def _ranks_of_groups() -> dict[str, list[int]]:
             if group in names
         }
     return {}
-
-
-def _groups(ranks_of: dict[str, list[int]]) -> list[GroupRanks]:
-    return [GroupRanks(name=name, ranks=sorted(ranks)) for name, ranks in ranks_of.items()]

@@ -286,8 +286,3 @@ def _ask_first(request: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def usual_limit() -> str:
-    """Return the default of the limit, for help texts."""
-    return f"{USUAL_STEPS} times the median step, at least {SHORTEST_DEFAULT_S / 60:g}m"

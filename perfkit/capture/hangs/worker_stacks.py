@@ -113,16 +113,12 @@ def _answer_requests() -> None:
     if _shared[0].owner == os.getpid():
         return  # this process has become a rank, which answers for itself
     for number in range(_MOST_REQUESTS):
-        while not _is_asked(place.folder, number):
+        while not os.path.exists(place.folder / REQUEST_NAME.format(number)):
             if not os.path.isdir(place.folder):
                 return
             time.sleep(_FOLDER_POLL_S)
         with contextlib.suppress(Exception):  # it belongs to the program: nothing of perfkit's may be seen there
             _leave_stack(place, number)
-
-
-def _is_asked(folder: Path, number: int) -> bool:
-    return os.path.exists(folder / REQUEST_NAME.format(number))
 
 
 def _leave_stack(place: _Place, request: int) -> None:

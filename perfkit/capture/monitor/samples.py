@@ -68,7 +68,7 @@ class Sampler:
             peak_allocated_bytes=peak,
             rss_bytes=_resident_bytes(),
             peak_rss_bytes=_peak_resident_bytes(),
-            host_available_bytes=_available_bytes(),
+            host_available_bytes=_read_kib("/proc/meminfo", "MemAvailable:"),
             process_busy=self._process_busy(),
             host_busy=self._host_busy(),
             **({} if device is None else device._asdict()),
@@ -109,10 +109,6 @@ def _peak_resident_bytes() -> int:
         return known
     # On Linux this is also the peak of what the process was before `exec`: of the program that has started it.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
-
-
-def _available_bytes() -> int:
-    return _read_kib("/proc/meminfo", "MemAvailable:")
 
 
 def _read_kib(path: str, name: str) -> int:

@@ -96,7 +96,7 @@ class CaptureAgent(StepListener):
     @property
     def annotates(self) -> bool:
         """Whether the step in progress is recorded."""
-        return self._capture is not None and self._capture.annotates
+        return self._capture is not None and self._capture.session.recording
 
     def start(self) -> None:
         """Take requests from now on: the run's first step begins, or has ended."""
@@ -168,7 +168,7 @@ class CaptureAgent(StepListener):
         capture = self._capture
         if capture is not None:
             with contextlib.suppress(Exception):  # what is broken stays broken
-                capture.discard()
+                capture.session.discard()
             with contextlib.suppress(Exception):  # beyond this is the program
                 self._leave(capture.slot, problem=reason)
 
@@ -261,10 +261,10 @@ class CaptureAgent(StepListener):
         if not capture.slot.exists():  # withdrawn
             self._capture = None
             self._forget()
-            capture.discard()
+            capture.session.discard()
             return
         self.writing = True
-        capture.step()
+        capture.session.step()
         if capture.is_over:
             self._leave(capture.slot, capture.leave())
 
@@ -277,7 +277,7 @@ class CaptureAgent(StepListener):
         elif failed and self._session.world_size > 1 and not self._session.on_host:
             self._leave(capture.slot, problem="the run failed")
         else:
-            capture.finish()
+            capture.session.end()
             self._leave(capture.slot, capture.leave())
 
     def _fail(self, error: Exception, slot: Slot | None) -> None:
@@ -285,7 +285,7 @@ class CaptureAgent(StepListener):
         capture = self._capture
         if capture is not None:
             with contextlib.suppress(Exception):
-                capture.discard()
+                capture.session.discard()
         self._capture = None
         self._forget()
         if slot is not None and slot.exists():

@@ -53,26 +53,13 @@ class RankCapture:
             Schedule(skip_first=warmup_step, wait=0, warmup=1, active=plan.steps),
             warmup_step,
         )
-        """Records the steps."""
+        """Records the steps, as `Recording.step`, `end` and `discard` tell it."""
         self.session.begin()
-
-    @property
-    def annotates(self) -> bool:
-        """Whether the step in progress is recorded, and not a warm-up."""
-        return self.session.recording
 
     @property
     def is_over(self) -> bool:
         """Whether all planned steps are recorded, and the trace is written."""
         return self.session.steps >= self._plan.first_step + self._plan.steps
-
-    def step(self) -> None:
-        """End a step; after the last one the trace is written.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        self.session.step()
 
     def leave(self) -> Done:
         """Return what was recorded, after the files beside the trace are written.
@@ -90,15 +77,3 @@ class RankCapture:
             steps=recorded,
             problem=None if self.is_over else f"the run ended after {recorded} of {self._plan.steps} steps",
         )
-
-    def finish(self) -> None:
-        """End early, because the run ends: write the steps that have ended.
-
-        Raises:
-            StoreError: The trace cannot be written.
-        """
-        self.session.end()
-
-    def discard(self) -> None:
-        """Stop, and write nothing."""
-        self.session.discard()

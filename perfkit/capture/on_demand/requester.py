@@ -36,7 +36,9 @@ def ask(folder: Path, request: Request) -> Slot:
         CaptureBusyError: Another capture is in progress.
         CaptureError: The run has ended, or takes no captures.
     """
-    _require_running(folder, read_manifest(folder))
+    state = read_manifest(folder).state
+    if state != "running":
+        raise CaptureError(f"{folder}: the run has {state}: only coming steps can be captured")
     mailbox = Mailbox(folder)
     _require_open(folder, mailbox.mark())
     others = mailbox.in_progress()
@@ -217,11 +219,6 @@ def _gather(slot: Slot, ranks: set[int], wait: Callable[[float], object]) -> dic
     if not answers:
         raise CaptureError(f"{slot.run_folder}: no rank answers: has the run been killed?")
     return answers
-
-
-def _require_running(folder: Path, manifest: RunManifest) -> None:
-    if manifest.state != "running":
-        raise CaptureError(f"{folder}: the run has {manifest.state}: only coming steps can be captured")
 
 
 def _require_open(folder: Path, mark: OpenMark | None) -> None:

@@ -469,4 +469,4 @@ class Recording:
 
 
 Session = Recording
-"""The name under which `perfkit` has offered it, too."""
+"""`perfkit.Session`: an earlier name of the same class."""

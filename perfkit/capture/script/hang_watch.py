@@ -115,11 +115,8 @@ class ScriptHangWatch(StepListener):
 
     def _let_another_explain(self) -> None:
         """If another rank explains the failure, wait until it is recorded."""
-        wait_until(lambda: not self._is_explained(), 2 * _PEERS_WAIT_S)
-
-    def _is_explained(self) -> bool:
-        """Return whether a rank explains the failure now."""
-        return (self._folder / _TURN).exists() and read_failure(self._folder) is None
+        turn = self._folder / _TURN
+        wait_until(lambda: not turn.exists() or read_failure(self._folder) is not None, 2 * _PEERS_WAIT_S)
 
     def _absent(self) -> dict[int, str]:
         left = {

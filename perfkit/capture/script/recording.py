@@ -78,7 +78,8 @@ class ScriptRecording:
             StoreError: The trace of a cycle that has just ended cannot be written.
         """
         self.ranks.stop_waiting()
-        wait = error is None or self._can_wait_for_device
+        # After an error a device may wait for a rank that is gone.
+        wait = error is None or self.ranks.world_size == 1 or self._topology.device == "cpu"
         if wait:
             self.session.end_schedule(write=True)
         self._measured = self._measurements(wait)
@@ -176,8 +177,3 @@ class ScriptRecording:
         measured = self.session.measurements(wait=wait)
         first = [self._cold_ns] if measured.wall_ns else []
         return msgspec.structs.replace(measured, wall_ns=first + measured.wall_ns[1:], load_ns=[], loss=[])
-
-    @property
-    def _can_wait_for_device(self) -> bool:
-        """Whether waiting for the device ends even after an error: it may wait for a rank that is gone."""
-        return self.ranks.world_size == 1 or self._topology.device == "cpu"

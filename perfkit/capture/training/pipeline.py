@@ -116,7 +116,8 @@ class Pipeline:
 
     def _add_tied_gradients(self) -> None:
         """Add up the gradients of the parameters that the first and the last stage share."""
-        ends = [module for index, module in zip(self._indices, self.modules, strict=True) if self._is_end(index)]
+        stages = zip(self._indices, self.modules, strict=True)
+        ends = [module for index, module in stages if index in (0, self._count - 1)]
         tied = [
             [
                 local_part(parameter.grad)
@@ -132,9 +133,6 @@ class Pipeline:
         elif tied:
             for gradient in tied[0]:
                 dist.all_reduce(gradient, group=self._ends)
-
-    def _is_end(self, index: int) -> bool:
-        return index in (0, self._count - 1)
 
     def checksum(self, ranks: ProcessRankGroup, tensors: Iterator[Tensor]) -> str:
         """Return the SHA-256 of all stages' checksums; called by all ranks.

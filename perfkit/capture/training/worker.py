@@ -140,7 +140,7 @@ def _train(
 ) -> None:
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
-    paths = _prepare_data(job, ranks, topology, spec)
+    paths = prepare_on_nodes(ranks, topology, lambda: prepare_files(job.source, job.workload, spec, job.data))
     data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, paths))
     recorders = make_recorders(job.run, ranks.rank)
     model = _build(job, ranks, device)
@@ -220,10 +220,6 @@ def _file_bandwidth(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth
             return f"{path} cannot be read again ({error.strerror or error})"
 
     return ranks.run_on(ranks.rank == 0, measure)
-
-
-def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: DataSpec) -> list[Path | None]:
-    return prepare_on_nodes(ranks, topology, lambda: prepare_files(job.source, job.workload, spec, job.data))
 
 
 def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, paths: list[Path | None]) -> Input:

@@ -9,8 +9,10 @@ from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.advice import TONES, advice
+from perfkit.report.content.cross_check import cross_check_sentence
 from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.labels import SHORT
+from perfkit.report.content.monitor import whole_run
 from perfkit.report.content.run_facts import (
     MONITOR_CODES,
     described_ranks,
@@ -18,10 +20,14 @@ from perfkit.report.content.run_facts import (
     finding_lines,
     findings_beyond_verdict,
 )
+from perfkit.report.content.several_runs.options import strategies
+from perfkit.report.content.several_runs.run_overview import steps_table
+from perfkit.report.content.several_runs.scaling import main_tables
 from perfkit.report.content.tables import Table, Tone
+from perfkit.report.wording.stragglers import one_off_place
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
-from perfkit.schema.cross_rank import CrossRankSummary, one_off_place
+from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import ProfilerCost, RunReport
@@ -112,7 +118,6 @@ def answer(report: Report) -> Answer:
 
 # Tables are imported where they are needed: the answer about one run has none.
 def _overview(runs: list[RunReport]) -> list[Table]:
-    from perfkit.report.content.several_runs.run_overview import steps_table
 
     table = steps_table(runs)
     return [table] if table else []
@@ -121,8 +126,6 @@ def _overview(runs: list[RunReport]) -> list[Table]:
 def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
     if multi_run is None:
         return []
-    from perfkit.report.content.several_runs.options import strategies
-    from perfkit.report.content.several_runs.scaling import main_tables
 
     return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)]
 
@@ -130,7 +133,6 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
 def _whole_run(run: RunReport) -> str:
     if run.monitor is None:
         return ""
-    from perfkit.report.content.monitor import whole_run
 
     return whole_run(run)
 
@@ -139,7 +141,6 @@ def _checked(run: RunReport) -> str:
     """Return how far another tool's figures are from perfkit's; empty without a cross-check."""
     if run.cross_check is None:
         return ""
-    from perfkit.report.content.cross_check import cross_check_sentence
 
     return cross_check_sentence(run.cross_check)
 

@@ -18,7 +18,7 @@ from perfkit.report.content.tables import (
     of_runs,
     words,
 )
-from perfkit.schema.per_rank.idle import CAUSE_WORDS
+from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
 from perfkit.schema.rank import ONE_TO_N
 from perfkit.schema.run import RunReport

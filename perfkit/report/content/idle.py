@@ -17,8 +17,9 @@ from perfkit.report.content.tables import (
     of_ranks,
     words,
 )
+from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.aggregate import merge_idle
-from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, IdleCause, IdleTime, add_launches
+from perfkit.schema.per_rank.idle import CAUSES, IdleCause, IdleTime, add_launches
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, figures, format_percent
 

@@ -7,7 +7,8 @@ from msgspec.structs import fields
 
 from perfkit.report.content.labels import MAX_RANKS
 from perfkit.report.content.tables import Cell, Field, Listing, Table, data, joined, make_table, number
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank, heavy_clause
+from perfkit.report.wording.pipelines import heavy_clause
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out

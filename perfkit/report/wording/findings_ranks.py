@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from perfkit.analysis.cross_rank.straggler_sentences import early_sentence, one_off_cause, stragglers_sentence, whom
-from perfkit.schema.cross_rank import HostClock, OneOffStraggler, Straggler, one_off_step
+from perfkit.report.wording.stragglers import early_sentence, one_off_cause, one_off_step, stragglers_sentence, whom
+from perfkit.schema.cross_rank import HostClock, OneOffStraggler, Straggler
 from perfkit.util.formatting import duration, listed, ranges, rank_list
 
 _MOST_LISTED: Final = 3

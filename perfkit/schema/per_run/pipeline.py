@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.util.formatting import ranges
-
 
 class PipelineRank(Struct, frozen=True, kw_only=True):
     """One rank of a pipeline; times are summed over the measured steps."""
@@ -133,15 +131,3 @@ def heavy_in_all(pipelines: Sequence[Pipeline]) -> HeavyStage | None:
         if one.stage in common
     ]
     return min(made, key=lambda one: one.excess, default=None)
-
-
-def heavy_names(heavy: HeavyStage) -> str:
-    """Return which stages are heavy: `stages 1, 3`."""
-    return f"stage{'s' if heavy.also else ''} {ranges(one.stage for one in heavy.all)}"
-
-
-def heavy_clause(heavy: HeavyStage) -> str:
-    """Return which stages take how much longer: `stages 1, 3 take 30 % to 50 % longer`."""
-    shares = [f"{100 * bound(one.excess for one in heavy.all):.0f} %" for bound in (min, max)]
-    takes = "take" if heavy.also else "takes"
-    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(shares))} longer"

@@ -69,7 +69,7 @@ def test_the_ranks_that_are_last_are_named_with_what_they_do_longer(tmp_path: Pa
     assert last.exposed_wait_ns == pytest.approx(2 * 2 * 2 * MS * steps, rel=0.01)
     assert one is not None
     assert "for ranks 1 and 2, last at " in one.sentence
-    assert one.sentence.endswith("collectives (all_reduce) by up to 2.00 ms, after more time idle")
+    assert one.sentence.endswith("collectives (all_reduce) by up to 2.00 ms, after more idle time")
     assert one.recommendation.startswith("check launches, Python and synchronisation on ranks 1 and 2")
     assert one.recommendation.endswith(f"{'one does' if steps == 1 else '2 do'} not tell whether they always are late")
 
@@ -107,7 +107,7 @@ def test_with_enough_steps_the_stragglers_tell(tmp_path: Path) -> None:
     last, one = found(tmp_path, 4, after_start(slow(1), slow(1)))
     assert last is None
     assert one is not None
-    assert "rank 1, which spends 4.00 ms more per step idle" in one.sentence
+    assert "rank 1, late by 4.00 ms per step (idle time)" in one.sentence
 
 
 def test_what_takes_longer_after_the_last_collective_is_not_why_ranks_wait(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_an_annotation_is_named_by_all_that_a_step_loses_in_it(tmp_path: Path) -
     assert last is not None
     assert (last.category, last.annotation) == ("overhead", "augment")
     assert one is not None
-    assert one.sentence.endswith("after more time idle in augment")
+    assert one.sentence.endswith("after more idle time in augment")
 
 
 def test_each_trace_of_a_rank_has_a_start(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_ranks_that_are_late_with_different_periods_share_the_waiting(tmp_path: 
     assert alone[1] == pytest.approx(mean_step_ns(report) - mean_step_ns(run("second", (2,))), rel=0.02)
     assert alone[2] == pytest.approx(mean_step_ns(report) - mean_step_ns(run("first", (1,))), rel=0.02)
     assert across.stragglers_gain_ns == pytest.approx(mean_step_ns(report) - healthy_ns, rel=0.02)
-    assert "of it waiting for ranks 1 and 2, which spend up to 6.00 ms more computing" in one.sentence
+    assert "of it waiting for ranks 1 and 2, late by up to 6.00 ms (compute)" in one.sentence
     assert one.predicted_for == "rank1=healthy rank2=healthy"
 
 
@@ -128,7 +128,7 @@ def test_a_rank_is_not_said_to_be_waited_for_where_others_are_late(tmp_path: Pat
         return (rank == 1 and step % 3 == 0) or (rank == 2 and step in (1, 4, 5, 10, 13, 14, 20, 22))
 
     one = insights(analyze([train(tmp_path, 4, 24, [late_kernels(is_late), 1500, finish])]))["waiting"]
-    assert "waiting for other ranks, most of it for rank 1, which spends 6.00 ms more in one of 3 steps" in one.sentence
+    assert "waiting for other ranks, most of it for rank 1, late by 6.00 ms in every third step" in one.sentence
 
 
 def test_ranks_that_take_turns_for_five_steps_each_are_named(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_ranks_that_take_turns_for_five_steps_each_are_named(tmp_path: Path) -> 
         "(compute); without that, a step could be up to 6.00 ms shorter"
     )
     one = insights(report)["waiting"]
-    assert "of it waiting for ranks 0 and 1 in turns, which spend up to 6.00 ms more computing" in one.sentence
+    assert "of it waiting for ranks 0 and 1 in turns, late by up to 6.00 ms (compute)" in one.sentence
     assert one.recommendation == "find what each of the ranks does only in the steps in which it is late"
 
 
@@ -495,7 +495,7 @@ def test_a_verdict_on_a_straggler_comes_with_advice_on_it(tmp_path: Path, late_u
     report = analyze([train(tmp_path, 2, 8, [compute, late, transfer_us, finish])])
     assert report.runs[0].verdict.bound == "imbalance"
     one = insights(report)["waiting"]
-    assert "waiting for rank 1, which spends" in one.sentence
+    assert "waiting for rank 1, late by" in one.sentence
     assert one.potential_saving_ns == pytest.approx(late_us * 1000, rel=0.05)
 
 
@@ -595,7 +595,7 @@ def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_t
     truth = pytest.approx(mean_step_ns(late) - mean_step_ns(run("healthy", 0)), rel=0.02)
     assert across.stragglers_gain_ns == truth
     assert one.potential_saving_ns == truth
-    assert "of it waiting for rank 5, which spends 3.60 ms more per step computing" in one.sentence
+    assert "of it waiting for rank 5, late by 3.60 ms per step (compute)" in one.sentence
     # In three of four steps only two ranks are slow, in the fourth the others are: no rank's mean step is so long.
     compared = compare(tmp_path / "healthy", tmp_path / "late")
     assert "mean_step_disagrees" not in {finding.code for finding in compared.findings}
@@ -652,4 +652,4 @@ def test_what_a_rank_is_always_late_in_is_told_beside_what_it_does_in_every_fift
     assert {row.rank: row.wait_ns for row in across.rank_waits} == {0: 90 * MS, 1: 0, 2: 90 * MS, 3: 90 * MS}
     # In the mean over ranks 2.25 ms per step, besides 0.8 ms of transfer.
     said = insights(report)["waiting"].sentence
-    assert "74 % of it waiting for rank 1, which spends 9.00 ms more in one of 5 steps" in said
+    assert "74 % of it waiting for rank 1, late by 9.00 ms in every 5th step" in said

@@ -8,6 +8,7 @@ import pytest
 
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.pipeline.analyze import analyze
+from perfkit.report.wording import in_words
 from perfkit.schema.run import RunReport
 from tests.support.processes.launching import LIMIT_S
 
@@ -74,7 +75,7 @@ def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, ranks: int
     run = record(tmp_path, slow, start, ranks)
     named = main_cause(run.ranks)
     assert named is not None
-    assert (named[0], words in named[1]) == (cause, True)
+    assert (named[0], words in in_words((named[1],))) == (cause, True)
     assert words in run.verdict.sentence
     for rank in run.ranks:
         assert rank.loading is not None

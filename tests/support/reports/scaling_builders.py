@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import Throughput

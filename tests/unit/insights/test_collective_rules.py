@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.insights import collective_rules
 from perfkit.insights.collective_rules import reported_ns, unreported
-from perfkit.insights.rule import InsightDraft
+from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import RunContext, run_context
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
@@ -107,13 +107,13 @@ def test_which_collectives_are_told_is_found_once_and_not_per_row(monkeypatch: p
     context = run_context(replace(run, cross_rank=replace(run.cross_rank, collectives=rows)), None)
     assert context is not None
     evaluated: list[RunContext] = []
-    evaluate = collective_rules._tiny
+    evaluate = collective_rules.tiny_collectives
 
-    def counted(given: RunContext) -> InsightDraft | None:
+    def counted(given: RunContext) -> Loss | None:
         evaluated.append(given)
         return evaluate(given)
 
-    monkeypatch.setattr(collective_rules, "_tiny", counted)
+    monkeypatch.setattr(collective_rules, "tiny_collectives", counted)
     assert unreported(context, rows) == [large]
     assert len(evaluated) == 1
 

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
+from perfkit.pipeline.words import verdict as worded
+from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.common import Finding
 from perfkit.schema.per_rank.idle import (
-    CAUSE_WORDS,
     CAUSES,
     NO_LAUNCH,
     NOTHING_RECORDED,
@@ -123,7 +124,7 @@ def test_what_is_compiled_is_not_told_to_be(where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dp", "advice"), [("ddp", "use --compile, or a larger batch"), ("zero3", "use a larger batch or CUDA graphs")]
+    ("dp", "advice"), [("ddp", "use --compile or a larger batch"), ("zero3", "use a larger batch or CUDA graphs")]
 )
 def test_nobody_is_told_to_compile_what_perfkit_does_not(dp: str, advice: str) -> None:
     found = insight(idle_rank(LAUNCHING), config={"compile": False, "dp": dp})
@@ -269,5 +270,5 @@ def test_the_verdict_names_a_cause_of_most_idle_time(ms: int, named: bool) -> No
     rank = idle_rank(
         row("launch_bound", "aten::mm", ms), row("host_work", "f", (20 - ms) / 2), row("unknown", "g", (20 - ms) / 2)
     )
-    sentence = classify_bottleneck([rank], None).sentence
+    sentence = worded(classify_bottleneck([rank], None)).sentence
     assert ("% of it launching" in sentence) is named

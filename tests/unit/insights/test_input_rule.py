@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
 from perfkit.schema.per_rank.loading import RankLoading, WaitNs
 from perfkit.schema.rank import Loads, RankReport
@@ -64,26 +64,18 @@ def test_ranks_that_alone_wait_are_named_with_their_own_loads() -> None:
     assert one.evidence["median_load_ns"] == 50 * MS
 
 
-def test_where_most_ranks_wait_the_one_that_does_not_is_named() -> None:
-    one = the_input(loading_run(*(loading_rank(rank, 2 if rank == 2 else 40) for rank in range(4))))
-    assert one.sentence == (
-        "waiting for data takes 30 % of the step, most of it on all ranks but rank 2: "
-        "the median load from memory there takes 40.0 ms"
-    )
-    assert one.evidence["median_load_ns"] == 40 * MS
-
-
 @pytest.mark.parametrize(
     "ranks",
     [
         [loading_rank(0, 25), loading_rank(1, 25)],
         [loading_rank(0, 40), loading_rank(1, 40), loading_rank(2, 18)],
+        [loading_rank(0, 40), loading_rank(1, 40), loading_rank(2, 2)],
         [loading_rank(0, 25), loading_rank(1, 50)],
         [loading_rank(0, 10), loading_rank(1, 10), loading_rank(2, 10), loading_rank(3, 30)],
         [loading_rank(None, 25)],
         [loading_rank(None, 50), loading_rank(1, 0)],
     ],
-    ids=["alike", "one-less", "both", "much-elsewhere", "unknown-rank", "one-unknown"],
+    ids=["alike", "one-less", "one-hardly", "both", "much-elsewhere", "unknown-rank", "one-unknown"],
 )
 def test_no_rank_is_named_if_others_wait_too(ranks: list[RankReport]) -> None:
     sentence = the_input(loading_run(*ranks)).sentence
@@ -96,5 +88,5 @@ def test_a_time_without_a_stragglers_says_so_and_is_explained_by_the_others() ->
     # The mean is a third of the step, as tables show it; 13 % of it are the straggler's.
     assert one.sentence == (
         "waiting for data takes 20 % of the step, besides what rank 2 takes longer: the median load from memory on the "
-        "others takes 20.0 ms; 100 % of it computing samples (decoding, transforms)"
+        "others takes 20.0 ms; 100 % of it computing samples"
     )

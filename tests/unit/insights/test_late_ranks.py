@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.rank import OTHER_NAMES, RankReport
@@ -60,7 +60,7 @@ def advice(
 def test_the_cause_and_its_remedy_are_named() -> None:
     found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
     assert found.sentence.endswith(
-        "most of it for rank 1, which spends 20.0 ms more per step idle: 18.0 ms of it is host work, most of that "
+        "most of it for rank 1, late by 20.0 ms per step (idle time): 18.0 ms of it is host work, most of that "
         "<built-in function collect> in train.py(20): train (18.0 ms per step)"
     )
     assert found.recommendation.startswith("on rank 1: collect garbage between steps")
@@ -70,15 +70,15 @@ def test_the_cause_and_its_remedy_are_named() -> None:
 def test_the_phase_is_not_said_twice() -> None:
     more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS, count=40)
     found = waiting([COMMON], [more], phase="forward")
-    assert found.sentence.endswith("20.0 ms more per step idle in forward: 18.0 ms of it is host work")
+    assert found.sentence.endswith("20.0 ms per step (idle time in forward): 18.0 ms of it is host work")
     optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
-    assert optimizer.sentence.endswith("idle in optimizer: 18.0 ms of it is host work")
+    assert optimizer.sentence.endswith("(idle time in optimizer): 18.0 ms of it is host work")
 
 
 def test_nothing_is_said_of_another_phase_than_the_one_that_is_named() -> None:
     more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS)
     found = waiting([COMMON], [more], phase="backward")
-    assert found.sentence.endswith("20.0 ms more per step idle in backward")
+    assert found.sentence.endswith("20.0 ms per step (idle time in backward)")
     assert found.recommendation == OLD_ADVICE
 
 
@@ -90,7 +90,7 @@ def test_no_part_is_longer_than_the_whole() -> None:
 
 
 def test_a_cause_that_takes_longer_than_the_rank_is_late_is_most_of_it() -> None:
-    assert "idle: most of it is host work, most of that <built-in" in waiting([COMMON], [COMMON, COLLECT]).sentence
+    assert "(idle time): most of it is host work, most of that" in waiting([COMMON], [COMMON, COLLECT]).sentence
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_nothing_is_named_that_does_not_take_most_of_the_difference(
     prompt: list[IdleCause], late: list[IdleCause]
 ) -> None:
     found = waiting(prompt, late)
-    assert found.sentence.endswith("which spends 20.0 ms more per step idle")
+    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
     assert found.recommendation == OLD_ADVICE
 
 
@@ -123,7 +123,7 @@ def test_what_the_others_have_more_of_does_not_hide_another_cause() -> None:
 def test_a_long_pause_in_one_step_is_not_why_a_rank_is_late_in_all() -> None:
     once = row("host_work", "save", 200, count=1)
     found = waiting([COMMON], [COMMON, SLEEP, once])
-    assert found.sentence.endswith("which spends 20.0 ms more per step idle")
+    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
     short = row("not_running", "short", 12, count=1)
     found = waiting([COMMON], [COMMON, SLEEP, short])
     assert "most of that <built-in function sleep>" in found.sentence
@@ -204,9 +204,9 @@ def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int
 def test_an_operator_that_runs_more_often_is_named() -> None:
     usual = {"mm": (12, 12), "add": (4, 4)}
     found = computing(usual, usual | {"mm": (32, 32)})
-    assert found.sentence.endswith("20.0 ms more per step computing (32 mm per step, 12 on the others)")
+    assert found.sentence.endswith("20.0 ms per step (compute): 32 mm per step, 12 on the others")
     assert found.recommendation == "find why mm runs more often on rank 1"
-    assert "(10 other{} per step, 0 on the others)" in computing(usual, usual | {"other{}": (10, 20)}).sentence
+    assert ": 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
 
 
 def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
@@ -220,7 +220,7 @@ def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
 
 def test_more_operators_of_many_kinds() -> None:
     found = computing({f"op{n}": (1, 4) for n in range(5)}, {f"op{n}": (2, 8) for n in range(5)})
-    assert found.sentence.endswith("computing (10 kernels per step, 5 on the others)")
+    assert found.sentence.endswith("(compute): 10 kernels per step, 5 on the others")
     assert found.recommendation == "find what else is computed on rank 1"
 
 
@@ -228,29 +228,29 @@ def test_those_that_are_compared_are_named_where_they_are_not_all_others() -> No
     runs = [make_operator("mm", count=STEPS * count, total_ns=STEPS * count * MS) for count in (12, 32, 50)]
     ranks = [replace(idle_rank(COMMON, rank=number), operators=[one]) for number, one in enumerate(runs)]
     found = advice(ranks, category="compute", delays=[0])
-    assert found.sentence.endswith("computing (32 mm per step, 12 on rank 0)")
+    assert found.sentence.endswith("(compute): 32 mm per step, 12 on rank 0")
 
 
 def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
     found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
-    assert found.sentence.endswith("computing (17 mm per step, 3 on the others)")
+    assert found.sentence.endswith("(compute): 17 mm per step, 3 on the others")
 
 
 def test_thousands_of_runs_are_written_out() -> None:
     found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
-    assert found.sentence.endswith("computing (2,000 mm per step, 1,000 on the others)")
+    assert found.sentence.endswith("(compute): 2,000 mm per step, 1,000 on the others")
 
 
 def test_names_that_are_not_listed_are_only_counted() -> None:
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), OTHER_NAMES: (24, 24)})
-    assert found.sentence.endswith("computing (36 kernels per step, 16 on the others)")
+    assert found.sentence.endswith("(compute): 36 kernels per step, 16 on the others")
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), "listed": (20, 20), OTHER_NAMES: (4, 4)})
     assert found.recommendation == "find what else is computed on rank 1"
 
 
 def test_as_many_operators_that_take_longer() -> None:
     found = computing({"mm": (12, 30), "add": (4, 10)}, {"mm": (12, 45), "add": (4, 15)})
-    assert found.sentence.endswith("computing (as many kernels as on the others, in 1.5 times the time)")
+    assert found.sentence.endswith("(compute): as many kernels as on the others, in 1.5 times the time")
     assert found.recommendation == "check for larger inputs, a slower device or a shared one on rank 1"
 
 
@@ -269,5 +269,5 @@ def test_neither_is_said_where_it_does_not_explain_the_lag(
     prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]]
 ) -> None:
     found = computing(prompt, late)
-    assert found.sentence.endswith("which spends 20.0 ms more per step computing")
+    assert found.sentence.endswith("late by 20.0 ms per step (compute)")
     assert found.recommendation == "check for more work, a slower device or a shared one on rank 1"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.schema.per_rank.loading import RankLoading, WaitCause, WaitNs, WorkerFetches
 from tests.support.reports.report_builders import MS, make_loading
 from tests.support.reports.scaling_builders import make_hosts, make_ranks, make_scaled

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.report.content.advice import advice
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.report import Insight, Report

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
 from perfkit.insights.run_context import run_context
+from perfkit.pipeline.words import find_insights
 from perfkit.report.content.answer import run_answer
 from perfkit.report.content.report import document
 from perfkit.schema.per_run.whatif import PredictedSaving

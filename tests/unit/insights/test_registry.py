@@ -6,29 +6,42 @@ from typing import Any
 import pytest
 
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
-from perfkit.insights.ranking import Insights, find_insights
 from perfkit.insights.registry import INSIGHT_RULES
 from perfkit.insights.run_rules import RULES
+from perfkit.pipeline.words import Insights, find_insights
 from perfkit.plugins import Registry
 from tests.support.reports.report_builders import MS
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 
 SOURCE = """
-from perfkit.insights import InsightDraft, Rule, RunContext
+from perfkit.insights import Loss, Rule, RunContext, fact
 
-def busy(context: RunContext) -> InsightDraft | None:
-    if context.share(context.exposed_ns["compute"]) < 0.5:
+WORDS = {"computes": "it computes for {ns:duration}", "buy": "a faster device"}
+
+def loss(saving_ns=3e6, **values):
+    return Loss(cause="busy", facts=(fact("computes", **values),), remedy=(fact("buy"),), per_step_ns=saving_ns)
+
+def busy(context: RunContext) -> Loss | None:
+    compute_ns = context.exposed_ns["compute"]
+    if context.share(compute_ns) < 0.5:
         return None
-    return InsightDraft("it computes", {"compute_ns": context.exposed_ns["compute"]}, "a faster device", SAVING)
+    return Loss(
+        cause="busy",
+        facts=(fact("computes", ns=compute_ns),),
+        remedy=(fact("buy"),),
+        per_step_ns=3e6,
+        evidence={"compute_ns": compute_ns},
+    )
 
 def broken(context):
     raise KeyError("peak")
 
-BUSY, BROKEN = Rule("any name", busy), Rule("broken", broken)
+BUSY, BROKEN = Rule("any name", busy, words=WORDS), Rule("broken", broken)
 TEXT = Rule("text", lambda context: "it computes")
-TYPES = Rule("types", lambda context: InsightDraft("it computes", {"a": "b"}, "", None))
-MUCH = Rule("much", lambda context: InsightDraft("it computes", {}, "a faster device", 7e8))
-SAVING = 3e6
+TYPES = Rule("types", lambda context: loss("much", ns=0), words=WORDS)
+MUCH = Rule("much", lambda context: loss(7e8, ns=0), words=WORDS)
+WORDLESS = Rule("wordless", lambda context: loss(ns=0))
+VALUELESS = Rule("valueless", lambda context: loss(), words=WORDS)
 """
 
 
@@ -57,6 +70,10 @@ def test_a_plugin_rule_is_ranked_with_the_built_in_ones(tmp_path: Path, monkeypa
     found = evaluate(install(tmp_path, monkeypatch, {"busy": "BUSY"}, "pk_busy"))
     assert [insight.rule for insight in found.insights] == ["host", "busy"]
     assert found.insights[1].evidence == {"compute_ns": 80e6}
+    assert (found.insights[1].sentence, found.insights[1].recommendation) == (
+        "it computes for 80.0 ms",
+        "a faster device",
+    )
     assert found.findings == []
 
 
@@ -69,8 +86,10 @@ def test_no_rule_promises_more_than_the_step(tmp_path: Path, monkeypatch: pytest
     ("attribute", "why"),
     [
         ("BROKEN", "KeyError: 'peak'"),
-        ("TEXT", "TypeError: returned a str, not an InsightDraft"),
-        ("TYPES", "ValidationError: Expected `float`, got `str`"),
+        ("TEXT", "TypeError: returned a str, not a Loss"),
+        ("TYPES", "ValidationError: Expected `float | null`, got `str`"),
+        ("WORDLESS", "KeyError: 'computes'"),
+        ("VALUELESS", "KeyError: 'ns'"),
     ],
 )
 def test_a_rule_that_fails_costs_one_finding(
@@ -95,4 +114,4 @@ def test_builtin_rules_are_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_of_built_in_rules_are_taken() -> None:
-    assert {rule.name for rule in (*RULES, *SERIES_RULES, *OPTION_RULES)} == INSIGHT_RULES._reserved
+    assert {*(rule.name for rule in RULES), *SERIES_RULES, *OPTION_RULES} == INSIGHT_RULES._reserved

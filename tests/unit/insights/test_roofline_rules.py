@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.words import find_insights
 from perfkit.schema.per_rank.work import Work, WorkNode, WorkTree
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport

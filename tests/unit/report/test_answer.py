@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import perfkit
-from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
+from perfkit.report.wording.stragglers import stragglers_sentence
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.manifest import StepKind

@@ -10,9 +10,10 @@ import perfkit
 from perfkit.analysis.per_run.drawn_steps import chosen_steps
 from perfkit.errors import UsageError
 from perfkit.report.content.labels import LONG
+from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport

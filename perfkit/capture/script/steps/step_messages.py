@@ -77,18 +77,15 @@ def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[s
         modules: Classes of the modules that were called, if the rule counts those.
     """
     rule, by_class = config.step_rule, counter.seen.by_class()
-    stepped = ", ".join(f"{name} ({count_steps(steps)})" for name, steps in by_class.items())
-    if rule.kind == "optimizer" and rule.name is not None and by_class and not _has(counter, rule.name):
-        text = f"--step-on {rule.name}: no such optimizer has stepped; those that have: {stepped}"
+    stepped = ", ".join(f"{kind} ({count_steps(steps)})" for kind, steps in by_class.items())
+    name = rule.name if rule.kind == "optimizer" else None
+    if name is not None and by_class and not any(seen.is_called(name) for seen in counter.seen.all):
+        text = f"--step-on {name}: no such optimizer has stepped; those that have: {stepped}"
         return NoSteps(text, missed=True)
     if rule.kind == "forward" and rule.name is not None and modules:
         text = f"--step-on {config.step_on}: no such module was called; those that were: {', '.join(modules)}"
         return NoSteps(text, missed=True)
     return NoSteps(f"{_what_is_missing(counter, rule.kind, stepped)}{_others_to_count(counter)}", missed=False)
-
-
-def _has(counter: StepCounter, name: str) -> bool:
-    return any(seen.is_called(name) for seen in counter.seen.all)
 
 
 def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.insights.ranking import find_insights
 from perfkit.pipeline import analyze as pipeline
+from perfkit.pipeline.words import find_insights
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.pipeline.words import verdict as worded
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
 from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
 from perfkit.schema.run import Verdict
@@ -31,7 +32,9 @@ def verdict(
     rows = [replace(row, compute_ns=2 * compute * MS, other_communication_ns=2 * other * MS) for row in made.ranks]
     pipelines = [replace(made, ranks=rows, heavy=heavy)] * count
     compared = None if late is None else make_compared(late)
-    return classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, compared, pipelines=pipelines)
+    return worded(
+        classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, compared, pipelines=pipelines)
+    )
 
 
 FOUR = make_pipeline(25).ranks
@@ -68,7 +71,7 @@ def test_idle_time_that_is_longer_is_the_largest_loss() -> None:
     pipelines = [replace(make_pipeline(25), ranks=[replace(row, other_communication_ns=40 * MS) for row in FOUR])]
     exposed: dict[str, Any] = {"compute": 20 * MS, "communication": 45 * MS, "data_loading": 0, "overhead": 35 * MS}
     steps = [make_step(number, **exposed) for number in (1, 2)]
-    found = classify_bottleneck([make_rank(rank, steps) for rank in range(4)], None, None, pipelines=pipelines)
+    found = worded(classify_bottleneck([make_rank(rank, steps) for rank in range(4)], None, None, pipelines=pipelines))
     assert "bubble" not in found.sentence
     assert "exposed communication, 45 %" in found.sentence
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.per_run.verdict import add_caveats
+from perfkit.analysis.per_run.verdict import Judgement, add_caveats
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline import analyze as pipeline
 from perfkit.pipeline.compare import compare
+from perfkit.pipeline.words import verdict as worded
 from perfkit.schema.common import Finding
+from perfkit.schema.facts import fact
 from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport, Verdict
+from perfkit.schema.run import RunReport
 from tests.support.traces.hostile import harmless, make_runs
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
@@ -497,9 +499,9 @@ def test_operators_that_only_launched_have_no_rates(tmp_path: Path, launched: bo
 
 
 def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:
-    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step is compute")
+    verdict = Judgement(bound="compute", share=0.85, clauses=((fact("compute_share", share=0.85),),))
     lost = Finding(code="no_device_events", severity="warning", message="", file="rank3.json")
-    said = add_caveats(verdict, [lost], 4)
+    said = worded(add_caveats(verdict, [lost], 4))
     assert (said.bound, said.share) == ("compute", 0.85)
     assert said.sentence.endswith("; 1 of 4 traces have no device activity")
 

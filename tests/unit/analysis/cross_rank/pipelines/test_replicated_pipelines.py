@@ -67,7 +67,7 @@ def test_a_bubble_that_costs_more_has_nothing_of_what_a_late_rank_costs(tmp_path
     assert run.verdict.sentence.endswith("besides waiting for rank 3)")
     waiting = insights(report)["waiting"]
     assert waiting.potential_saving_ns == pytest.approx(US * saved_us, rel=0.1)
-    assert "part of it waiting for rank 3, which spends" in waiting.sentence
+    assert "part of it waiting for rank 3, late by" in waiting.sentence
 
 
 @pytest.mark.parametrize(

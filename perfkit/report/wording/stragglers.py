@@ -1,37 +1,23 @@
-"""Sentences about stragglers: which ranks are late, by how much, in what, and what that costs."""
+"""Late ranks in words: which, by how much, in what, what that costs, and what to do about it."""
 
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.report.wording.loading import WAIT_WORDS
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import (
-    CrossRankSummary,
-    EarlyRank,
-    LateLoading,
-    OneOffStraggler,
-    Straggler,
-    one_off_place,
-)
-from perfkit.schema.per_rank.loading import WaitCause
+from perfkit.schema.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
+from perfkit.schema.facts import Words
 from perfkit.util.formatting import duration, rank_list
 
 _NAMED: Final = 4
 """Most ranks that a sentence names one by one."""
 _ALIKE: Final = 0.9
-"""Ratio of two durations, the shorter to the longer, from which they are told as one."""
+"""Ratio of two durations, the shorter to the longer, from which they are written as one."""
 _MOST: Final = 0.5
+"""Share of a delay from which what the profiler adds is named."""
 _HARDLY_ANY: Final = 0.1
+"""Share of a delay up to which what it costs is not measurable."""
 _ORDINALS: Final = {2: "second", 3: "third"}
-_LOAD_CAUSES: Final[dict[WaitCause, str]] = {
-    "reading": "waiting for storage or a free core",
-    "transforming": "computing samples",
-    "collating": "collating batches",
-    "transfer": "handing finished batches over, or waiting for a free core",
-    "slow_worker": "a slow worker",
-    "slow_sample": "a slow sample",
-    "workers_busy": "too few workers",
-    "other": "not in the loader's fetches",
-}
 
 
 def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int, profiler_ns: int = 0) -> str:
@@ -99,7 +85,7 @@ def whom(row: Straggler | OneOffStraggler) -> str:
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
-    named = [f"rank {row.rank} by {duration(row.lag_ns)} {how_often(row)} ({_short_cause(row)})" for row in stragglers]
+    named = [f"rank {row.rank} {_by(row, _short_cause(row))}" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
     if all(_is_partly(row) for row in stragglers):  # together these may be all ranks
         return f"{len(stragglers)} ranks are late: {', '.join(named[:_NAMED])}{rest}"
@@ -126,14 +112,6 @@ def _turns(stragglers: Sequence[Straggler]) -> str:
     irregular = any(row.every == 1 for row in stragglers) and len(count) <= _NAMED
     often = f", in {', '.join(count[:-1])} and {count[-1]} of {stragglers[0].steps} steps" if irregular else ""
     return f"{name_ranks(stragglers)} take turns{often}: one of them is late in each step, by {lag} ({causes})"
-
-
-def take_turns(stragglers: Sequence[Straggler]) -> bool:
-    """Return whether exactly one of them is late in each step, in turns: those of two stages may take turns apart."""
-    if len(stragglers) < 2 or not all(row.in_turns and row.one_at_a_time for row in stragglers):
-        return False
-    # Each stage with late ranks adds all of its steps.
-    return sum(row.steps_late for row in stragglers) == stragglers[0].steps
 
 
 def name_ranks(stragglers: Sequence[Straggler]) -> str:
@@ -170,12 +148,12 @@ def load_clause(loading: LateLoading) -> str:
     """Return what a rank waits for in data loading, with the worker or sample."""
     if loading.cause == "slow_worker" and loading.culprit:
         return f"waiting for its {loading.culprit}"
-    return f"waiting for {loading.culprit}" if loading.culprit else _LOAD_CAUSES[loading.cause]
+    return f"waiting for {loading.culprit}" if loading.culprit else WAIT_WORDS[loading.cause]
 
 
 def _short_cause(row: Straggler) -> str:
     """Return why one of several ranks is late."""
-    return f"{category_name(row)}: {_LOAD_CAUSES[row.loading.cause]}" if row.loading else category_name(row)
+    return f"{category_name(row)}: {WAIT_WORDS[row.loading.cause]}" if row.loading else category_name(row)
 
 
 def phase_clause(row: Straggler) -> str:
@@ -214,24 +192,118 @@ def _in_words(category: Category) -> str:
     return "idle time" if category == "overhead" else category.replace("_", " ")
 
 
-def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:
-    """Return a clause that names the one-off delays if most of the waiting is due to them; else an empty string.
-
-    Args:
-        compared: the cross-rank analysis.
-        waited_ns: exposed waiting, summed over ranks and steps.
-    """
-    late = one_off_causes(compared, waited_ns)
-    if not late:
-        return ""
-    named = ", ".join(f"{one_off_place(one)} ({one_off_cause(one)})" for one in late)
-    return f", most of it for {named}"
+def one_off_step(late: OneOffStraggler) -> str:
+    """Return the step in which ranks are late, and whether the one before was recorded: numbers may have gaps."""
+    if not late.is_first:
+        return f"step {late.step}"
+    before = f"with step {late.step - 1} not recorded on all ranks" if late.step > 0 else "with no step before it"
+    return f"step {late.step}, {before}"
 
 
-def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
-    """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
-    others = len(compared.rank_waits) - 1
-    explained_ns = sum(
-        (len(one.delays) or others - len(one.with_ranks)) * one.lag_ns for one in compared.one_off_stragglers
-    )
-    return compared.one_off_stragglers if explained_ns > _MOST * waited_ns else []
+def one_off_place(late: OneOffStraggler) -> str:
+    """Return the ranks that are late in a single step, and which step that is."""
+    return f"{rank_list([late.rank, *late.with_ranks])} in {one_off_step(late)}"
+
+
+def _single_delays(once: Sequence[OneOffStraggler]) -> str:
+    return f", most of it for {', '.join(f'{one_off_place(one)} ({one_off_cause(one)})' for one in once)}"
+
+
+def _stragglers(late: Sequence[Straggler], gain_ns: int, profiler_ns: int) -> str:
+    return f"straggler{'s' if len(late) > 1 else ''}: {stragglers_sentence(late, gain_ns, profiler_ns)}"
+
+
+def _late_ranks(late: Sequence[Straggler]) -> str:
+    """Return the ranks that others wait for, by how much they are late, and in what."""
+    if len(late) == 1:
+        return f"rank {late[0].rank}, late {_by(late[0], _cause(late[0]))}"
+    causes = " or ".join(dict.fromkeys(_short_cause(row) for row in late))
+    turns = " in turns" if take_turns(late) else ""
+    return f"{name_ranks(late)}{turns}, late by up to {duration(late[0].lag_ns)} ({causes})"
+
+
+def _by(row: Straggler, cause: str) -> str:
+    """Return by how much a rank is late, how often, and in what."""
+    return f"by {duration(row.lag_ns)} {how_often(row)} ({cause})"
+
+
+SENTENCES: Final[Words] = {
+    "stragglers": _stragglers,
+    "late_ranks": _late_ranks,
+    "early_ranks": early_sentence,
+    "mostly_for_single_delays": _single_delays,
+    "besides_late": ", besides what {ranks:ranks} {ranks:|takes|take} longer",
+    "other_ranks": "other ranks",
+    "others": "others: ",
+    "others_wait": "other ranks: ",
+    "for_part": "other ranks, {most:|most of it|in part} for ",
+    "or_a_missing_rank": " (a rank without a trace may be as late)",
+    "namely": ": ",
+    "none_is_late": ", none of which is late beyond chance in all steps",
+    "too_few_steps": " (too few steps to tell which of them are late)",
+    "damaged_traces": " (traces are damaged: whether one of them is late is not known)",
+    "start_wait": "{ns:duration} while ranks may have been late because they started recording later, then ",
+    "last_arrivals": (
+        "{ns:duration} for {ranks:ranks}, last{partial:| of the ranks with traces|} at {of} collectives "
+        "({operators:list}) by up to {lag_ns:duration}"
+    ),
+    "of_all": "all {count}",
+    "of_some": "{count} of {all}",
+    "after_more_time": lambda category, where: f", after more {_in_words(category)}{where}",
+    "longer_runs": ": as many {kind}s as on {whom}, in {times:.3g} times the time",
+    "more_runs": ": {runs:figures} {what} per step, {usual:figures} on {whom}",
+    "plural": "{kind}s",
+    "the_others": "the others",
+    "ranks": "{ranks:ranks}",
+    "pause_on": "{phase}{caller} on rank {rank}",
+    "called_by": " ({caller})",
+}
+
+REMEDIES: Final[Words] = {
+    "fix_all": "fix all {count}{alone:|: one alone saves nothing|}; ",
+    "find_turns": lambda every: (
+        "find what each of the ranks does "
+        + (f"in one of {every} steps only" if every > 1 else "only in the steps in which it is late")
+    ),
+    "find_only_there": "find what {ranks:ranks} do that the others do not",
+    "find_in_late_steps": "find what each of the ranks does in the steps in which it is late",
+    "find_longer": "find what {ranks:ranks} {ranks:|does|do} longer",
+    "more_steps": (
+        "; record at least {least} steps: {steps:|one does|{steps} do} not tell whether "
+        "{ranks:|it always is|they always are} late"
+    ),
+    "find_compiled": (
+        "find what is compiled or loaded in {where}, and why for longer than on other ranks (what torch compiles "
+        "again: TORCH_LOGS=recompiles)"
+    ),
+    "steps_of": "steps of {ranks:ranks}",
+    "step_on": "step {step} on {ranks:ranks}",
+    "and": " and ",
+    "on_some_steps": lambda ranks, row: f"on {rank_list(ranks)} {how_often(row)}",
+    "in_steps": "in {steps}",
+    "may_be_start": "; a step in which recording begins may also contain what starting the profiler costs",
+    "partly_compute": ("check for more work (larger inputs, an evaluation), a slower device or a shared one {where}"),
+    "partly_overhead": "find what runs {where} only: a log, a checkpoint, garbage collection",
+    "partly_memcpy": "find what is copied {where} only: a checkpoint, values to log",
+    "partly_data_loading": "find what is loaded {where} only: large samples, or files that are not cached yet",
+    "partly_unknown": "find what runs {where} only: an evaluation, a checkpoint, a log",
+    "check_compute": "check for more work, a slower device or a shared one on {ranks:ranks}",
+    "check_overhead": "check launches, Python and synchronisation on {ranks:ranks}, and what else runs there",
+    "check_memcpy": ("check how copies are made on {ranks:ranks}: use pinned memory, and cores close to the device"),
+    "check_launches": "check for more launches, a slower core or a shared one on {ranks:ranks}",
+    "check_larger_inputs": "check for larger inputs, a slower device or a shared one on {ranks:ranks}",
+    "find_more_runs": "find why {name} runs more often on {ranks:ranks}",
+    "find_computed": "find what else is computed on {ranks:ranks}",
+    "on_ranks": "on {ranks:ranks}: ",
+    "more_work": (
+        "give {ranks:ranks} more of the work: {ranks:|it has|they have} less of it than the others, or "
+        "{ranks:|is|are} faster"
+    ),
+    "synchronise_less": "synchronise less often{own:|: --accumulate|}",
+    "see_timeline": "perfkit merge shows all ranks on one timeline: see what differs between them, and between steps",
+    "checkpoint_waited_for": (
+        "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often"
+    ),
+    "evaluation_waited_for": "divide the evaluation evenly over all ranks, or evaluate less often",
+    "logging_waited_for": "log less often, or in another thread",
+}

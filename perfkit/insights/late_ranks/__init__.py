@@ -1,1 +1,0 @@
-"""Why late ranks are late: what they have more of than the others."""

@@ -1,0 +1,51 @@
+"""Turn what analysis and rules found into the sentences of a report."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from perfkit.analysis.per_run.verdict import Judgement
+from perfkit.insights.ranking import Ranked, find_losses
+from perfkit.insights.registry import INSIGHT_RULES
+from perfkit.plugins import Registry
+from perfkit.report.wording import REMEDIES, SENTENCES, clauses
+from perfkit.schema.common import Finding
+from perfkit.schema.facts import in_words
+from perfkit.schema.report import Insight
+from perfkit.schema.run import RunReport, Verdict
+from perfkit.schema.scaling import MultiRunSummary
+
+
+class Insights(NamedTuple):
+    """The ranked insights of some runs, and findings about plug-in rules that failed."""
+
+    insights: list[Insight]
+    findings: list[Finding]
+
+
+def find_insights(
+    runs: Sequence[RunReport], multi_run: MultiRunSummary | None, registry: Registry[Any] = INSIGHT_RULES
+) -> Insights:
+    """Return the largest losses of `runs` in words, see `find_losses`."""
+    ranked, findings = find_losses(runs, multi_run, registry)
+    return Insights([insight(one) for one in ranked], findings)
+
+
+def insight(one: Ranked) -> Insight:
+    """Return a loss in words."""
+    loss = one.loss
+    return Insight(
+        rule=one.rule,
+        run=one.subject,
+        sentence=in_words(loss.facts, one.words or SENTENCES),
+        evidence=loss.evidence,
+        recommendation=in_words(loss.remedy, one.words or REMEDIES),
+        potential_saving_ns=loss.per_step_ns,
+        predicted_for=one.predicted_for,
+        only_finds_out=loss.only_finds_out,
+    )
+
+
+def verdict(found: Judgement) -> Verdict:
+    """Return a verdict in words."""
+    sentence = clauses(found.clauses)
+    return Verdict(bound=found.bound, share=found.share, largest_loss=found.largest_loss, sentence=sentence)

@@ -1,0 +1,97 @@
+"""What idle time is spent on, in words, and what to do about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from perfkit.phases import PHASE_WORDS
+from perfkit.schema.facts import Words
+from perfkit.schema.per_rank.idle import Cause
+
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
+    "synchronisation": "waiting for the device",
+    "launch_bound": "launching",
+    "host_work": "host work",
+    "allocation": "allocating device memory",
+    "compilation": "compiling or loading code",
+    "dependency": "queued on the device",
+    "not_running": "host thread waiting",
+    "profiler": "profiler",
+    "unknown": "unknown",
+}
+"""What the causes are called in sentences and tables."""
+_LAUNCH_WORDS: Final = {
+    "compile_option": "--compile",
+    "larger_batch": "a larger batch",
+    "torch_compile": "torch.compile",
+    "graphs": "CUDA graphs",
+    "more_graphs": "CUDA graphs for more of the step",
+}
+
+
+def _fewer_launches(ways: Sequence[str]) -> str:
+    *first, last = [_LAUNCH_WORDS[way] for way in ways]
+    use = f"{', '.join(first)}{' or ' if first else ''}{last}"
+    return f"use {use}: fewer launches for the same work"
+
+
+SENTENCES: Final[Words] = {
+    **{str(cause): words for cause, words in CAUSE_WORDS.items()},
+    "gpu_idle": "the GPU is idle",
+    "no_operator_runs": "no operator runs",
+    "nothing_recorded_runs": "no recorded operator or kernel runs",
+    "only_compiler_runs": "no operator but those of a compiler runs",
+    "idle": " for {share:percent} of the step ({ns:duration}{less}): ",
+    "profiler_excluded": ", profiler cost excluded",
+    "any_idle_cause": "launch gaps, Python, synchronisation",
+    "unmarked_loading": "or data if your loader is not torch's",
+    "or_unmarked_loading": ", or data if your loader is not torch's",
+    "part_of_it": "{ns:duration} of it is ",
+    "most_of_it": "most of it is ",
+    "most_of_idle": "most of all idle time is ",
+    "short_kernels": " ({share:tenths} of the kernels run for less than 5 µs)",
+    "in_many_places": ", in many places",
+    "idle_detail": lambda detail: f": {detail.removeprefix('queued ')}",  # the cause has the word
+    "largest_idle": ", {most:|most of that|the largest part} {place}{within} ({ns:duration} per step{often})",
+    "in_place": "in {place}",
+    "in_annotation": " in {name}",
+    "in_pauses": ", in {count:figures} pauses",
+    "phase": lambda phase: PHASE_WORDS[phase],
+    "named": "{name}",
+}
+
+REMEDIES: Final[Words] = {
+    "copy_asynchronously": "copy from pinned memory with non_blocking=True, and read results back only in some steps",
+    "synchronise_less_often": (
+        "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
+    ),
+    "fused_optimizer": "use a fused optimizer (fused=True): it updates all parameters in a few launches",
+    "fewer_launches": _fewer_launches,
+    "collect_garbage": "collect garbage between steps, or rarely (gc.disable, gc.freeze)",
+    "save_less_often": "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
+    "print_less_often": "print and log less often",
+    "check_operator": "check what this operator works on: tensors on the CPU, or many small ones",
+    "if_first_call": "record more warm-up steps if it is the operator's first call; else ",
+    "find_host_work": "find what the host does between launches",
+    "find_between_operators": "find what the host does between the operators of {place}",
+    "speed_up_function": "speed up {function}, do it less often, or in another thread or process",
+    "record_stacks": "; record Python functions to see which ({own:|--with-stack|with_stack=True})",
+    "warm_up_launches": "record more warm-up steps: a first launch loads the kernel's code",
+    "warm_up_allocator": "record more warm-up steps: the allocator keeps what it once got from the device",
+    "warm_up_compiler": "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)",
+    "less_memory": "use less memory{how}: the allocator gives memory back to get other",
+    "expandable_segments": ", or {variable}=expandable_segments:True",
+    "check_device": "check what else uses the device, and whether the trace lacks kernels",
+    "check_stream": "check whether it must wait for the other stream's work",
+    "larger_kernels": "use fewer, larger kernels",
+    "find_thread_wait": "find what the thread that trains waits for",
+    "find_wait_of": "find what {name} waits for, or do it in another thread",
+    "record_less": "record less (no stacks, no shapes), or judge by steps without the profiler",
+    "record_host": (
+        "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
+    ),
+    "annotate": "annotate the program (record_function)",
+    "inspect_gaps": "inspect the gaps in the trace: launches, Python, synchronisation",
+    "find_hotspot": "re-run with --pyinstrument to find the Python hotspot",
+    "phase": SENTENCES["phase"],
+    "named": SENTENCES["named"],
+}

@@ -1,0 +1,71 @@
+"""Pipelines in words: bubbles, heavy stages, and what to do about them."""
+
+from typing import Final
+
+from perfkit.schema.facts import Words
+from perfkit.schema.per_run.pipeline import HeavyStage
+from perfkit.util.formatting import ranges
+
+
+def heavy_names(heavy: HeavyStage) -> str:
+    """Return which stages are heavy: `stages 1, 3`."""
+    return f"stage{'s' if heavy.also else ''} {ranges(one.stage for one in heavy.all)}"
+
+
+def heavy_clause(heavy: HeavyStage) -> str:
+    """Return which stages take how much longer: `stages 1, 3 take 30 % to 50 % longer`."""
+    shares = [f"{100 * bound(one.excess for one in heavy.all):.0f} %" for bound in (min, max)]
+    takes = "take" if heavy.also else "takes"
+    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(shares))} longer"
+
+
+SENTENCES: Final[Words] = {
+    "pipeline": "{schedule}{stages} stages, {batches} micro-batch{batches:||es}",
+    "schedule": "{schedule}, ",
+    "ideal_bubble": ": {share:percent} with equal stages and free transfers",
+    "heavier_stages": "; {stages} than the others",
+    "besides_waiting": ", besides waiting for {ranks:ranks}",
+    "pipeline_bubble": "the bubble of the pipeline takes {share:percent} of the step, ",
+    "bubble_of_schedule": (
+        "{part:percent} of it because of the schedule alone, with {batches} micro-batch{batches:||es} on {ranks} ranks"
+    ),
+    "bubble_of_transfers": (
+        "{part:percent} of it neither because of the schedule nor of unequal stages: transfers, "
+        "{exchanges:|communication of data-parallel ranks, |}and what ranks do between micro-batches"
+    ),
+    "heavy_stages": heavy_clause,
+    "heavy_stage": (
+        " per micro-batch than the median of the others (rank{several:|s|} {ranks:ranges}): with equal stages a step "
+        "would be {ns:duration} shorter"
+    ),
+}
+
+REMEDIES: Final[Words] = {
+    "one_stage_per_rank": (
+        "try {own:|--pp-schedule 1f1b|1F1B with one stage per rank}, which sends fewer messages per micro-batch; with "
+        "equal stages the schedule then idles {share:percent} of the pipeline's time"
+    ),
+    "fewer_micro_batches": (
+        "try {use}: half as many messages, each twice as large; with equal stages the schedule then idles "
+        "{then:percent} of the pipeline's time instead of {now:percent}"
+    ),
+    "see_bubbles": "perfkit merge draws micro-batches and bubbles of all stages: see what lies between them",
+    "use_1f1b": ("use {own:|--pp-schedule 1f1b|1F1B with} {use} or more: the stages then compute at the same time"),
+    "more_micro_batches": "use more {own:|--micro-batches|micro-batches per step}",
+    "use_micro_batches": (
+        "use {use}: with equal stages the schedule then idles {then:percent} of the pipeline's time instead of "
+        "{now:percent}, if smaller micro-batches compute as efficiently"
+    ),
+    "or_interleaved": "; or --pp-schedule interleaved, with two stages per rank: {share:percent}",
+    "micro_batches": "{count} micro-batches per step",
+    "micro_batches_option": "--micro-batches {count}",
+    "batch_multiple": " and a --batch-size that is a multiple of {count}",
+    "move_work": lambda heavy: (
+        f"move work from {heavy_names(heavy)} to the other stages: moving "
+        f"{'one layer of one stage' if heavy.also else 'a whole layer'} is not known to help"
+    ),
+    "move_layer": (
+        "give a layer of stage {stage} to stage {to_stage}{between:|, or to the stages between|}: by replay a step is "
+        "then {ns:duration} shorter"
+    ),
+}

@@ -1,0 +1,47 @@
+"""The verdict in words: where the time of a run goes."""
+
+from typing import Final
+
+from perfkit.schema.facts import Words
+
+SENTENCES: Final[Words] = {
+    "no_verdict": "no verdict: {why}",
+    "zero_duration": "all steps have zero duration",
+    "nothing_read": lambda reason: reason or "nothing was read",
+    "no_device_activity": "device activity was not recorded, and host operators alone do not show the bottleneck",
+    "several_jobs": "several traces claim one rank at one time, so more than one job is in this folder",
+    "traces_without_device": "{count} of {traces} traces have no device activity",
+    "possible_communication": "kernels of unknown names count as compute, but may be communication",
+    "damaged_trace": "traces are damaged, and missing events count as idle time",
+    "timestamp_gap": "some timestamps are hours from the others and may inflate their steps",
+    "compute_share": "{share:percent} compute",
+    "no_compute": "no compute was recorded",
+    "bound": "{bound}-bound: {share:percent} of the step is {what}",
+    "largest_loss": "the largest {other:|other loss|loss} is {what}, {share:percent}",
+    "largest_loss_is_bubble": "the largest loss is the bubble of the pipeline, {share:percent} of the step",
+    "bubble": "the bubble of the pipeline",
+    "compute_time": "compute",
+    "communication_time": "exposed communication",
+    "memcpy_time": "exposed copies and memsets",
+    "data_loading_time": "waiting for data",
+    "idle_time": "idle time",
+    "in_brackets": " ({parts})",
+    "share_of_it": "{share:percent} of it {what}",
+    "possibly": ": {what}",
+    "for": "for ",
+    "in_dimension": "in dimension {dimension}",
+    "profiler_adds": "the profiler adds {ns:duration} per step ({share:percent})",
+    "may_be_part": ", which may be part of it",
+    "is_idle_but": "{share:percent} is idle time, but ",
+    "may_be_profiler": "{part} of it may be the profiler's cost, which {known} here",
+    "all": "all",
+    "up_to_per_step": "up to {ns:duration} per step",
+    "per_step_between": "is {low_ns:duration} to {high_ns:duration} per step",
+    "as_noise": "cannot be told from noise",
+    "checkpoint_takes": "checkpoints take",
+    "evaluation_takes": "evaluation takes",
+    "logging_takes": "logging takes",
+    "pauses_take": " {share:percent} of the recorded time{where} ({ns:duration}), besides the steps{held_up}",
+    "of_ranks": " of {ranks:ranks}",
+    "others_wait_for": ", for which other ranks wait {ns:duration}",
+}

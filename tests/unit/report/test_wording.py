@@ -1,0 +1,104 @@
+"""Facts and their words: each fact that analysis or a rule returns has a row, with values for all that it names."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+from typing import NamedTuple
+
+import pytest
+
+import perfkit
+from perfkit.report.wording import REMEDIES, SENTENCES
+from perfkit.schema.facts import FORMATS, fact, in_words
+
+ROOT = Path(perfkit.__file__).parent
+FILES = sorted(path for room in ("insights", "analysis") for path in (ROOT / room).rglob("*.py"))
+
+
+class Made(NamedTuple):
+    """A call of `fact` in the code."""
+
+    where: str
+    name: str
+    given: frozenset[str] | None
+    """Names of its values; None if some are not written out."""
+
+
+def made() -> Iterator[Made]:
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fact":
+                given = (
+                    None
+                    if any(one.arg is None for one in node.keywords)
+                    else frozenset(one.arg for one in node.keywords if one.arg)
+                )
+                for name in ast.walk(node.args[0]):
+                    if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value.isidentifier():
+                        yield Made(f"{path.name}:{node.lineno}", name.value, given)
+
+
+def needed(template: str) -> frozenset[str]:
+    return frozenset(field for _, field, *_ in Formatter().parse(template) if field)
+
+
+def literals() -> set[str]:
+    nodes = (node for path in FILES for node in ast.walk(ast.parse(path.read_text())))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_every_fact_has_words_for_what_it_tells() -> None:
+    several = list(made())
+    assert len(several) > 200
+    for where, name, given in several:
+        rows = [table[name] for table in (SENTENCES, REMEDIES) if name in table]
+        if not rows:  # a part of a name, such as of `check_compute`
+            assert any(other.startswith(name) or other.endswith(name) for other in (*SENTENCES, *REMEDIES)), where
+        for row in rows:
+            if isinstance(row, str) and given is not None and (len(rows) == 1 or given):
+                assert needed(row) <= given, where
+
+
+def test_no_words_are_left_over() -> None:
+    said = literals()
+    parts = [text for text in said if text.strip("_").isidentifier()]
+    for name in (*SENTENCES, *REMEDIES):
+        assert (
+            name in said
+            or any(name.startswith(one) and name[len(one) :] in said for one in parts)
+            or any(name.endswith(one) and name[: -len(one)] in said for one in parts)
+        ), name
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "text"),
+    [
+        ("{x:duration}", 1.5e6, "1.50 ms"),
+        ("{x:percent}", 0.123, "12 %"),
+        ("{x:ranks}", [3, 1], "ranks 1 and 3"),
+        ("{x} rank{x:||s}", 1, "1 rank"),
+        ("{x} rank{x:||s}", 2, "2 ranks"),
+        ("{x:|it has|they have}", (1, 2), "they have"),
+        ("{x:|at least |}5", False, "5"),
+        ("{x:.2f}", 0.5, "0.50"),
+        ("in {x}", "a\x1b[2J", r"in a\x1b[2J"),
+        ("in {x}", fact("name", x="f"), "in {f}"),
+        ("in{x}", (), "in"),
+        ("in {x}", [fact("name", x="f"), (fact("name", x="g"),)], "in {f}, {g}"),
+    ],
+)
+def test_how_values_are_written(template: str, value: object, text: str) -> None:
+    assert in_words((fact("row", x=value),), {"row": template, "name": "{{{x}}}"}) == text
+
+
+def test_formats_are_documented_by_use() -> None:
+    used = {
+        spec
+        for table in (SENTENCES, REMEDIES)
+        for row in table.values()
+        if isinstance(row, str)
+        for _, _, spec, _ in Formatter().parse(row)
+        if spec
+    }
+    assert set(FORMATS) <= used
