@@ -21,13 +21,14 @@ from perfkit.analysis.cross_rank.lateness import (
     OWN,
     Bools,
     Floats,
+    LastRanks,
     OwnTimes,
     excess,
     lag_limits,
+    last_ranks,
     rounds_of,
     surely_late,
     waited_for_each_ns,
-    waited_ns,
 )
 from perfkit.schema.common import Category
 from perfkit.stats.binomial import chance_of_at_least
@@ -70,17 +71,6 @@ class Delay(NamedTuple):
     in_turns: bool = False
     also: tuple[Category, ...] = ()
     """Other categories in which the rank is late."""
-
-
-class LastRanks(NamedTuple):
-    """The ranks that each step was waiting for: those above the largest gap of own times, half of all or fewer."""
-
-    row: Ints
-    """Index of the last rank, shape (steps,)."""
-    among: Bools
-    """Shape (ranks, steps)."""
-    lag_ns: Floats
-    """By how much they are later than all others, as far as these wait, shape (steps,)."""
 
 
 def find_delays(times: OwnTimes, false_alarms: float = FALSE_ALARMS) -> list[Delay]:
@@ -328,21 +318,6 @@ class _Series:
 
 
 # ---- no period -------------------------------------------------------------------------------------------------------
-
-
-def last_ranks(times: OwnTimes) -> LastRanks:
-    """Return in each step the ranks above the largest gap between own times."""
-    own, waited = times.own_ns, waited_ns(times)
-    ranks, steps = own.shape
-    order = np.argsort(-own, axis=0, kind="stable")
-    ordered = np.take_along_axis(own, order, axis=0).astype(np.float64)
-    gaps = ordered[: ranks // 2] - ordered[1 : ranks // 2 + 1]
-    count = gaps.argmax(axis=0) + 1
-    ahead = np.arange(ranks)[:, None] < count
-    least_waited = np.where(ahead, np.take_along_axis(waited, order, axis=0), np.inf).min(axis=0)
-    among = np.zeros(own.shape, np.bool_)
-    np.put_along_axis(among, order, ahead, axis=0)
-    return LastRanks(order[0], among, np.minimum(gaps[count - 1, np.arange(steps)], least_waited))
 
 
 def far_ranks(times: OwnTimes, last: LastRanks, usual_ns: float) -> LastRanks:

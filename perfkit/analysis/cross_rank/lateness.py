@@ -237,6 +237,32 @@ def _waited_in_round_ns(times: OwnTimes, rounds: Rounds) -> Floats:
     return np.asarray(np.minimum(longer, may_wait - excess(may_wait)))
 
 
+class LastRanks(NamedTuple):
+    """The ranks that each step was waiting for: those above the largest gap of own times, half of all or fewer."""
+
+    row: Ints
+    """Index of the last rank, shape (steps,)."""
+    among: Bools
+    """Shape (ranks, steps)."""
+    lag_ns: Floats
+    """By how much they are later than all others, as far as these wait, shape (steps,)."""
+
+
+def last_ranks(times: OwnTimes) -> LastRanks:
+    """Return in each step the ranks above the largest gap between own times."""
+    own, waited = times.own_ns, waited_ns(times)
+    ranks, steps = own.shape
+    order = np.argsort(-own, axis=0, kind="stable")
+    ordered = np.take_along_axis(own, order, axis=0).astype(np.float64)
+    gaps = ordered[: ranks // 2] - ordered[1 : ranks // 2 + 1]
+    count = gaps.argmax(axis=0) + 1
+    ahead = np.arange(ranks)[:, None] < count
+    least_waited = np.where(ahead, np.take_along_axis(waited, order, axis=0), np.inf).min(axis=0)
+    among = np.zeros(own.shape, np.bool_)
+    np.put_along_axis(among, order, ahead, axis=0)
+    return LastRanks(order[0], among, np.minimum(gaps[count - 1, np.arange(steps)], least_waited))
+
+
 def median_variance(count: int) -> float:
     """Return the variance of the median of `count` normal values, relative to the variance of one."""
     return _MEDIAN_VARIANCE[count - 1] if count <= len(_MEDIAN_VARIANCE) else math.pi / 2 / count

@@ -1,6 +1,7 @@
 """Draws a record on the terminal."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 from rich import box
@@ -22,7 +23,7 @@ from perfkit.report.content.document import (
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
 from perfkit.report.content.labels import COLOURS, FILLS
-from perfkit.report.content.tables import BAR, Cell, Column, Table
+from perfkit.report.content.tables import BAR, Cell, Column, Table, joined
 from perfkit.report.renderers.text import MIN_WIDTH, STYLES, limited, limited_text, wrap
 from perfkit.schema.report import Report
 
@@ -112,7 +113,8 @@ def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
 
 
 def draw_table(table: Table, console: Console) -> None:
-    """Draw a table as wide as the console allows."""
+    """Draw a table as wide as the console allows: no number is cut, rather the last columns of numbers are left out."""
+    table = _without_last(table, console.width)
     notes_beside = _fits(table, console.width)
     widths = _widths(table, console.width, notes_beside)
     notes = _note_widths(table) if notes_beside else [None] * len(widths)
@@ -127,8 +129,9 @@ def draw_table(table: Table, console: Console) -> None:
     for column, width in zip(table.columns, widths, strict=True):
         justify = "right" if column.kind == "number" else "left"
         folds = column.kind == "words"
+        title = limited(column.title)
         drawn.add_column(
-            limited_text(column.title),
+            Text(fold(title, width) if column.kind == "number" else title),
             justify=justify,  # type: ignore[arg-type]
             width=width,
             no_wrap=not folds,
@@ -181,6 +184,43 @@ def _naturals(table: Table, notes_beside: bool) -> list[int]:
     return [_natural(column, cells, notes_beside) for column, cells in columns]
 
 
+def _without_last(table: Table, width: int) -> Table:
+    """Return a table without the last of its columns of numbers that have no room, which the remark names."""
+    left: list[str] = []
+    while _least(table) > width and (
+        numbers := [i for i, one in enumerate(table.columns) if i and one.kind == "number"]
+    ):
+        last = numbers[-1]
+        left.insert(0, table.columns[last].title)
+        rows = [(*row[:last], *row[last + 1 :]) for row in table.rows]
+        table = replace(table, columns=(*table.columns[:last], *table.columns[last + 1 :]), rows=rows)
+    if not left:
+        return table
+    return replace(table, remark=joined(f"no room here for: {', '.join(left)}", table.remark))
+
+
+def _least(table: Table) -> int:
+    """Return the least width of a table in which no number is cut: titles on several lines, texts of one cell."""
+    folded = _folded(_naturals(table, notes_beside=False), table)
+    return _sum(folded, table)
+
+
+def _sum(widths: Sequence[int], table: Table) -> int:
+    """Return the width of a table whose texts have one cell."""
+    least = [width if one.kind == "number" else 1 for width, one in zip(widths, table.columns, strict=True)]
+    return sum(least) + GAP * (len(least) - 1)
+
+
+def _folded(naturals: Sequence[int], table: Table) -> list[int]:
+    """Return the widths of columns if the titles of numbers are broken between words."""
+    return [
+        max(*map(cell_len, limited(one.title).split(" ")), _natural(Column("", "number"), cells, notes_beside=False))
+        if one.kind == "number"
+        else natural
+        for natural, one, cells in zip(naturals, table.columns, _columns(table), strict=True)
+    ]
+
+
 def _fits(table: Table, width: int) -> bool:
     """Return whether notes fit beside their texts."""
     needed = [
@@ -193,6 +233,8 @@ def _fits(table: Table, width: int) -> bool:
 def _widths(table: Table, width: int, notes_beside: bool) -> list[int]:
     """Return the columns' widths: numbers in full, the remaining width shared evenly by the texts."""
     widths = _naturals(table, notes_beside)
+    if not notes_beside and _sum(widths, table) > width:
+        widths = _folded(widths, table)
     texts = [i for i, column in enumerate(table.columns) if column.kind != "number"]
     room = width - GAP * (len(widths) - 1)
     room -= sum(w for i, w in enumerate(widths) if i not in texts)

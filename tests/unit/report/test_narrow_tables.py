@@ -4,10 +4,12 @@ import io
 from typing import Any
 
 from msgspec.structs import replace
+from rich.console import Console
 
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.shape import gpt_shape
-from perfkit.report.renderers.console import write
+from perfkit.report.content.tables import Cell, Column, Table
+from perfkit.report.renderers.console import draw_table, write
 from perfkit.schema.benchmark import InputSeries
 from perfkit.schema.plan import TracedMemory
 from tests.support.reports.input_builders import benchmark, measurement
@@ -51,3 +53,21 @@ def test_a_traced_layout_leaves_room_for_the_names_of_all() -> None:
     assert any(line.startswith("zero1 dp=16 full ") for line in shown)
     assert any(line.split() == ["ddp", "dp=16", "100", "GB", "110", "GB", "+10.0", "%"] for line in shown)
     assert "Traced peaks" not in lines(plan)
+
+
+def test_titles_of_numbers_break_and_the_last_columns_are_left_out_before_a_number_is_cut() -> None:
+    def drawn(columns: int) -> list[str]:
+        titles = [f"a long title {number}" for number in range(columns)]
+        table = Table("T", tuple(map(Column, titles)), [tuple(Cell(f"{10**8 + n}") for n in range(columns))], "why")
+        text = io.StringIO()
+        draw_table(table, Console(file=text, width=80))
+        return [line.rstrip() for line in text.getvalue().splitlines()]
+
+    assert drawn(4)[1].split("  ")[0] == "a long title 0"
+    broken = drawn(7)
+    assert max(map(len, broken)) <= 80
+    assert [line.split() for line in broken if "00000" in line] == [[f"10000000{n}" for n in range(7)]]
+    assert "no room" not in broken[-2]
+    cut = drawn(9)
+    assert [line.split() for line in cut if "00000" in line] == [[f"10000000{n}" for n in range(7)]]
+    assert cut[-2] == "no room here for: a long title 7, a long title 8; why"
