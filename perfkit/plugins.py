@@ -71,8 +71,7 @@ class Registry(Generic[T]):
             PluginError: a package adds it, and it cannot be imported or is something else.
         """
         if name in self.builtin:
-            module, _, attribute = self.builtin[name].partition(":")
-            found: T = getattr(import_module(module), attribute)
+            found: T = resolve(self.builtin[name])
             return found
         if name not in self._plugins:
             raise UsageError(f"unknown {self.noun} {name!r}: choose from {', '.join(self.names())}")
@@ -108,6 +107,12 @@ class Registry(Generic[T]):
             else:
                 added[entry.name] = entry
         return added
+
+
+def resolve(target: str) -> Any:
+    """Return what `module:name` names; the module is imported on first use."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _origin(entry: EntryPoint) -> str:

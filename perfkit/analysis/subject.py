@@ -23,6 +23,7 @@ class Subject:
     run: Mapping[str, Callable[["RunContext"], Any]] = field(default_factory=dict)
     """Records of the run. A subject that a package adds has one part, which takes the place of those of its ranks."""
     tables: str | None = None
-    """`module:function` of its tables: takes the run's report and the number of rows of ranked tables."""
+    """`module:function` of its tables: takes the run's report and the number of rows of ranked tables, and yields
+    them; None for a table that has nothing to show."""
     in_answer: bool = True
     """Whether the short answer needs it."""

@@ -15,8 +15,9 @@ from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
 from perfkit.errors import UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
-from perfkit.report import DEFAULT_TOP, SUBJECTS, builtin_suffixes, format_names
+from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names
 from perfkit.schema.report import Report
+from perfkit.subjects.table import SUBJECTS
 from perfkit.util.parsing import Ranges
 
 app = App()
@@ -34,7 +35,7 @@ def _known_cross_check(name: str | None) -> str | None:
 def _known_sections(names: list[str] | None) -> list[str] | None:
     for name in names or []:
         if name not in SUBJECTS:
-            raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(SUBJECTS)}")
+            raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(SUBJECTS.names())}")
     return names
 
 
@@ -59,8 +60,8 @@ def analyze(
         typer.Option(
             metavar="NAME",
             callback=_known_sections,
-            autocompletion=among(SUBJECTS),
-            help=f"Print only the tables about this: {', '.join(SUBJECTS)}; may be repeated.",
+            autocompletion=among(SUBJECTS.names()),
+            help=f"Print only the tables about this: {', '.join(SUBJECTS.names())}; may be repeated.",
         ),
     ] = None,
     output: Annotated[

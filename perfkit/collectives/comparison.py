@@ -23,7 +23,7 @@ from perfkit.comparison.benchmark_gates import (
 )
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.labels import byte_rate
-from perfkit.report.views.collectives import describe
+from perfkit.report.wording.benchmarks import describe_collectives
 from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import (
     BenchmarkComparison,
@@ -103,7 +103,7 @@ def _pairs(before: CollectiveBenchmark, after: CollectiveBenchmark, assumed: flo
 def _change(series: Series, before: Measurement, after: Measurement, assumed: float | None) -> CollectiveChange:
     found = change_of(before.samples_ns, after.samples_ns, (before.time_ns, after.time_ns), assumed)
     return CollectiveChange(
-        series=describe(series),
+        series=describe_collectives(series),
         bytes=after.bytes,
         before_ns=before.time_ns,
         after_ns=after.time_ns,
@@ -129,7 +129,7 @@ def _quantity(metric: str, number: int, pairs: Sequence[Pair], after: Collective
     pair = next((pair for pair in pairs if pair.after is row), None)
     value = _value(metric, row)
     return Quantity(
-        what=describe(series) if value is None else f"{describe(series)}, {row.bytes:,} B",
+        what=describe_collectives(series) if value is None else f"{describe_collectives(series)}, {row.bytes:,} B",
         value=value,
         before=None if pair is None else _value(metric, pair.before),
         significant=None if pair is None else pair.change.significant,

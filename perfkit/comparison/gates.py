@@ -11,9 +11,9 @@
                | 0.8                             a plain number
                | +5% | -3%                       a change relative to the runs before
 
-A gate on a change is decided by the rule of the comparison (`perfkit.comparison.changes`): an outcome that takes a
-change to be real needs a significant one. A gate that cannot be evaluated (a missing metric, a limit of the wrong kind,
-a change that cannot be told from noise) neither passes nor fails.
+A gate on a change is decided by the rule of the comparison (`changes.py`): an outcome that takes a change to be real
+needs a significant one. A gate that cannot be evaluated (a missing metric, a limit of the wrong kind, a change that
+cannot be told from noise) neither passes nor fails.
 """
 
 import operator

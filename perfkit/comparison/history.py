@@ -15,7 +15,6 @@ import msgspec
 from perfkit._version import __version__
 from perfkit.comparison.changes import settings
 from perfkit.comparison.metrics import STEP_TIME, Metric, MetricName, metrics
-from perfkit.report.wording.findings import word
 from perfkit.schema.aggregate import common_kind
 from perfkit.schema.common import Observation
 from perfkit.schema.comparison import ChangePoint, ConfigHistory, History, HistoryBy, HistoryPoint
@@ -27,26 +26,29 @@ _NO_TRACED_STEP = "none of its steps is in a trace (with --no-profile none is): 
 _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
 
 
+def excluded_runs(runs: Iterable[RunReport]) -> list[Observation]:
+    """Return which runs a history cannot have, and why."""
+    reasons = ((run.run, _unusable(run)) for run in runs)
+    return [Observation("run_excluded", {"run": run, "reason": reason}) for run, reason in reasons if reason]
+
+
 def config_histories(runs: Iterable[RunReport], by: HistoryBy, *, own_clock: bool = True) -> History:
-    """Return the history of runs, grouped by configuration.
+    """Return the history of runs, grouped by configuration, without findings.
 
     Args:
-        runs: in any order.
+        runs: in any order; those of `excluded_runs` are left out.
         by: what a point stands for: a run, or all runs of one commit.
         own_clock: whether to use steps without the profiler, by the runs' own clock, if all runs of a configuration
             have some; False if a marker marks other steps than those.
     """
     groups: dict[bytes, list[RunReport]] = defaultdict(list)
-    findings = []
     for run in runs:
-        if reason := _unusable(run):
-            findings.append(word(Observation("run_excluded", {"run": run.run, "reason": reason})))
-        else:
+        if _unusable(run) is None:
             groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
     ordered = [sorted(group, key=_started) for group in groups.values()]
     ordered.sort(key=lambda group: (-len(group), _started(group[0])))
     known = [_build_history(group, by, own_clock) for group in ordered]
-    return History(perfkit_version=__version__, by=by, configurations=known, findings=findings)
+    return History(perfkit_version=__version__, by=by, configurations=known, findings=[])
 
 
 def _unusable(run: RunReport) -> str | None:

@@ -22,7 +22,7 @@ from perfkit.comparison.benchmark_gates import (
     unknown_metric,
 )
 from perfkit.comparison.gates import Gate
-from perfkit.report.views.input import describe
+from perfkit.report.wording.benchmarks import describe_input
 from perfkit.report.wording.findings import word_all
 from perfkit.schema.benchmark import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
 from perfkit.schema.common import Finding, Observation
@@ -102,7 +102,7 @@ def _change(pair: Pair, after: InputBenchmark, assumed: float | None) -> InputCh
     times = [[one.load_ns for one in row.passes] for row in pair]
     found = change_of(times[0], times[1], (pair.before.load_ns, pair.after.load_ns), assumed)
     return InputChange(
-        series=describe(after.series[pair.after.series]),
+        series=describe_input(after.series[pair.after.series]),
         cache=pair.after.cache,
         before_ns=pair.before.load_ns,
         after_ns=pair.after.load_ns,
@@ -136,7 +136,7 @@ def _quantity(
         significant = change_of(times[0], times[1], middles, assumed).significant
         repeats = min(map(len, times))
     return Quantity(
-        what=f"{describe(after.series[row.series])}, {row.cache}",
+        what=f"{describe_input(after.series[row.series])}, {row.cache}",
         value=_value(name, row),
         before=None if pair is None else _value(name, pair.before),
         significant=significant,

@@ -95,7 +95,7 @@ def analyze(
         device_table: peaks of devices, which come before perfkit's own, or the TOML file that contains them
             (`perfkit.storage.device_table_file`).
         max_bytes: limit for the decompressed text of a trace; None for 64 GiB.
-        executor: where the traces are read, one task per trace: a name in `perfkit.executors.EXECUTORS`, or an open
+        executor: where the traces are read, one task per trace: a name in `EXECUTORS`, or an open
             `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
         workers: size of `processes` or of a local `dask` cluster; None for as many as cores and memory allow.
         scheduler: address of a running dask scheduler.

@@ -12,7 +12,7 @@ from perfkit._version import __version__
 from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
 from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.history import config_histories
+from perfkit.comparison.history import config_histories, excluded_runs
 from perfkit.comparison.step_work import mean_step, step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
@@ -150,7 +150,8 @@ def history(
     """
     report = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules)
     result = config_histories(report.runs, by, own_clock=step_marker is None)
+    excluded = word_all(excluded_runs(report.runs))
     if not result.configurations:
-        more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
-        raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")
-    return replace(result, findings=[*result.findings, *word_all(unused_rules(report.kernel_rules))])
+        more = f" (and {len(excluded) - 1} more)" if len(excluded) > 1 else ""
+        raise TraceError(f"no run to put into a history: {excluded[0].message}{more}")
+    return replace(result, findings=[*excluded, *word_all(unused_rules(report.kernel_rules))])

@@ -6,12 +6,11 @@ through the entry-point group `perfkit.reporters`: an object with the attributes
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
-from perfkit.plugins import Registry
+from perfkit.plugins import Registry, resolve
 from perfkit.schema.benchmark import CollectiveBenchmark, InputBenchmark
 from perfkit.schema.comparison import Comparison, History
 from perfkit.schema.hang import Diagnosis
@@ -20,6 +19,7 @@ from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.tools import ExternalTable
+from perfkit.subjects.table import asked_subjects
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts
@@ -27,36 +27,27 @@ if TYPE_CHECKING:
     from perfkit.report.content.tables import Listing, Table
 
 DEFAULT_TOP: Final = 10
-SUBJECTS: Final = (
-    *("ranks", "monitor", "critical-path", "pipelines", "steps", "pauses", "idle", "input", "memory", "phases", "work"),
-    *("roofline", "collectives", "sharding", "comm-logs", "cross-check"),
-)
-"""What tables of a run are about, in the order in which they are shown.
-
-The file of that name in `content` has the tables of a subject: `tables(run, top)` yields those for readers, and
-`LISTINGS` are those in files.
-"""
 
 LISTINGS: Final[dict[str, str]] = {
-    "steps": "steps",
-    "ranks": "ranks",
-    "operators": "work",
-    "collectives": "collectives",
-    "dimensions": "collectives",
-    "issued_collectives": "sharding",
-    "parameter_gathers": "sharding",
-    "loads": "input",
-    "idle": "idle",
-    "roofline": "roofline",
-    "critical_path": "critical_path",
-    "memory": "memory",
-    "memory_holders": "memory",
-    "pipelines": "pipelines",
-    "findings": "run_facts",
-    "points": "several_runs.scaling",
-    "options": "several_runs.options",
+    "steps": "perfkit.report.content.steps",
+    "ranks": "perfkit.report.content.ranks",
+    "operators": "perfkit.report.content.work",
+    "collectives": "perfkit.report.content.collectives",
+    "dimensions": "perfkit.report.content.collectives",
+    "issued_collectives": "perfkit.report.content.sharding",
+    "parameter_gathers": "perfkit.report.content.sharding",
+    "loads": "perfkit.report.content.input",
+    "idle": "perfkit.report.content.idle",
+    "roofline": "perfkit.report.content.roofline",
+    "critical_path": "perfkit.report.content.critical_path",
+    "memory": "perfkit.report.content.memory",
+    "memory_holders": "perfkit.report.content.memory",
+    "pipelines": "perfkit.report.content.pipelines",
+    "findings": "perfkit.report.content.run_facts",
+    "points": "perfkit.report.content.several_runs.scaling",
+    "options": "perfkit.report.content.several_runs.options",
 }
-"""Tables of a report for CSV, Parquet and DataFrames, each with the file of `content` that declares it."""
+"""Tables of a report for CSV, Parquet and DataFrames, each with the module that declares it."""
 
 
 class Reporter(Protocol):
@@ -329,15 +320,15 @@ def build_document(record: Any, top: int) -> "Document":
     return document
 
 
-def subject_tables(run: RunReport, top: int, subjects: Collection[str] = SUBJECTS) -> "list[Table]":
-    """Return the tables of a run that are about some of `SUBJECTS`, with at most `top` rows in ranked ones."""
-    files = (name.replace("-", "_") for name in SUBJECTS if name in subjects)
-    return [table for file in files for table in _load(f"content.{file}:tables")(run, top) if table]
+def subject_tables(run: RunReport, top: int, subjects: Collection[str] | None = None) -> "list[Table]":
+    """Return the tables of a run about some subjects (None: all), with at most `top` rows in ranked ones."""
+    found = (subject.tables for _, subject in asked_subjects(subjects) if subject.tables)
+    return [table for tables in found for table in resolve(tables)(run, top) if table]
 
 
 def listing(name: str) -> "Listing":
     """Return a table for files: one of `LISTINGS`, or `module:name` of another."""
-    found = _load(name) if ":" in name else _load(f"content.{LISTINGS[name]}:LISTINGS")[name]
+    found = _load(name) if ":" in name else resolve(f"{LISTINGS[name]}:LISTINGS")[name]
     listing: Listing = found
     return listing
 
@@ -350,5 +341,4 @@ def build_charts(record: Any) -> "PageCharts":
 
 def _load(target: str) -> Any:
     """Return what `module:name` below `perfkit.report` names; the module is imported on first use."""
-    module, _, function = target.partition(":")
-    return getattr(import_module(f"perfkit.report.{module}"), function)
+    return resolve(f"perfkit.report.{target}")

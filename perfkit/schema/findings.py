@@ -145,3 +145,7 @@ _INFORMATION: Final = (
 def severity_of(code: str) -> Severity:
     """Return how severe a finding of this code is, unless it says otherwise."""
     return "error" if code in _ERRORS.split() else "info" if code in _INFORMATION.split() else "warning"
+
+
+MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
+"""Findings that the answer about the whole run consists of, in this order."""

@@ -11,8 +11,7 @@ from perfkit.analysis.per_rank.context import TraceContext
 from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
 from perfkit.analysis.per_rank.idle.pieces import merge_neighbours
 from perfkit.report.content.instances import collective_title
-from perfkit.report.content.labels import LONG
-from perfkit.report.wording.idle import CAUSE_WORDS
+from perfkit.report.content.labels import CAUSE_WORDS, LONG
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.timeline.rank_tracks import exclusive

@@ -3,8 +3,6 @@
 import re
 from typing import Final, TypeVar
 
-import msgspec
-
 _TYPES: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -58,6 +56,8 @@ def decode_json(data: bytes, record: type[T]) -> T:
     Raises:
         msgspec.DecodeError: It is not JSON, not of this type, or nested too deeply.
     """
+    import msgspec  # `perfkit --help` does without
+
     try:
         return msgspec.json.decode(data, type=record)
     except (RecursionError, UnicodeDecodeError, MemoryError) as error:

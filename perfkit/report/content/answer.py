@@ -13,13 +13,7 @@ from perfkit.report.content.cross_check import cross_check_sentence
 from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.labels import SHORT
 from perfkit.report.content.monitor import whole_run
-from perfkit.report.content.run_facts import (
-    MONITOR_CODES,
-    described_ranks,
-    described_workload,
-    finding_lines,
-    findings_beyond_verdict,
-)
+from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.several_runs.options import strategies
 from perfkit.report.content.several_runs.run_overview import steps_table
 from perfkit.report.content.several_runs.scaling import main_tables
@@ -28,6 +22,7 @@ from perfkit.report.wording.stragglers import one_off_place
 from perfkit.schema.aggregate import step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category, Severity
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.findings import MONITOR_CODES
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import ProfilerCost, RunReport

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.report.content.kernel_names import LONGEST, shorten
-from perfkit.report.content.labels import INDENT, UNKNOWN
+from perfkit.report.content.labels import CAUSE_WORDS, INDENT, UNKNOWN
 from perfkit.report.content.tables import (
     RUN,
     Field,
@@ -18,7 +18,6 @@ from perfkit.report.content.tables import (
     of_runs,
     words,
 )
-from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
 from perfkit.schema.rank import ONE_TO_N
 from perfkit.schema.run import RunReport

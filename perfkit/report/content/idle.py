@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from perfkit.report.content.aggregates import steps_of
-from perfkit.report.content.labels import counted, per_step
+from perfkit.report.content.labels import CAUSE_WORDS, counted, per_step
 from perfkit.report.content.tables import (
     RANK,
     RUN,
@@ -17,7 +17,6 @@ from perfkit.report.content.tables import (
     of_ranks,
     words,
 )
-from perfkit.report.wording.idle import CAUSE_WORDS
 from perfkit.schema.aggregate import merge_idle
 from perfkit.schema.per_rank.idle import CAUSES, IdleCause, IdleTime, add_launches
 from perfkit.schema.run import RunReport

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perfkit.report.content.labels import LONG, counted, rank_label, step_label
-from perfkit.report.content.steps import LOADS
+from perfkit.report.content.step_fields import LOADS
 from perfkit.report.content.tables import (
     RANK,
     RUN,

@@ -1,14 +1,16 @@
 """What tables and charts call categories, ranks, steps, dimensions and rates, and the colours of categories."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from perfkit.report.content.tables import BAR, Field, words
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import MatchedCollectiveStat
+from perfkit.schema.per_rank.idle import Cause
+from perfkit.schema.per_run.pipeline import HeavyStage
 from perfkit.schema.rank import CollectiveStat, RankReport
-from perfkit.util.formatting import MISSING, escape_unprintable, figures, size
+from perfkit.util.formatting import MISSING, escape_unprintable, figures, ranges, size
 
 SHORT: Final[dict[Category, str]] = {
     "compute": "compute",
@@ -21,6 +23,18 @@ LONG: Final[dict[Category, str]] = dict(zip(CATEGORIES, CATEGORIES, strict=True)
     "data_loading": "data loading",
     "overhead": "idle",
 }
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
+    "synchronisation": "waiting for the device",
+    "launch_bound": "launching",
+    "host_work": "host work",
+    "allocation": "allocating device memory",
+    "compilation": "compiling or loading code",
+    "dependency": "queued on the device",
+    "not_running": "host thread waiting",
+    "profiler": "profiler",
+    "unknown": "unknown",
+}
+"""What the causes are called in sentences and tables."""
 BLUE, VERMILION, PINK, ORANGE, SKY, GREEN, GREY = (
     *("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73"),
     "#8c8c8c",
@@ -91,3 +105,15 @@ def per_step(count: int, steps: int) -> str:
 def byte_rate(bytes_per_s: float | None) -> str:
     """Return bytes per second with their unit."""
     return MISSING if bytes_per_s is None else f"{size(bytes_per_s)}/s"
+
+
+def heavy_names(heavy: HeavyStage) -> str:
+    """Return which stages are heavy: `stages 1, 3`."""
+    return f"stage{'s' if heavy.also else ''} {ranges(one.stage for one in heavy.all)}"
+
+
+def heavy_clause(heavy: HeavyStage) -> str:
+    """Return which stages take how much longer: `stages 1, 3 take 30 % to 50 % longer`."""
+    shares = [f"{100 * bound(one.excess for one in heavy.all):.0f} %" for bound in (min, max)]
+    takes = "take" if heavy.also else "takes"
+    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(shares))} longer"

@@ -6,8 +6,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from perfkit.report.content.labels import counted
-from perfkit.report.content.run_facts import MONITOR_CODES
 from perfkit.report.content.tables import Table, make_table, number, words
+from perfkit.schema.findings import MONITOR_CODES
 from perfkit.schema.per_run.monitor import MonitorSummary, StepPart
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import (

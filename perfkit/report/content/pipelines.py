@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import fields
 
-from perfkit.report.content.labels import MAX_RANKS
+from perfkit.report.content.labels import MAX_RANKS, heavy_clause
 from perfkit.report.content.tables import Cell, Field, Listing, Table, data, joined, make_table, number
-from perfkit.report.wording.pipelines import heavy_clause
 from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.labels import MAX_RANKS, SHORT, rank_label
-from perfkit.report.content.steps import TIMES
+from perfkit.report.content.step_fields import TIMES
 from perfkit.report.content.tables import (
     RANK,
     RUN,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from perfkit.report import SUBJECTS, subject_tables
+from perfkit.report import subject_tables
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
@@ -10,6 +10,7 @@ from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.several_runs.run_overview import comparison
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.subjects.table import SUBJECTS
 from perfkit.util.formatting import escape_unprintable
 
 FOOTNOTES = (
@@ -57,13 +58,13 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
 
 
 def subject_document(report: Report, top: int, subjects: Collection[str]) -> Document:
-    """Return the tables of each run that are about some of `SUBJECTS`, with a line where a run has none."""
+    """Return the tables of each run that are about some subjects, with a line where a run has none."""
     return Document("perfkit report", [], [_part(run, top, subjects) for run in report.runs])
 
 
 def _part(run: RunReport, top: int, subjects: Collection[str]) -> Section:
     found = subject_tables(run, top, subjects)
-    asked = " and ".join(name for name in SUBJECTS if name in subjects)
+    asked = " and ".join(name for name in SUBJECTS.names() if name in subjects)
     return Section(
         title=escape_unprintable(run.run),
         headline="" if found else f"nothing about {asked} in this run",

@@ -24,8 +24,6 @@ from perfkit.util.formatting import (
     whole_percent,
 )
 
-MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
-"""Findings that the answer about the whole run consists of, in this order."""
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
 """Listed in full up to this number; the rest is counted."""

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.labels import LONG, rank_label, step_label
+from perfkit.report.content.step_fields import TIMES
 from perfkit.report.content.tables import (
     RANK,
     RUN,
-    Field,
     Listing,
     Table,
     data,
@@ -75,27 +75,6 @@ def _increase(one: _Slow) -> str:
     largest = max(grown, key=grown.__getitem__)
     return f"{LONG[largest]} {difference(grown[largest])}" if one.excess_ns > 0 and grown[largest] > 0 else MISSING
 
-
-def _exposed(category: str) -> Field:
-    return data(f"exposed_{category}_ns", int, lambda row: getattr(row.of.exposed_ns, category))
-
-
-def _total(category: str) -> Field:
-    return data(f"total_{category}_ns", int, lambda row: getattr(row.of.total_ns, category))
-
-
-LOADS: Final = (
-    data("count", int, lambda row: row.of.loads.count),
-    data("sum_ns", int, lambda row: row.of.loads.sum_ns),
-    data("max_ns", int, lambda row: row.of.loads.max_ns),
-)
-TIMES: Final = (
-    data("wall_ns", int, lambda row: row.of.wall_ns),
-    *map(_exposed, CATEGORIES),
-    *map(_total, sums.ACTIVE),
-    *(data(f"loads_{field.key}", int, field.value) for field in LOADS if field.value),
-)
-"""Of a step: what is summed over the steps of a rank."""
 
 LISTINGS: Final = {
     "steps": Listing(

@@ -37,7 +37,7 @@ def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) ->
 
 
 def write_subjects(report: Report, stream: TextIO, *, top: int, subjects: Collection[str]) -> None:
-    """Draw the tables of a report that are about some of `perfkit.report.SUBJECTS`."""
+    """Draw the tables of a report that are about some of `perfkit.subjects.table.SUBJECTS`."""
     from perfkit.report.content.report import subject_document
 
     _draw(subject_document(report, top, subjects), stream, None)

@@ -10,6 +10,7 @@ from perfkit.report.content.document import Document, FindingLine, KeyValue, Sec
 from perfkit.report.content.labels import byte_rate, counted
 from perfkit.report.content.tables import Cell, Field, Listing, Table, data, data_of, make_table, number, words
 from perfkit.report.views.comparison import gates_table, time_changes
+from perfkit.report.wording.benchmarks import describe_collectives
 from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size, whole_percent
 
@@ -46,26 +47,17 @@ def document(record: CollectiveBenchmark, top: int) -> Document:
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def describe(series: Series) -> str:
-    """Return a series in words: `all_reduce of float32 among all 2 ranks`."""
-    where = "all" if series.dimension is None else f"{series.dimension}'s"
-    groups = f", {series.groups} groups at once" if series.groups > 1 else ""
-    alone = ", one group alone" if series.dimension is not None and series.groups == 1 else ""
-    several = f", {series.concurrent} collectives at once" if series.concurrent > 1 else ""
-    place = ", in place" if series.in_place and series.operator in ("all_gather", "reduce_scatter") else ""
-    kind = "" if series.operator == "barrier" else f" of {series.dtype}"
-    return f"{series.operator}{kind} among {where} {series.group_size} ranks{groups}{alone}{several}{place}"
-
-
 def _tables(record: CollectiveBenchmark, top: int) -> Iterator[Table | None]:
     for index, series in enumerate(record.series):
         yield make_table(
-            describe(series), [row for row in record.measurements if row.series == index], _by_size(series)
+            describe_collectives(series), [row for row in record.measurements if row.series == index], _by_size(series)
         )
     yield _fits(record)
     for index, series in enumerate(record.series):
         overlaps = [row for row in record.overlaps if row.series == index]
-        yield make_table(f"{describe(series)}, beside a GEMM that takes as long", overlaps, _OVERLAPS, _OF_OVERLAPS)
+        yield make_table(
+            f"{describe_collectives(series)}, beside a GEMM that takes as long", overlaps, _OVERLAPS, _OF_OVERLAPS
+        )
     if record.pairs:
         yield from _pair_tables(record, record.pairs, top)
     if record.comparison:
@@ -101,7 +93,7 @@ def _spread(row: Measurement) -> float | None:
 def _fits(record: CollectiveBenchmark) -> Table | None:
     """Return the fitted latencies and bandwidths; None if there is none."""
     columns = (
-        words("collective", lambda one: describe(record.series[one.series])),
+        words("collective", lambda one: describe_collectives(record.series[one.series])),
         number("latency", lambda one: one.fit.alpha_ns, duration),
         number("bandwidth", lambda one: one.fit.beta, byte_rate),
         number("error", lambda one: one.fit.error, lambda error: f"±{format_percent(error)}"),
@@ -207,9 +199,8 @@ def _headline(record: CollectiveBenchmark) -> str:
     best = max(checked, key=lambda row: row.busbw or 0)
     wrong = sum(row.wrong or 0 for row in checked)
     results = f"{wrong:,} elements are wrong" if wrong else f"all results are right ({len(checked)} checked)"
-    return (
-        f"Up to {byte_rate(best.busbw)} busbw ({describe(record.series[best.series])}, {size(best.bytes)}); {results}."
-    )
+    measured = f"{describe_collectives(record.series[best.series])}, {size(best.bytes)}"
+    return f"Up to {byte_rate(best.busbw)} busbw ({measured}); {results}."
 
 
 def _pairs_headline(test: PairTest) -> str:
@@ -238,7 +229,7 @@ def _bandwidth(record: CollectiveBenchmark) -> Chart | None:
     fits_of = {one.series: one for one in record.fits}
     series = [
         (
-            describe(record.series[index]),
+            describe_collectives(record.series[index]),
             [row.bytes for row in rows],
             [row.busbw or 0 for row in rows],
             _fitted(fits_of.get(index), rows),

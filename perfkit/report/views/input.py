@@ -9,6 +9,7 @@ from perfkit.report.content.document import Document, FindingLine, KeyValue, Sec
 from perfkit.report.content.labels import counted
 from perfkit.report.content.tables import Field, Listing, Table, data, data_of, make_table, number, words
 from perfkit.report.views.comparison import gates_table, time_changes
+from perfkit.report.wording.benchmarks import describe_input
 from perfkit.schema.benchmark import CacheState, InputBenchmark, InputFile, InputMeasurement, InputSeries
 from perfkit.util.formatting import duration, escape_unprintable, in_ms, rate, size, whole_percent
 
@@ -43,21 +44,6 @@ _TITLES: Final[dict[CacheState, str]] = {
     "cold": "Cold: files dropped from the page cache before each pass",
     "warm": "Warm: files in the page cache",
 }
-
-
-def describe(series: InputSeries) -> str:
-    """Return a series in words: `hdf5 per-sample, 2 workers`."""
-    workers = f", {series.num_workers} worker{'s' if series.num_workers > 1 else ''}" if series.num_workers else ""
-    return f"{_name(series)} {series.read}{workers}"
-
-
-def _name(series: InputSeries) -> str:
-    """Return the source and how its files are read, without the way to read samples."""
-    words = [f"{name.removeprefix(f'{series.source}_')} {value}" for name, value in series.layout.items()]
-    words += [f"{series.files} files"] if series.files > 1 else []
-    words += ["preloaded"] if series.preload else []
-    words += [f"{series.readers} reader{'s' if series.readers > 1 else ''}"] if series.readers else []
-    return escape_unprintable(f"{series.source} ({', '.join(words)})" if words else series.source)
 
 
 def _tables(record: InputBenchmark, top: int) -> Iterator[Table | None]:
@@ -104,7 +90,7 @@ def _spread(row: InputMeasurement) -> str:
 def _hidden(record: InputBenchmark) -> Table | None:
     """Return how much of the loads steps hide."""
     columns = (
-        words("loads", lambda row: describe(record.series[row.series])),
+        words("loads", lambda row: describe_input(record.series[row.series])),
         number("per load alone", lambda row: row.load_ns, duration),
         number("wait per step", lambda row: row.wait_ns, duration),
         number("hidden", lambda row: row.hidden, whole_percent),
@@ -118,7 +104,7 @@ def _cost(record: InputBenchmark) -> Table | None:
     """Return CPU time and memory."""
     measured = {(row.series, row.cache): row for row in record.measurements}
     columns = (
-        words("loads", lambda index: describe(record.series[index])),
+        words("loads", lambda index: describe_input(record.series[index])),
         number("CPU, cold", lambda index: _cpu_ns(measured.get((index, "cold"))), duration),
         number("CPU, warm", lambda index: _cpu_ns(measured[index, "warm"]), duration),
         number("memory", lambda index: _memory_bytes(measured[index, "warm"]), size),
@@ -203,7 +189,7 @@ MEASUREMENTS: Final = Listing(
 
 def page_charts(record: InputBenchmark) -> PageCharts:
     """Return the chart of the page: the time per load of each series, cold and warm."""
-    names = [describe(series) for series in record.series]
+    names = [describe_input(series) for series in record.series]
     states: tuple[CacheState, ...] = ("cold", "warm")
     data = []
     for place, cache in enumerate(states):
@@ -234,7 +220,7 @@ def _headline(record: InputBenchmark) -> str:
 
 
 def _named(record: InputBenchmark, row: InputMeasurement) -> str:
-    return describe(record.series[row.series])
+    return describe_input(record.series[row.series])
 
 
 def _facts(record: InputBenchmark) -> list[KeyValue]:

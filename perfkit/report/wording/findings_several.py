@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from perfkit.report.views.collectives import describe
-from perfkit.report.views.input import describe as describe_input
+from perfkit.report.wording.benchmarks import describe_collectives, describe_input
 from perfkit.schema.benchmark import InputSeries, Series, SlowLink
 from perfkit.util.formatting import (
     duration,
@@ -123,12 +122,12 @@ def _shared_cores(ranks: int, host: str, cores: int) -> str:
 
 
 def _unsupported_collective(series: Series, backend: str, error: str) -> str:
-    return f"{describe(series)} is not supported by {backend} and was left out: {error}"
+    return f"{describe_collectives(series)} is not supported by {backend} and was left out: {error}"
 
 
 def _wrong_results(wrong: Sequence[tuple[Series, int, int]]) -> str:
     named = "; ".join(
-        f"{describe(series)}, {size(length)}: {elements:,} of its elements"
+        f"{describe_collectives(series)}, {size(length)}: {elements:,} of its elements"
         for series, length, elements in wrong[:_MOST_WRONG]
     )
     more = f"; and {len(wrong) - _MOST_WRONG} more" if len(wrong) > _MOST_WRONG else ""

@@ -1,24 +1,12 @@
 """What idle time is spent on, in words, and what to do about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.phases import PHASE_WORDS
+from perfkit.report.content.labels import CAUSE_WORDS
 from perfkit.schema.facts import Words
-from perfkit.schema.per_rank.idle import Cause
 
-CAUSE_WORDS: Final[Mapping[Cause, str]] = {
-    "synchronisation": "waiting for the device",
-    "launch_bound": "launching",
-    "host_work": "host work",
-    "allocation": "allocating device memory",
-    "compilation": "compiling or loading code",
-    "dependency": "queued on the device",
-    "not_running": "host thread waiting",
-    "profiler": "profiler",
-    "unknown": "unknown",
-}
-"""What the causes are called in sentences and tables."""
 _LAUNCH_WORDS: Final = {
     "compile_option": "--compile",
     "larger_batch": "a larger batch",

@@ -2,22 +2,8 @@
 
 from typing import Final
 
+from perfkit.report.content.labels import heavy_clause, heavy_names
 from perfkit.schema.facts import Words
-from perfkit.schema.per_run.pipeline import HeavyStage
-from perfkit.util.formatting import ranges
-
-
-def heavy_names(heavy: HeavyStage) -> str:
-    """Return which stages are heavy: `stages 1, 3`."""
-    return f"stage{'s' if heavy.also else ''} {ranges(one.stage for one in heavy.all)}"
-
-
-def heavy_clause(heavy: HeavyStage) -> str:
-    """Return which stages take how much longer: `stages 1, 3 take 30 % to 50 % longer`."""
-    shares = [f"{100 * bound(one.excess for one in heavy.all):.0f} %" for bound in (min, max)]
-    takes = "take" if heavy.also else "takes"
-    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(shares))} longer"
-
 
 SENTENCES: Final[Words] = {
     "pipeline": "{schedule}{stages} stages, {batches} micro-batch{batches:||es}",

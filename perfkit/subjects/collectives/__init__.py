@@ -5,9 +5,10 @@ from typing import Final
 from perfkit.analysis.subject import Subject
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.collectives:tables",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "dimensions": lambda run: run.dimensions,
         "linked_collectives": lambda run: run.linked_collectives,
-    }
+    },
 )

@@ -18,6 +18,7 @@ def _critical_path(run: RunContext) -> CriticalPath | None:
 
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.critical_path:tables",
     rank={"graph": lambda trace: trace.graph},
     run={"critical_path": _critical_path},
 )

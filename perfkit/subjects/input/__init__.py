@@ -6,6 +6,7 @@ from perfkit.analysis.per_rank.loading.waits import explain_loading
 from perfkit.analysis.subject import Subject
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.input:tables",
     rank={
         "loading": lambda trace: explain_loading(
             trace.events, trace.names, trace.steps, trace.header.perfkit.fetches if trace.header.perfkit else None

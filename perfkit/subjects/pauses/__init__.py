@@ -4,4 +4,4 @@ from typing import Final
 
 from perfkit.analysis.subject import Subject
 
-SUBJECT: Final = Subject(run={"pauses": lambda run: run.pauses})
+SUBJECT: Final = Subject(tables="perfkit.report.content.pauses:tables", run={"pauses": lambda run: run.pauses})

@@ -5,8 +5,9 @@ from typing import Final
 from perfkit.analysis.subject import Subject
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.ranks:tables",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "efficiency": lambda run: run.efficiency,
-    }
+    },
 )

@@ -16,6 +16,7 @@ def _operator_work(trace: TraceContext) -> RankWork | None:
 
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.roofline:tables",
     rank={"operator_work": _operator_work},
     run={"roofline": lambda run: roofline(run.ranks, run.device_names, run.manifest, run.device_table)},
 )

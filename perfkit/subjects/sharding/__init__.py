@@ -8,6 +8,7 @@ from perfkit.analysis.per_run.divided_work import divided_work
 from perfkit.analysis.subject import Subject
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.sharding:tables",
     rank={
         "issued_collectives": lambda trace: tabulate_issued(trace.collectives, trace.passes, trace.layers),
         "sharded_parameters": lambda trace: summarize_sharding(

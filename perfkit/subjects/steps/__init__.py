@@ -4,4 +4,4 @@ from typing import Final
 
 from perfkit.analysis.subject import Subject
 
-SUBJECT: Final = Subject()
+SUBJECT: Final = Subject(tables="perfkit.report.content.steps:tables")

@@ -6,6 +6,7 @@ from perfkit.analysis.per_rank.attribution.tabulate import tabulate_work
 from perfkit.analysis.subject import Subject
 
 SUBJECT: Final = Subject(
+    tables="perfkit.report.content.work:tables",
     rank={"work": lambda trace: tabulate_work(trace.located, trace.names, trace.device, trace.steps)},
     in_answer=False,
 )

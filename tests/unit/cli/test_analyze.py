@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
-from perfkit.report import SUBJECTS
 from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
+from perfkit.subjects.table import SUBJECTS
 from tests.support.json_validation import jsonschema
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S
@@ -62,7 +62,7 @@ def test_the_short_answer_imports_no_tables(trace: str) -> None:
     command = [sys.executable, "-c", program, "analyze", trace, "--no-cache"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert not {f"perfkit.report.content.{name.replace('-', '_')}" for name in SUBJECTS} & loaded
+    assert not {f"perfkit.subjects.{name.replace('-', '_')}.tables" for name in SUBJECTS.names()} & loaded
     assert not {"perfkit.report.renderers.console", "perfkit.report.charts", "pandas", "plotly", "jinja2"} & loaded
 
 

@@ -67,7 +67,7 @@ def test_a_dump_that_would_execute_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_2").write_bytes(pickle.dumps({"version": "2.10", "entries": [Evil()]}, protocol=2))
     found = diagnosed(tmp_path, 3)
     assert not (tmp_path / "executed").exists()
-    assert any("nccl_trace_rank_2: byte " in text for text in found.unread)
+    assert any(text.startswith("nccl_trace_rank_2: ") for text in found.unread)
     assert "rank 1 has not issued it" in found.headline
     assert "ranks 2-3 left no file" in found.headline
 

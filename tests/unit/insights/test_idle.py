@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.pipeline.words import find_insights
 from perfkit.pipeline.words import verdict as worded
-from perfkit.report.wording.idle import CAUSE_WORDS
+from perfkit.report.content.labels import CAUSE_WORDS
 from perfkit.schema.common import Finding
 from perfkit.schema.per_rank.idle import (
     CAUSES,

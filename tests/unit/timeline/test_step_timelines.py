@@ -9,8 +9,7 @@ import pytest
 import perfkit
 from perfkit.analysis.per_run.drawn_steps import chosen_steps
 from perfkit.errors import UsageError
-from perfkit.report.content.labels import LONG
-from perfkit.report.wording.idle import CAUSE_WORDS
+from perfkit.report.content.labels import CAUSE_WORDS, LONG
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
 from perfkit.schema.per_rank.idle import CAUSES

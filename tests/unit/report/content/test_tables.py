@@ -6,10 +6,11 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from perfkit.report import LISTINGS, SUBJECTS, listing, subject_tables
+from perfkit.report import LISTINGS, listing, subject_tables
 from perfkit.report.content import tables
 from perfkit.report.content.tables import Cell, Column, Field, Listing, data, data_of, make_table, name, number, words
 from perfkit.schema.per_rank.idle import IdleCause
+from perfkit.subjects.table import SUBJECTS
 from tests.support.reports.report_builders import make_foreign_run, make_report, make_run
 
 
@@ -81,7 +82,9 @@ def test_columns_of_a_record_are_its_fields() -> None:
 def test_every_subject_and_listing_can_be_drawn() -> None:
     report = make_report(make_run(), make_foreign_run())
     for run in report.runs:
-        assert sum(len(subject_tables(run, 3, [subject])) for subject in SUBJECTS) == len(subject_tables(run, 3))
+        assert sum(len(subject_tables(run, 3, [subject])) for subject in SUBJECTS.names()) == len(
+            subject_tables(run, 3)
+        )
     for table in map(listing, LISTINGS):
         assert len({column.key for column in table.in_files}) == len(table.in_files)
         assert all(len(row) == len(table.in_files) for row in table.values(report))
