@@ -29,17 +29,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from perfkit._version import __version__
-from perfkit.schema.display import RENDERING
+from perfkit.records.display import RENDERING
 
 if TYPE_CHECKING:
-    from perfkit.capture.profile import monitor as monitor
-    from perfkit.capture.profile import profile as profile
-    from perfkit.capture.profile import start as start
-    from perfkit.capture.recording.profiler_options import ProfilerOptions as ProfilerOptions
-    from perfkit.capture.recording.recording import Recording as Recording
-    from perfkit.capture.recording.recording import Session as Session
-    from perfkit.capture.recording.throughput import StepWork as StepWork
-    from perfkit.capture.script.steps.marker import step as step
     from perfkit.errors import CaptureBusyError as CaptureBusyError
     from perfkit.errors import CaptureError as CaptureError
     from perfkit.errors import ExternalToolError as ExternalToolError
@@ -60,21 +52,29 @@ if TYPE_CHECKING:
     from perfkit.pipeline.compare import history as history
     from perfkit.pipeline.monitor import steps as steps
     from perfkit.pipeline.whatif import predict as predict
-    from perfkit.planning.api import plan as plan
-    from perfkit.schema.common import Finding as Finding
-    from perfkit.schema.comparison import Comparison as Comparison
-    from perfkit.schema.comparison import History as History
-    from perfkit.schema.kernel_rules import KernelRule as KernelRule
-    from perfkit.schema.manifest import RunManifest as RunManifest
-    from perfkit.schema.per_run.whatif import WhatIf as WhatIf
-    from perfkit.schema.rank import RankReport as RankReport
-    from perfkit.schema.report import Insight as Insight
-    from perfkit.schema.report import Report as Report
-    from perfkit.schema.roofline import DevicePeaks as DevicePeaks
-    from perfkit.schema.run import RunReport as RunReport
+    from perfkit.record.profile import monitor as monitor
+    from perfkit.record.profile import profile as profile
+    from perfkit.record.profile import start as start
+    from perfkit.record.recording.profiler_options import ProfilerOptions as ProfilerOptions
+    from perfkit.record.recording.recording import Recording as Recording
+    from perfkit.record.recording.recording import Session as Session
+    from perfkit.record.recording.throughput import StepWork as StepWork
+    from perfkit.record.script.steps.marker import step as step
+    from perfkit.records.common import Finding as Finding
+    from perfkit.records.comparison import Comparison as Comparison
+    from perfkit.records.comparison import History as History
+    from perfkit.records.kernel_rules import KernelRule as KernelRule
+    from perfkit.records.manifest import RunManifest as RunManifest
+    from perfkit.records.per_run.whatif import WhatIf as WhatIf
+    from perfkit.records.rank import RankReport as RankReport
+    from perfkit.records.report import Insight as Insight
+    from perfkit.records.report import Report as Report
+    from perfkit.records.roofline import DevicePeaks as DevicePeaks
+    from perfkit.records.run import RunReport as RunReport
     from perfkit.storage.report_file import load_report as load_report
-    from perfkit.timeline.merge import Merged as Merged
-    from perfkit.timeline.merge import merge as merge
+    from perfkit.tools.merge.merge import Merged as Merged
+    from perfkit.tools.merge.merge import merge as merge
+    from perfkit.tools.plan.api import plan as plan
 
 _ERRORS: Final = (
     *("CaptureBusyError", "CaptureError", "ExternalToolError", "GateError", "LaunchEnvironmentError"),
@@ -82,33 +82,33 @@ _ERRORS: Final = (
     *("UsageError", "ViewError", "WorkerError"),
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
-    "Comparison": "perfkit.schema.comparison",
-    "DevicePeaks": "perfkit.schema.roofline",
-    "Finding": "perfkit.schema.common",
-    "History": "perfkit.schema.comparison",
-    "Insight": "perfkit.schema.report",
-    "KernelRule": "perfkit.schema.kernel_rules",
-    "Merged": "perfkit.timeline.merge",
-    "ProfilerOptions": "perfkit.capture.recording.profiler_options",
-    "RankReport": "perfkit.schema.rank",
-    "Recording": "perfkit.capture.recording.recording",
-    "Report": "perfkit.schema.report",
-    "RunManifest": "perfkit.schema.manifest",
-    "RunReport": "perfkit.schema.run",
-    "Session": "perfkit.capture.recording.recording",
-    "StepWork": "perfkit.capture.recording.throughput",
-    "WhatIf": "perfkit.schema.per_run.whatif",
+    "Comparison": "perfkit.records.comparison",
+    "DevicePeaks": "perfkit.records.roofline",
+    "Finding": "perfkit.records.common",
+    "History": "perfkit.records.comparison",
+    "Insight": "perfkit.records.report",
+    "KernelRule": "perfkit.records.kernel_rules",
+    "Merged": "perfkit.tools.merge.merge",
+    "ProfilerOptions": "perfkit.record.recording.profiler_options",
+    "RankReport": "perfkit.records.rank",
+    "Recording": "perfkit.record.recording.recording",
+    "Report": "perfkit.records.report",
+    "RunManifest": "perfkit.records.manifest",
+    "RunReport": "perfkit.records.run",
+    "Session": "perfkit.record.recording.recording",
+    "StepWork": "perfkit.record.recording.throughput",
+    "WhatIf": "perfkit.records.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
-    "merge": "perfkit.timeline.merge",
-    "plan": "perfkit.planning.api",
+    "merge": "perfkit.tools.merge.merge",
+    "plan": "perfkit.tools.plan.api",
     "predict": "perfkit.pipeline.whatif",
-    "monitor": "perfkit.capture.profile",
-    "profile": "perfkit.capture.profile",
-    "start": "perfkit.capture.profile",
-    "step": "perfkit.capture.script.steps.marker",
+    "monitor": "perfkit.record.profile",
+    "profile": "perfkit.record.profile",
+    "start": "perfkit.record.profile",
+    "step": "perfkit.record.script.steps.marker",
     "steps": "perfkit.pipeline.monitor",
 }
 

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from perfkit.util.process import exit_on_sigint, use_default_sigint
-from perfkit.util.standard_streams import open_closed_streams
+from perfkit.base.process import exit_on_sigint, use_default_sigint
+from perfkit.base.standard_streams import open_closed_streams
 
 __all__ = ["main"]
 

@@ -81,8 +81,8 @@ def record_samples() -> None:
 def draw(folder: str, target: Path, title: str) -> None:
     """Draw the answer about a run as in a terminal."""
     from perfkit.pipeline.analyze import analyze
+    from perfkit.records.report import Report
     from perfkit.report import reporter
-    from perfkit.schema.report import Report
 
     colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
     shown = io.StringIO()

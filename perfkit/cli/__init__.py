@@ -16,14 +16,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit._version import __version__
+from perfkit.base.formatting import text_of
+from perfkit.base.log import configure
+from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt
+from perfkit.base.standard_streams import discard, settle_stderr, write_stderr
+from perfkit.base.validation import plain_message
 from perfkit.cli import completion
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
-from perfkit.util.formatting import text_of
-from perfkit.util.log import configure
-from perfkit.util.process import EXIT_INTERRUPTED, clear_pending_interrupt
-from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
-from perfkit.util.validation import plain_message
 
 
 class Row(NamedTuple):
@@ -200,7 +200,7 @@ def _fail_unexpectedly(error: Exception, call: Call) -> int:
 
 def _repeats_another_process() -> bool:
     """Return whether `-n` or a launcher started this process beside one that gives the same warnings."""
-    from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE, is_rank_above_0
+    from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, is_rank_above_0
 
     return RENDEZVOUS_VARIABLE in os.environ or is_rank_above_0(os.environ)
 
@@ -219,10 +219,10 @@ def _invoke(call: Call) -> int:
 
 
 def _interrupted(call: Call) -> int:
-    from perfkit.capture.lifecycle.local_launch import is_child
+    from perfkit.record.lifecycle.local_launch import is_child
 
     if is_child():
-        from perfkit.capture.lifecycle.parent_watch import exit_now
+        from perfkit.record.lifecycle.parent_watch import exit_now
 
         exit_now(-signal.SIGINT)
     clear_pending_interrupt()

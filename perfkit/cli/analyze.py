@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from perfkit.capture.distributed.known_launchers import is_among_mpi_ranks
+from perfkit.base.executors import EXECUTORS
+from perfkit.base.parsing import Ranges
 from perfkit.cli.analyze_output import PAGES, Targets, targets_of, write_page, write_report, write_sections
 from perfkit.cli.completion import among
 from perfkit.cli.output import format_check
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
 from perfkit.errors import UsageError
-from perfkit.executors import EXECUTORS
-from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
+from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
+from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names
-from perfkit.schema.report import Report
 from perfkit.subjects.table import SUBJECTS
-from perfkit.util.parsing import Ranges
+from perfkit.tools.cross_check.cross_checks import CROSS_CHECKS, with_cross_check
 
 app = App()
 
@@ -194,10 +194,10 @@ def analyze(
     has_timelines = (html or targets.has_page) and not no_timelines
     sizes, page_steps = _sizes(forecast), _page_steps(steps, has_timelines=has_timelines)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
     from perfkit.storage.discovery import refuse_pipe
-    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     if cross_check:
@@ -260,7 +260,7 @@ def _with_timelines(
     report: Report, step_marker: str | None, kernel_rules: Path | None, max_bytes: int | None, steps: Ranges | None
 ) -> Report:
     from perfkit.storage.kernel_rules_file import load_kernel_rules
-    from perfkit.timeline.step_timelines import with_step_timelines
+    from perfkit.tools.merge.step_timelines import with_step_timelines
 
     rules = load_kernel_rules(kernel_rules)
     return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes, steps=steps)

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import STDOUT, format_on_stdout, standard_output, write_files
 from perfkit.errors import UsageError
+from perfkit.records.report import Report
 from perfkit.report import FORMATS, Reporter, reporter, reporter_for
 from perfkit.report.output_files import refuse_links
-from perfkit.schema.report import Report
-from perfkit.trackers import send, split_address
-from perfkit.util.standard_streams import write_stderr
+from perfkit.tools.trackers import send, split_address
 
 PAGES: Final = "reports"
 """Folder for HTML pages, in the working directory."""

@@ -10,8 +10,8 @@ import typer
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, KernelRules, StepMarker
 from perfkit.errors import GateError, UndecidedGateError, UsageError
+from perfkit.records.comparison import Comparison, GateResult
 from perfkit.report import DEFAULT_TOP
-from perfkit.schema.comparison import Comparison, GateResult
 
 app = App()
 
@@ -66,8 +66,8 @@ def compare(
     noise = noise_fraction(assume_noise)
     files = shown_and_written(Comparison, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
     from perfkit.pipeline.compare import compare as compare_runs
-    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     comparison = compare_runs(

@@ -13,10 +13,10 @@ import msgspec
 import typer
 from msgspec import Struct, inspect
 
+from perfkit.base import regular_file
+from perfkit.base.validation import plain_message
 from perfkit.cli.typer_app import App, Sectioned
 from perfkit.errors import UsageError
-from perfkit.util import regular_file
-from perfkit.util.validation import plain_message
 
 StructT = TypeVar("StructT", bound=Struct)
 Choices = Mapping[str, Sequence[str]]

@@ -8,8 +8,8 @@ import typer
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError
+from perfkit.records.hang import Diagnosis, Verdict
 from perfkit.report import DEFAULT_TOP
-from perfkit.schema.hang import Diagnosis, Verdict
 
 app = App()
 
@@ -41,7 +41,7 @@ def diagnose(
     perfkit diagnose /tmp/dumps -o diagnosis.json
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(Diagnosis, name, output, json)
-    from perfkit.diagnosis.folder import diagnose_folder
+    from perfkit.engine.hangs.folder import diagnose_folder
 
     result = diagnose_folder(folder)
     write_files(result, files, top)

@@ -9,7 +9,7 @@ import typer
 from perfkit.cli.typer_app import App, print_line
 
 if TYPE_CHECKING:
-    from perfkit.schema.tools import Check, DoctorReport
+    from perfkit.records.tools import Check, DoctorReport
 
 app = App()
 
@@ -36,7 +36,7 @@ def doctor(
     perfkit doctor --json > doctor.json       for a bug report
     mpiexec -n 4 -ppn 4 perfkit doctor        what each rank finds
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    from perfkit.doctor.checks import diagnose
+    from perfkit.tools.doctor.checks import diagnose
 
     diagnosis = diagnose(trace_dir)
     if json:

@@ -7,7 +7,7 @@ import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, KernelRules, StepMarker
-from perfkit.schema.comparison import History
+from perfkit.records.comparison import History
 
 app = App()
 
@@ -38,8 +38,8 @@ def history(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(History, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
     from perfkit.pipeline.compare import history as history_of
-    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)

@@ -8,9 +8,9 @@ import typer
 from perfkit.cli.output import STDOUT, Json, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
-from perfkit.external.hta import ANALYSES, installed, run_hta
+from perfkit.records.tools import ExternalTable
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, reporter, reporter_for
-from perfkit.schema.tools import ExternalTable
+from perfkit.tools.cross_check.hta import ANALYSES, installed, run_hta
 
 app = App()
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from perfkit.base.formatting import install_extra, rate
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.storage.device_table_file import write_device_row
-from perfkit.util.formatting import install_extra, rate
 
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.capture.device_peaks.measure import MeasuredPeaks
+    from perfkit.record.device_peaks.measure import MeasuredPeaks
 
 app = App()
 
@@ -63,7 +63,7 @@ def peaks(
         raise UsageError(f"--dtypes {dtypes}: there is no {unknown[0]!r}; choose from {', '.join(_NAMES)}")
     given = None if sizes is None else _sizes(sizes)
     found = _device(device, threads)
-    from perfkit.capture.device_peaks.measure import measure_peaks
+    from perfkit.record.device_peaks.measure import measure_peaks
 
     usual = _sizes(_CPU_SIZES if found.type == "cpu" else _DEVICE_SIZES)
     measured = measure_peaks(found, dtypes=wanted, sizes=given or usual, repeats=repeats)

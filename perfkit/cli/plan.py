@@ -7,8 +7,8 @@ import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
+from perfkit.records.plan import Plan
 from perfkit.report import DEFAULT_TOP
-from perfkit.schema.plan import Plan
 
 app = App()
 
@@ -155,7 +155,7 @@ def plan(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(Plan, name, output, json)
     # Imported late, so that `--help` does not wait for the workloads.
-    from perfkit.planning.command import Options, Sizes, plan_model
+    from perfkit.tools.plan.command import Options, Sizes, plan_model
 
     options = Options(
         model=model,

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import StoreError
-from perfkit.util.formatting import escape_unprintable
 
 App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
 """Builds an application; takes the arguments of `typer.Typer`."""

@@ -7,8 +7,8 @@ import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
+from perfkit.records.per_run.whatif import WhatIf
 from perfkit.report import DEFAULT_TOP
-from perfkit.schema.per_run.whatif import WhatIf
 
 app = App()
 
@@ -55,9 +55,9 @@ def whatif(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(WhatIf, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.pipeline.whatif import predict
-    from perfkit.util.process import trim_large_allocations
 
     trim_large_allocations()
     with bar() as progress:

@@ -5,6 +5,6 @@ A plug-in builds its rule from the names exported here.
 
 from perfkit.insights.loss import Loss, Rule
 from perfkit.insights.run_context import RunContext
-from perfkit.schema.facts import fact
+from perfkit.records.facts import fact
 
 __all__ = ["Loss", "Rule", "RunContext", "fact"]

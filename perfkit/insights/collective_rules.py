@@ -7,9 +7,9 @@ from typing import Final
 from perfkit.insights.dimension_advice import REPLICATED
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MANY, MIN_SHARE, RunContext
-from perfkit.schema.cross_rank import MatchedCollectiveStat
-from perfkit.schema.facts import fact
-from perfkit.schema.rank import CollectiveStat
+from perfkit.records.cross_rank import MatchedCollectiveStat
+from perfkit.records.facts import fact
+from perfkit.records.rank import CollectiveStat
 
 TINY_BYTES: Final = 16_384
 """Up to this size the time of a collective is nearly all latency."""

@@ -4,7 +4,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.bubble_verdict import late_besides_stages
+from perfkit.engine.runs.bubble_verdict import late_besides_stages
+from perfkit.engine.whatif.changes import free_transfers
 from perfkit.insights.collective_rules import reported_ns, unreported
 from perfkit.insights.dimension_advice import reduce_transfer, spans_hosts
 from perfkit.insights.loss import Loss
@@ -16,11 +17,10 @@ from perfkit.insights.run_context import (
     stragglers_of,
 )
 from perfkit.insights.waiting import cause_of_waiting, last_arrivals_of
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.cross_rank import take_turns
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.rank import ONE_TO_N, UNKNOWN_OPERATOR
-from perfkit.whatif.changes import free_transfers
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.cross_rank import take_turns
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.rank import ONE_TO_N, UNKNOWN_OPERATOR
 
 _SEND: Final = "send"
 

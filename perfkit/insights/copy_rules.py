@@ -11,8 +11,8 @@ from perfkit.insights.run_context import (
     besides_stragglers,
     exposed_without_stragglers,
 )
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.facts import fact
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.facts import fact
 
 _WAYS: Final[dict[str, str]] = {
     "fills": r"Memset|.*fillBuffer",

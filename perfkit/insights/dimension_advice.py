@@ -7,9 +7,9 @@ accumulate, those of tensor parallelism grow with the tokens.
 from typing import Final
 
 from perfkit.insights.run_context import DimensionTime, RunContext
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.cross_rank import MatchedCollectiveStat
-from perfkit.schema.facts import Facts, fact
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.cross_rank import MatchedCollectiveStat
+from perfkit.records.facts import Facts, fact
 
 REPLICATED: Final = frozenset({"dp", "replicate"})
 _SHARDED: Final = frozenset({"shard"})

@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
+from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
+from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import (
@@ -15,9 +16,9 @@ from perfkit.insights.run_context import (
     exposed_without_stragglers,
 )
 from perfkit.phases import PASS_NAMES, PHASE_WORDS, PREFIX, annotation
-from perfkit.schema.aggregate import MAJORITY, OTHER_DETAILS, merge_idle
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.per_rank.idle import (
+from perfkit.records.aggregate import MAJORITY, OTHER_DETAILS, merge_idle
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_rank.idle import (
     CAUSES,
     IN_GRAPH,
     NO_LAUNCH,
@@ -29,7 +30,6 @@ from perfkit.schema.per_rank.idle import (
     IdleCause,
     IdleTime,
 )
-from perfkit.whatif.changes import NO_SYNCHRONISATION, no_idle
 
 _NAMED_SHARE: Final = 0.25
 """Share of a cause from which its largest part is named."""

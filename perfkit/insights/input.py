@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.analysis.per_run.loading_causes import main_cause
+from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.whatif.changes import NO_INPUT
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import (
     MIN_SHARE,
@@ -13,13 +14,12 @@ from perfkit.insights.run_context import (
     exposed_without_stragglers,
     late_in,
 )
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.common import UNNAMED
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.per_rank.loading import WaitCause, WorkerFetches
-from perfkit.schema.rank import RankReport
-from perfkit.schema.run import DataLoading
-from perfkit.whatif.changes import NO_INPUT
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import UNNAMED
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_rank.loading import WaitCause, WorkerFetches
+from perfkit.records.rank import RankReport
+from perfkit.records.run import DataLoading
 
 _NAMED_SHARE: Final = 0.75
 """Share of the waiting for data from which the ranks that have it are named."""

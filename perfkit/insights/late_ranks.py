@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from perfkit.insights.idle import IdlePart, describe, remedy
 from perfkit.insights.run_context import RunContext
 from perfkit.phases import PHASE_WORDS, annotation
-from perfkit.schema.aggregate import MAJORITY, merge_idle
-from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.per_rank.idle import CAUSES, Cause
-from perfkit.schema.rank import OTHER_NAMES, RankReport
+from perfkit.records.aggregate import MAJORITY, merge_idle
+from perfkit.records.cross_rank import Straggler
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_rank.idle import CAUSES, Cause
+from perfkit.records.rank import OTHER_NAMES, RankReport
 
 _MOST_OF_LAG: Final = 1.5
 """Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from perfkit.insights.run_context import RunContext
-from perfkit.schema.common import Category
-from perfkit.schema.facts import Facts, Words
+from perfkit.records.common import Category
+from perfkit.records.facts import Facts, Words
 
 
 class Loss(Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from typing import Final
 
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MIN_SHARE
-from perfkit.schema.facts import Fact, fact
-from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
+from perfkit.records.facts import Fact, fact
+from perfkit.records.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
 
 
 def _computation(series: ScalingSeries, lost: LostEfficiency) -> Loss | None:

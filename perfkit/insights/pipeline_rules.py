@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
-from perfkit.analysis.per_run.bubble_verdict import late_besides_stages, without_late
+from perfkit.engine.runs.bubble_verdict import late_besides_stages, without_late
 from perfkit.insights.dimension_advice import gathers_parameters, reduces_gradients
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MIN_COMMON_SHARE, RunContext, stragglers_of
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline, PipelineRank, heavy_in_all
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_run.pipeline import HeavyStage, Pipeline, PipelineRank, heavy_in_all
 
 _MIN_GAIN: Final = 0.02
 """Smallest gain from equal stages, as a share of the step, that is reported."""

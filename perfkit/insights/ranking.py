@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from perfkit.engine.whatif.changes import are_healthy_ranks
 from perfkit.errors import PluginError
 from perfkit.insights.loss import Loss, Rule
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
@@ -14,14 +15,13 @@ from perfkit.insights.registry import INSIGHT_RULES, plugin_rules
 from perfkit.insights.run_context import RunContext, run_context, stragglers_of
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry
-from perfkit.scaling.series import repeats
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.common import Finding
-from perfkit.schema.facts import Words
-from perfkit.schema.report import BESIDES_STEPS
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import MultiRunSummary
-from perfkit.whatif.changes import are_healthy_ranks
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import Finding
+from perfkit.records.facts import Words
+from perfkit.records.report import BESIDES_STEPS
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import MultiRunSummary
+from perfkit.subjects.scaling.series import repeats
 
 MAX_INSIGHTS: Final = 5
 _CLOSE: Final = 1.05

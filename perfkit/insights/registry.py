@@ -17,7 +17,7 @@ from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.run_context import RunContext
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry, instance_of
-from perfkit.schema.facts import in_words
+from perfkit.records.facts import in_words
 
 INSIGHT_RULES: Final[Registry[Any]] = Registry(
     "perfkit.insights",

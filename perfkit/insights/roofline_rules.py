@@ -7,12 +7,12 @@ from typing import Final
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MANY, MIN_COMMON_SHARE, MIN_SHARE, RunContext
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.facts import fact
-from perfkit.schema.per_rank.operator_work import MATRIX_KINDS
-from perfkit.schema.per_rank.work import Work
-from perfkit.schema.per_rank.work_trees import merge_work
-from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.facts import fact
+from perfkit.records.per_rank.operator_work import MATRIX_KINDS
+from perfkit.records.per_rank.work import Work
+from perfkit.records.per_rank.work_trees import merge_work
+from perfkit.records.roofline import DevicePeaks, Roofline, RooflineRow
 
 _FASTER: Final = 2.0
 """How many times as fast another type must be at its peak."""

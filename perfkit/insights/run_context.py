@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from perfkit.schema.aggregate import exposed_sums, longest_mean_step_ns
-from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.facts import Facts, fact
-from perfkit.schema.per_run.communication import DimensionStat
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
+from perfkit.records.aggregate import exposed_sums, longest_mean_step_ns
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import Straggler
+from perfkit.records.facts import Facts, fact
+from perfkit.records.per_run.communication import DimensionStat
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
 _COMPILED: Final = re.compile(r"triton_|Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction")
 MIN_SHARE: Final = 0.05
@@ -29,7 +29,7 @@ class DimensionTime(NamedTuple):
     """Exposed communication of one dimension of parallelism: means per step and rank (ns)."""
 
     name: str | None
-    """As in `perfkit.schema.per_run.communication`; None if unknown."""
+    """As in `perfkit.records.per_run.communication`; None if unknown."""
     exposed_ns: float
     wait_ns: float
     transfer_ns: float

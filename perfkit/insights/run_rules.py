@@ -17,10 +17,10 @@ from perfkit.insights.roofline_rules import float32_products, unaligned_products
 from perfkit.insights.run_context import MIN_SHARE, RunContext
 from perfkit.insights.sharding_rules import fsdp_prefetch, fsdp_reshard, fsdp_wrap
 from perfkit.insights.waiting import PAUSE_WAIT, called_by, waited_for
-from perfkit.scaling.points import oversubscribed as shared_cores
-from perfkit.schema.facts import Facts, fact
-from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.schema.report import BESIDES_STEPS
+from perfkit.records.facts import Facts, fact
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.report import BESIDES_STEPS
+from perfkit.subjects.scaling.points import oversubscribed as shared_cores
 
 
 def _oversubscribed(context: RunContext) -> Loss | None:

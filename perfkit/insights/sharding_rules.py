@@ -6,10 +6,10 @@ from typing import Final
 from perfkit.insights.collective_rules import TINY_BYTES
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MANY, MIN_SHARE, RunContext
-from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
-from perfkit.schema.facts import Fact, fact
-from perfkit.schema.per_rank.sharding import ParameterGathers, PassPhase
-from perfkit.schema.rank import RankReport
+from perfkit.records.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.records.facts import Fact, fact
+from perfkit.records.per_rank.sharding import ParameterGathers, PassPhase
+from perfkit.records.rank import RankReport
 
 _NO_SHARDS: Final = frozenset({"tp", "cp", "ep", "pp"})
 """Dimensions along which whole parameters are divided for good: what they gather are activations."""

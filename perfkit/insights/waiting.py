@@ -4,16 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from perfkit.analysis.per_run.verdict import one_off_causes
+from perfkit.engine.runs.verdict import one_off_causes
+from perfkit.engine.whatif.changes import healthy_ranks
 from perfkit.insights.dimension_advice import synchronise_less, wait_less
 from perfkit.insights.input import load_faster
 from perfkit.insights.late_ranks import Reason, find_compiled, find_reason
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import MIN_SHARE, RunContext
 from perfkit.phases import PREFIX
-from perfkit.schema.aggregate import MAJORITY
-from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import (
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import (
     FEWEST_COMPARED_STEPS,
     EarlyRank,
     LastArrivals,
@@ -22,9 +23,8 @@ from perfkit.schema.cross_rank import (
     Straggler,
     take_turns,
 )
-from perfkit.schema.facts import Fact, Facts, fact
-from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.whatif.changes import healthy_ranks
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_run.pauses import RankPauses
 
 PAUSE_WAIT: Final = "pause_wait_ns"
 """Evidence of advice about waiting for a pause."""

@@ -14,10 +14,10 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from perfkit.capture.schedule import DEFAULT_SCHEDULE
-from perfkit.capture.shared_options import DetailName
 from perfkit.integrations.recorder import FrameworkRecorder
-from perfkit.schema.common import UNNAMED
+from perfkit.record.schedule import DEFAULT_SCHEDULE
+from perfkit.record.shared_options import DetailName
+from perfkit.records.common import UNNAMED
 
 
 def record(

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfkit.capture.schedule import DEFAULT_SCHEDULE
-from perfkit.capture.shared_options import DetailName
 from perfkit.integrations.recorder import FrameworkRecorder
+from perfkit.record.schedule import DEFAULT_SCHEDULE
+from perfkit.record.shared_options import DetailName
 
 
 def _package() -> str:

@@ -7,17 +7,17 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from perfkit.capture.messages import print_warning
-from perfkit.capture.profile import start
-from perfkit.capture.recording.recording import Recording
-from perfkit.capture.recording.throughput import StepWork
-from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
-from perfkit.capture.script.hooks.torch_hooks import around_backward
-from perfkit.capture.script.steps import marker
-from perfkit.capture.shared_options import DetailName
 from perfkit.phases import Phase
-from perfkit.schema.per_run.pauses import PAUSE_PHASES
+from perfkit.record.messages import print_warning
+from perfkit.record.profile import start
+from perfkit.record.recording.recording import Recording
+from perfkit.record.recording.throughput import StepWork
+from perfkit.record.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.record.script.hooks.torch_hooks import around_backward
+from perfkit.record.script.steps import marker
+from perfkit.record.shared_options import DetailName
+from perfkit.records.per_run.pauses import PAUSE_PHASES
 
 
 class FrameworkRecorder:

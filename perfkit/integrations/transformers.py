@@ -12,11 +12,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from perfkit.capture.recording.throughput import StepWork
-from perfkit.capture.schedule import DEFAULT_SCHEDULE
-from perfkit.capture.shared_options import DetailName
 from perfkit.integrations.recorder import FrameworkRecorder
-from perfkit.schema.per_run.pauses import PausePhase
+from perfkit.record.recording.throughput import StepWork
+from perfkit.record.schedule import DEFAULT_SCHEDULE
+from perfkit.record.shared_options import DetailName
+from perfkit.records.per_run.pauses import PausePhase
 
 
 class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not followed

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
-from perfkit.analysis.cross_rank.measured_bandwidth import bandwidth_shares
-from perfkit.analysis.per_rank.summary import check_step_marker
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.jobs import Job, split_jobs
-from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
+from perfkit.base.executors import ExecutorOptions, check, open_executor
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.jobs import Job, split_jobs
+from perfkit.engine.runs.manifest_checks import missing_sweep_points
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
+from perfkit.engine.trace_summary import check_step_marker
+from perfkit.engine.whatif.savings import predicted_savings
 from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
@@ -29,24 +29,24 @@ from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.pipeline.words import Insights, find_insights
+from perfkit.records.benchmark import CollectiveBenchmark
+from perfkit.records.common import Finding, Observation
+from perfkit.records.manifest import RunManifest
+from perfkit.records.per_rank.memory import MemorySnapshot
+from perfkit.records.report import Report
+from perfkit.records.roofline import DevicePeaks
+from perfkit.records.run import RunReport
 from perfkit.report.wording.findings import word, word_all
-from perfkit.scaling.option_comparison import profiled_order_findings
-from perfkit.scaling.summary import scaling
-from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.schema.common import Finding, Observation
-from perfkit.schema.manifest import RunManifest
-from perfkit.schema.per_rank.memory import MemorySnapshot
-from perfkit.schema.report import Report
-from perfkit.schema.roofline import DevicePeaks
-from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.report_file import load_collectives
 from perfkit.storage.run_folder import read_manifest, read_sweep
+from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
+from perfkit.subjects.scaling.option_comparison import profiled_order_findings
+from perfkit.subjects.scaling.summary import scaling
 from perfkit.subjects.table import Asked, answer_subjects
-from perfkit.whatif.savings import predicted_savings
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
@@ -117,7 +117,7 @@ def analyze(
             need those of the short answer, at least.
 
     Returns:
-        One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
+        One report per run, see `perfkit.records.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, is damaged

@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.comm_logs.findings import find_log_findings
-from perfkit.analysis.per_run.comm_logs.links import Ranks, find_links
-from perfkit.analysis.per_run.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
-from perfkit.analysis.per_run.comm_logs.summarize import summarize_logs
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.run_report import with_findings
-from perfkit.schema.common import Observation
-from perfkit.schema.per_run.comm_logs import NcclLogs, OneCclLogs
-from perfkit.schema.run import RunReport
+from perfkit.records.common import Observation
+from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
+from perfkit.records.run import RunReport
+from perfkit.subjects.comm_logs.findings import find_log_findings
+from perfkit.subjects.comm_logs.links import Ranks, find_links
+from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
+from perfkit.subjects.comm_logs.summarize import summarize_logs
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from perfkit.trace.comm_logs.one_ccl import OneCclReader
 

@@ -9,19 +9,19 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit._version import __version__
-from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
-from perfkit.comparison.changes import changes, disagreement, few_runs, findings
-from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.history import config_histories, excluded_runs
-from perfkit.comparison.step_work import mean_step, step_work
+from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
+from perfkit.records.aggregate import common_kind, steps_ns
+from perfkit.records.common import Finding, worst_first
+from perfkit.records.comparison import Comparison, History, HistoryBy, Side
+from perfkit.records.run import RunReport
 from perfkit.report.wording.findings import word_all
-from perfkit.schema.aggregate import common_kind, steps_ns
-from perfkit.schema.common import Finding, worst_first
-from perfkit.schema.comparison import Comparison, History, HistoryBy, Side
-from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules
+from perfkit.subjects.comparison.changes import changes, disagreement, few_runs, findings
+from perfkit.subjects.comparison.gates import check_gates, parse_gate
+from perfkit.subjects.comparison.history import config_histories, excluded_runs
+from perfkit.subjects.comparison.step_work import mean_step, step_work
 
 _JOBS_AS_RUNS: Final = "several_jobs"
 """The finding of a folder whose jobs count as repeats."""
@@ -41,7 +41,7 @@ def compare(
     Args:
         before: a trace, a run folder, or a folder of repeats.
         after: the same for the runs to compare with them.
-        fail_on: conditions that fail the comparison, see `perfkit.comparison.gates`.
+        fail_on: conditions that fail the comparison, see `perfkit.subjects.comparison.gates`.
         step_marker: as in `analyze`.
         kernel_rules: as in `analyze`.
         assume_noise: relative difference between runs that is noise, such as 0.03, if a side has fewer than three runs.

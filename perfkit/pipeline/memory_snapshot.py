@@ -6,11 +6,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_rank.memory_snapshot.tabulate import tabulate
 from perfkit.errors import UsageError
-from perfkit.schema.per_rank.memory import MemorySnapshot
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.memory import MemorySnapshot
+from perfkit.records.run import RunReport
 from perfkit.storage.memory_snapshot_file import read_snapshot
+from perfkit.subjects.memory.snapshot.tabulate import tabulate
 
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
 

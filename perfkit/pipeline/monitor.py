@@ -8,19 +8,19 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_run.monitor.align import RankSteps, align, rank_steps
-from perfkit.analysis.per_run.monitor.findings import monitor_findings
-from perfkit.analysis.per_run.monitor.losses import BadLosses, find_bad_losses, not_a_number
-from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
 from perfkit.errors import StoreError, TraceError
 from perfkit.pipeline.run_report import with_findings
+from perfkit.records.common import Observation
+from perfkit.records.monitor import CHECK, COLUMNS, LOSS_GIVEN, StepLogHeader
+from perfkit.records.per_run.monitor import MonitorSummary
+from perfkit.records.run import RunReport
 from perfkit.report.wording.findings_monitor import step_time_of_logs
-from perfkit.schema.common import Observation
-from perfkit.schema.monitor import CHECK, COLUMNS, LOSS_GIVEN, StepLogHeader
-from perfkit.schema.per_run.monitor import MonitorSummary
-from perfkit.schema.run import RunReport
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
+from perfkit.subjects.monitor.align import RankSteps, align, rank_steps
+from perfkit.subjects.monitor.findings import monitor_findings
+from perfkit.subjects.monitor.losses import BadLosses, find_bad_losses, not_a_number
+from perfkit.subjects.monitor.summarize import LogFacts, summarize
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -5,15 +5,15 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
-from perfkit.analysis.per_run.pauses import pauses_clauses
-from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
-from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.manifest_metrics import manifest_metrics
+from perfkit.engine.runs.pauses import pauses_clauses
+from perfkit.engine.runs.verdict import add_caveats, classify_bottleneck, with_clauses
+from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.pipeline.words import verdict as in_words
+from perfkit.records.common import Finding, Observation, worst_first
+from perfkit.records.run import RunReport, Verdict
 from perfkit.report.wording.findings import word_all
-from perfkit.schema.common import Finding, Observation, worst_first
-from perfkit.schema.run import RunReport, Verdict
 from perfkit.subjects.table import Asked, asked_subjects
 
 _FIELDS: Final = frozenset(RunReport.__struct_fields__)

@@ -9,14 +9,14 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Final, NamedTuple
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.base.executors import EXECUTORS, ExecutorOptions, open_executor
+from perfkit.base.system_limits import count_cores, free_bytes
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.errors import WorkerError
-from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
+from perfkit.records.common import Finding, Observation
 from perfkit.report.wording.findings import word
-from perfkit.schema.common import Finding, Observation
 from perfkit.storage.filenames import rank_in_name
-from perfkit.util.system_limits import count_cores, free_bytes
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of finished and of all traces, possibly from another thread."""

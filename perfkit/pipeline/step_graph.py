@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.analysis.per_rank.summary import check_step_marker
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.jobs import check_one_job
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import RunGraph
+from perfkit.base.executors import ExecutorOptions
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.jobs import check_one_job
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.step_graph.run_graph import RunGraph
+from perfkit.engine.trace_summary import check_step_marker
 from perfkit.errors import TraceError
-from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
-from perfkit.schema.common import Finding
-from perfkit.schema.manifest import RunManifest
+from perfkit.records.common import Finding
+from perfkit.records.manifest import RunManifest
 from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules

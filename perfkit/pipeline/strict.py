@@ -3,8 +3,8 @@
 from typing import Final
 
 from perfkit.errors import TraceError
-from perfkit.schema.common import Finding
-from perfkit.schema.report import Report
+from perfkit.records.common import Finding
+from perfkit.records.report import Report
 
 _LOSSES: Final = frozenset({"damaged_trace", "skipped_events", "repaired_events"})
 """Warnings about events that are missing, or of which a part is: what is repaired loses its duration, for example.

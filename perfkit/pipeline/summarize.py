@@ -10,16 +10,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from perfkit.analysis.per_rank.summary import NothingToAnalyseError, TraceSummary
+from perfkit.base.formatting import escape_unprintable
+from perfkit.engine.trace_summary import NothingToAnalyseError, TraceSummary
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.records.common import Finding, Observation
+from perfkit.records.kernel_rules import KernelRule
 from perfkit.report.wording.findings import word, word_all
-from perfkit.schema.common import Finding, Observation
-from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage import cache
 from perfkit.storage.cache import Fingerprint
 from perfkit.trace.reader import read_trace
-from perfkit.util.formatting import escape_unprintable
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from perfkit.analysis.per_rank.communication.collective_calls import collect_calls
-from perfkit.analysis.per_rank.communication.collectives import tabulate_collectives
-from perfkit.analysis.per_rank.context import TraceContext
-from perfkit.analysis.per_rank.pauses import traced
-from perfkit.analysis.per_rank.summary import MOST_STEPS, TraceSummary
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.engine.communication.collective_calls import collect_calls
+from perfkit.engine.communication.collectives import tabulate_collectives
+from perfkit.engine.steps.pauses import traced
+from perfkit.engine.trace_context import TraceContext
+from perfkit.engine.trace_summary import MOST_STEPS, TraceSummary
+from perfkit.records.kernel_rules import KernelRule
 from perfkit.subjects.table import Asked, asked_subjects
 from perfkit.trace.events import Header, RankTrace
 

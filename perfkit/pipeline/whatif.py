@@ -7,23 +7,23 @@ from typing import Final
 import numpy as np
 
 from perfkit._version import __version__
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.rule_uses import add_rule_uses, unused_rules
-from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
+from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.engine.whatif.candidates import MOST_RANKED, candidates
+from perfkit.engine.whatif.changes import parse_changes
+from perfkit.engine.whatif.predict import predict_changes, predict_each, replay_unchanged
+from perfkit.engine.whatif.savings import find_unexplained
 from perfkit.errors import TraceError
 from perfkit.pipeline.run_report import build_run
 from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
+from perfkit.records.common import Finding, Observation
+from perfkit.records.per_run.whatif import WhatIf
+from perfkit.records.run import RunReport
 from perfkit.report.wording.findings import word, word_all
-from perfkit.schema.common import Finding, Observation
-from perfkit.schema.per_run.whatif import WhatIf
-from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
-from perfkit.whatif.candidates import MOST_RANKED, candidates
-from perfkit.whatif.changes import parse_changes
-from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
-from perfkit.whatif.savings import find_unexplained
 
 _VIOLATED: Final = 0.01
 """Share of dependencies contradicted by the measured times from which it is reported."""

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from perfkit.analysis.per_run.verdict import Judgement
+from perfkit.engine.runs.verdict import Judgement
 from perfkit.insights.ranking import Ranked, find_losses
 from perfkit.insights.registry import INSIGHT_RULES
 from perfkit.plugins import Registry
+from perfkit.records.common import Finding
+from perfkit.records.facts import in_words
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport, Verdict
+from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import REMEDIES, SENTENCES, clauses
-from perfkit.schema.common import Finding
-from perfkit.schema.facts import in_words
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport, Verdict
-from perfkit.schema.scaling import MultiRunSummary
 
 
 class Insights(NamedTuple):

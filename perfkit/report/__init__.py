@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry, resolve
-from perfkit.schema.benchmark import CollectiveBenchmark, InputBenchmark
-from perfkit.schema.comparison import Comparison, History
-from perfkit.schema.hang import Diagnosis
-from perfkit.schema.per_run.whatif import WhatIf
-from perfkit.schema.plan import Plan
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
-from perfkit.schema.tools import ExternalTable
+from perfkit.records.benchmark import CollectiveBenchmark, InputBenchmark
+from perfkit.records.comparison import Comparison, History
+from perfkit.records.hang import Diagnosis
+from perfkit.records.per_run.whatif import WhatIf
+from perfkit.records.plan import Plan
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
+from perfkit.records.tools import ExternalTable
 from perfkit.subjects.table import asked_subjects
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts
     from perfkit.report.content.document import Document
-    from perfkit.report.content.tables import Listing, Table
+    from perfkit.tables.specification import Listing, Table
 
 DEFAULT_TOP: Final = 10
 
 LISTINGS: Final[dict[str, str]] = {
-    "steps": "perfkit.report.content.steps",
-    "ranks": "perfkit.report.content.ranks",
-    "operators": "perfkit.report.content.work",
-    "collectives": "perfkit.report.content.collectives",
-    "dimensions": "perfkit.report.content.collectives",
-    "issued_collectives": "perfkit.report.content.sharding",
-    "parameter_gathers": "perfkit.report.content.sharding",
-    "loads": "perfkit.report.content.input",
-    "idle": "perfkit.report.content.idle",
-    "roofline": "perfkit.report.content.roofline",
-    "critical_path": "perfkit.report.content.critical_path",
-    "memory": "perfkit.report.content.memory",
-    "memory_holders": "perfkit.report.content.memory",
-    "pipelines": "perfkit.report.content.pipelines",
+    "steps": "perfkit.subjects.steps.tables",
+    "ranks": "perfkit.subjects.ranks.tables",
+    "operators": "perfkit.subjects.work.tables",
+    "collectives": "perfkit.subjects.collectives.tables",
+    "dimensions": "perfkit.subjects.collectives.tables",
+    "issued_collectives": "perfkit.subjects.sharding.tables",
+    "parameter_gathers": "perfkit.subjects.sharding.tables",
+    "loads": "perfkit.subjects.input.tables",
+    "idle": "perfkit.subjects.idle.tables",
+    "roofline": "perfkit.subjects.roofline.tables",
+    "critical_path": "perfkit.subjects.critical_path.tables",
+    "memory": "perfkit.subjects.memory.tables",
+    "memory_holders": "perfkit.subjects.memory.tables",
+    "pipelines": "perfkit.subjects.pipelines.tables",
     "findings": "perfkit.report.content.run_facts",
     "points": "perfkit.report.content.several_runs.scaling",
     "options": "perfkit.report.content.several_runs.options",

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfkit.errors import StoreError
+from perfkit.records.report import Report
 from perfkit.report import LISTINGS, listing
-from perfkit.report.content.tables import Listing, Value
-from perfkit.schema.report import Report
+from perfkit.tables.specification import Listing, Value
 
 if TYPE_CHECKING:
     from pandas import DataFrame

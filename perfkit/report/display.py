@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from perfkit.schema.comparison import History
+from perfkit.records.comparison import History
 
 if TYPE_CHECKING:
     from perfkit.report.dataframes import DataFrames

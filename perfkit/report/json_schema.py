@@ -1,4 +1,4 @@
-"""JSON Schema of the files that perfkit writes, described by the docstrings in `perfkit.schema`."""
+"""JSON Schema of the files that perfkit writes, described by the docstrings in `perfkit.records`."""
 
 import ast
 import inspect
@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from perfkit.schema.benchmark import COLLECTIVES_VERSION, INPUT_VERSION, CollectiveBenchmark, InputBenchmark
-from perfkit.schema.comparison import COMPARISON_VERSION, HISTORY_VERSION, Comparison, History
-from perfkit.schema.hang import DIAGNOSIS_VERSION, RANK_STATE_VERSION, Diagnosis, RankState
-from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
-from perfkit.schema.per_run.whatif import WHAT_IF_VERSION, WhatIf
-from perfkit.schema.plan import PLAN_VERSION, Plan
-from perfkit.schema.report import REPORT_VERSION, Report
-from perfkit.schema.sweep import SWEEP_ANSWER_VERSION, SWEEP_VERSION, Sweep, SweepAnswer
-from perfkit.schema.tools import DOCTOR_VERSION, EXTERNAL_TABLE_VERSION, DoctorReport, ExternalTable
+from perfkit.records.benchmark import COLLECTIVES_VERSION, INPUT_VERSION, CollectiveBenchmark, InputBenchmark
+from perfkit.records.comparison import COMPARISON_VERSION, HISTORY_VERSION, Comparison, History
+from perfkit.records.hang import DIAGNOSIS_VERSION, RANK_STATE_VERSION, Diagnosis, RankState
+from perfkit.records.manifest import MANIFEST_VERSION, RunManifest
+from perfkit.records.per_run.whatif import WHAT_IF_VERSION, WhatIf
+from perfkit.records.plan import PLAN_VERSION, Plan
+from perfkit.records.report import REPORT_VERSION, Report
+from perfkit.records.sweep import SWEEP_ANSWER_VERSION, SWEEP_VERSION, Sweep, SweepAnswer
+from perfkit.records.tools import DOCTOR_VERSION, EXTERNAL_TABLE_VERSION, DoctorReport, ExternalTable
 
 RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze --json`"),
@@ -52,7 +52,7 @@ def schema(record: str) -> dict[str, Any]:
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """Return record -> field -> the docstring below the field in the source."""
-    root = files("perfkit.schema")
+    root = files("perfkit.records")
     folders = [root, *(folder for folder in root.iterdir() if folder.is_dir())]
     sources = [path for folder in folders for path in folder.iterdir() if path.name.endswith(".py")]
     nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]

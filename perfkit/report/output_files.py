@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
+from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import atomic_write
 
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(?P<dev>\d+)|(?P<name>stdout|stderr))|/proc/self/fd/(?P<proc>\d+)")
 

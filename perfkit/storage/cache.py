@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
+from perfkit.base.regular_file import open_regular
 from perfkit.storage import cache_folder
-from perfkit.util.regular_file import open_regular
 
 _RACY_NS: Final = 2_000_000_000
 """A file that changed this recently may change again without a change of its times (git's "racy" problem)."""

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from perfkit.util.atomic_write import TEMPORARY_SUFFIX, new_file
-from perfkit.util.regular_file import open_regular
+from perfkit.base.atomic_write import TEMPORARY_SUFFIX, new_file
+from perfkit.base.regular_file import open_regular
 
 FOLDER_VARIABLE: Final = "PERFKIT_CACHE_DIR"
 LIMIT_BYTES: Final = 256_000_000

@@ -24,12 +24,12 @@ from typing import Any, Final
 
 import msgspec
 
+from perfkit.base.atomic_write import atomic_write
+from perfkit.base.formatting import escape_unprintable
+from perfkit.base.regular_file import read_toml
+from perfkit.base.validation import plain_message
 from perfkit.errors import UsageError
-from perfkit.schema.roofline import DevicePeaks
-from perfkit.util.atomic_write import atomic_write
-from perfkit.util.formatting import escape_unprintable
-from perfkit.util.regular_file import read_toml
-from perfkit.util.validation import plain_message
+from perfkit.records.roofline import DevicePeaks
 
 DeviceTable = str | Path | Sequence[DevicePeaks] | None
 """Rows, or the file that contains them."""

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from perfkit.base.regular_file import read_toml
 from perfkit.errors import UsageError
-from perfkit.schema.kernel_rules import GIVEN_CLASSES, KERNEL_KINDS, KernelRule
-from perfkit.util.regular_file import read_toml
+from perfkit.records.kernel_rules import GIVEN_CLASSES, KERNEL_KINDS, KernelRule
 
 KernelRules = str | Path | Sequence[KernelRule] | None
 """Rules, or the file that contains them."""

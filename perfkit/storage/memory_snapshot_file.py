@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from perfkit.base.plain_pickle import PlainPickleError, load_plain
+from perfkit.base.regular_file import read_regular
+from perfkit.base.validation import plain_message
 from perfkit.errors import TraceError
 from perfkit.trace.intervals import Ints
-from perfkit.util.plain_pickle import PlainPickleError, load_plain
-from perfkit.util.regular_file import read_regular
-from perfkit.util.validation import plain_message
 
 MOST_ROWS: Final = 5_000_000
 """Blocks and records of a snapshot."""

@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from perfkit.base.regular_file import read_regular
+from perfkit.base.validation import decode_json, plain_message
 from perfkit.errors import StoreError
-from perfkit.schema.benchmark import COLLECTIVES_VERSION, INPUT_VERSION, CollectiveBenchmark, InputBenchmark, PairTime
-from perfkit.schema.report import REPORT_VERSION, Report
-from perfkit.util.regular_file import read_regular
-from perfkit.util.validation import decode_json, plain_message
+from perfkit.records.benchmark import COLLECTIVES_VERSION, INPUT_VERSION, CollectiveBenchmark, InputBenchmark, PairTime
+from perfkit.records.report import REPORT_VERSION, Report
 
 _MOST_BYTES: Final = 8 << 30
 _MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")

@@ -25,13 +25,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from perfkit.base.atomic_write import atomic_write
+from perfkit.base.formatting import escape_all
+from perfkit.base.regular_file import read_regular
+from perfkit.base.validation import decode_json, plain_message
 from perfkit.errors import StoreError
-from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
-from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
-from perfkit.util.atomic_write import atomic_write
-from perfkit.util.formatting import escape_all
-from perfkit.util.regular_file import read_regular
-from perfkit.util.validation import decode_json, plain_message
+from perfkit.records.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
+from perfkit.records.sweep import SWEEP_VERSION, Sweep, SweepPoint
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"

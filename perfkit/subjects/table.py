@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 from perfkit.plugins import Registry, instance_of
 
 _NAMES: Final = (

@@ -13,8 +13,8 @@ from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import BinaryIO, Final, NoReturn
 
+from perfkit.base.regular_file import hole_bytes, open_file
 from perfkit.errors import TraceError
-from perfkit.util.regular_file import hole_bytes, open_file
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from perfkit.schema.trace_header import PerfkitHeader
+from perfkit.records.trace_header import PerfkitHeader
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
 from perfkit.trace.module_names import ModuleNames

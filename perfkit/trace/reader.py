@@ -9,7 +9,7 @@ import msgspec
 
 from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.schema.trace_header import HEADER_KEY, HEADER_VERSION, PerfkitHeader
+from perfkit.records.trace_header import HEADER_KEY, HEADER_VERSION, PerfkitHeader
 from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_int, parse_text
 from perfkit.trace.event_table import EventTableBuilder

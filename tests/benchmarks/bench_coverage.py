@@ -8,9 +8,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from perfkit.scaling.summary import scaling
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import Estimate, ScalingSeries
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import Estimate, ScalingSeries
+from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.scaling_builders import make_strong, make_weak
 
 Truth = dict[str, float]

@@ -15,10 +15,10 @@ from pathlib import Path
 from time import process_time
 from typing import Final, TypeVar
 
-from perfkit.analysis.cross_rank.step_graph.join import Member, join_ranks
-from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.analysis.step_graph.longest_path import critical_path
-from perfkit.analysis.step_graph.replay import replay, slack
+from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.engine.step_graph.join import Member, join_ranks
+from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.replay import replay, slack
 from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.benchmarks.make_trace import repeat

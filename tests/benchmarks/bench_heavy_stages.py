@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.pipelines.balance import excess_by_place
+from perfkit.engine.pipelines.balance import excess_by_place
 from tests.support.traces.stage_noise import CORRELATED, INDEPENDENT, Noise, Shape, times_of
 
 _SHAPES: list[Shape] = [(2, 4, 2), (2, 4, 3), (4, 4, 3), (4, 8, 2), (8, 8, 3), (16, 8, 3), (2, 8, 10), (8, 16, 10)]

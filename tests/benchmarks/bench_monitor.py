@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.multiprocessing.spawn import spawn
 
-from perfkit.capture.monitor.step_monitor import StepMonitor
+from perfkit.record.monitor.step_monitor import StepMonitor
 
 STEPS: Final = 100
 STEP_NS: Final = 50e6

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import perfkit
-from perfkit.schema.per_run.pipeline import Pipeline
+from perfkit.records.per_run.pipeline import Pipeline
 from tests.support.processes.launching import in_real_time
 from tests.support.processes.sleeping_pipeline import install, record
 

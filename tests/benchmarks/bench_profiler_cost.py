@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import perfkit
-from perfkit.schema.run import ProfilerCost
+from perfkit.records.run import ProfilerCost
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import PYTHON, environment
 

@@ -27,7 +27,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 import perfkit
-from perfkit.schema.cross_rank import Straggler
+from perfkit.records.cross_rank import Straggler
 from tests.support.processes.delayed_jobs import Delay, Job, make_jobs, read_core_waits
 from tests.support.processes.launching import in_real_time
 from tests.support.processes.ports import free_port

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from perfkit.schema.manifest import RunManifest
-from perfkit.util.system_limits import count_cores
+from perfkit.base.system_limits import count_cores
+from perfkit.records.manifest import RunManifest
 
 GLOBAL_BATCH: Final = 16
 OPTIONS: Final = (

@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
+from perfkit.base.system_limits import count_cores
+from perfkit.engine.whatif.predict import replay_unchanged
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.step_graph import load_run_graph
 from perfkit.pipeline.whatif import predict
-from perfkit.util.system_limits import count_cores
-from perfkit.whatif.predict import replay_unchanged
 from tests.support.processes.launching import environment
 
 MEDIAN_ERROR: Final = 0.05

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 import perfkit
+from perfkit.base.executors import EXECUTORS, ExecutorOptions, open_executor
 from perfkit.errors import WorkerError
-from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from tests.support.processes.launching import (
     BIN,
     LIMIT_S,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline.analyze import analyze
-from perfkit.schema.per_run.pauses import RankPauses
+from perfkit.records.per_run.pauses import RankPauses
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S

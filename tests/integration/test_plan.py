@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import main
-from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout
+from perfkit.records.plan import Plan, PlanCheck, PlannedLayout
 from tests.support.processes.launching import record_forked
 
 SIZES = "--layers 4 --width 32 --heads 4 --block 32 --vocab-size 128"

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import perfkit
+from perfkit.records.manifest import RunManifest
 from perfkit.report.renderers.answer import SCREEN
-from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.launching import (
     BIN,

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.schema.sweep import Sweep, SweepAnswer
+from perfkit.records.sweep import Sweep, SweepAnswer
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import (
     LIMIT_S,

@@ -11,9 +11,9 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.schema.manifest import RunManifest
-from perfkit.schema.rank import RankReport
-from perfkit.schema.run import RunReport
+from perfkit.records.manifest import RunManifest
+from perfkit.records.rank import RankReport
+from perfkit.records.run import RunReport
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, check_folder, messages, traces
 from tests.support.processes.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment, record_forked

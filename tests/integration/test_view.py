@@ -36,7 +36,7 @@ FETCH = """async address => {
 # ui.perfetto.dev may fetch from one port only, which may be taken; the page of this test may fetch from any.
 ON_ANY_PORT = """
 import sys
-from perfkit.server.trace import TraceServer
+from perfkit.tools.serve.trace import TraceServer
 TraceServer.__init__.__kwdefaults__["port"] = 0
 from perfkit.__main__ import main
 sys.exit(main())

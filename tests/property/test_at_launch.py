@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank import classify
+from perfkit.engine.kinds import classify
 from perfkit.trace.events import CollectiveArgsColumns, EventKind, Events
 
 event = st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 1), st.booleans())

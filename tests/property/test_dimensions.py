@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.cross_rank.dimensions.groups import find_groups
-from perfkit.analysis.cross_rank.dimensions.summary import divide, summarize_dimensions
-from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.dimensions.groups import find_groups
+from perfkit.engine.ranks.dimensions.summary import divide, summarize_dimensions
+from perfkit.engine.ranks.matching import MatchedCollectives, match
 from tests.support.reports.report_builders import make_efficiency, make_rank
 
 WEIGHTS = st.lists(st.integers(0, 10**15), min_size=1, max_size=6)

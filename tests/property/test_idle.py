@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.summary import TraceSummary
-from perfkit.schema.per_rank.idle import CAUSES
+from perfkit.engine.trace_summary import TraceSummary
+from perfkit.records.per_rank.idle import CAUSES
 from tests.support.traces import generated_traces as traces
 from tests.support.traces.every_trace import every_real_trace, summary_of, summary_of_generated
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.summary import TraceSummary
-from perfkit.schema.per_rank.sharding import IssuedCollectives
-from perfkit.schema.rank import CollectiveStat
+from perfkit.engine.trace_summary import TraceSummary
+from perfkit.records.per_rank.sharding import IssuedCollectives
+from perfkit.records.rank import CollectiveStat
 from tests.support.traces import generated_traces as traces
 from tests.support.traces.every_trace import REAL, summary_of, summary_of_generated
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.schema.rank import MemoryUse
+from perfkit.records.rank import MemoryUse
 from tests.support.traces.trace_builder import TraceBuilder
 
 Record = tuple[int, int, int]

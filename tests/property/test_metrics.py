@@ -9,7 +9,7 @@ from hypothesis import given
 
 from perfkit.errors import TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.common import CATEGORIES
+from perfkit.records.common import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import reference, trace_builder

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.scaling.series import groups, repeats, runs_of
-from perfkit.schema.config_identity import key
-from perfkit.schema.config_identity import settings as setting_of
-from perfkit.schema.run import RunReport
+from perfkit.records.config_identity import key
+from perfkit.records.config_identity import settings as setting_of
+from perfkit.records.run import RunReport
+from perfkit.subjects.scaling.series import groups, repeats, runs_of
 from tests.support.reports.scaling_builders import make_hosts, make_scaled
 
 MARKS = {"timeout": "1m", "steps": 9}

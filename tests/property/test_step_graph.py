@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.critical_path.drawing import MOST_SPANS
-from perfkit.analysis.per_run.critical_path.summarize import summarize_path
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
-from perfkit.analysis.step_graph.longest_path import critical_path
-from perfkit.analysis.step_graph.modules import NO_MODULE
-from perfkit.analysis.step_graph.replay import replay, slack
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.step_graph.graph import ORIGIN, StepGraph
+from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.modules import NO_MODULE
+from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
+from perfkit.engine.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.subjects.critical_path.drawing import MOST_SPANS
+from perfkit.subjects.critical_path.summarize import summarize_path
 from perfkit.trace.reader import read_trace
 from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces

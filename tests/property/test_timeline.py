@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, reject
 
 from perfkit.errors import TraceError
-from perfkit.timeline.merge import merge
+from perfkit.tools.merge.merge import merge
 from perfkit.trace.reader import read_trace
 from tests.support.traces.generated_traces import Document, slow_to_generate, traces
 from tests.support.traces.trace_builder import write

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from perfkit.schema.manifest import RunManifest, World
+from perfkit.records.manifest import RunManifest, World
 
 
 def make_manifest(state: Literal["running", "completed"] = "running", launcher: str = "perfkit") -> RunManifest:

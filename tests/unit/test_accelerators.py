@@ -21,9 +21,9 @@ from perfkit.accelerators import (
     device_types,
     of_device,
 )
-from perfkit.analysis.per_rank import kernel_rules
-from perfkit.analysis.per_rank.kernel_rules import kernel_kind
-from perfkit.analysis.per_rank.runtime_calls import accelerator_of, call_patterns
+from perfkit.engine.kinds import kernel_rules
+from perfkit.engine.kinds.kernel_rules import kernel_kind
+from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
 from perfkit.trace import categories
 from perfkit.trace.categories import communication_operators, kind_of
 from perfkit.trace.events import EventKind

@@ -10,7 +10,7 @@ import pytest
 
 import perfkit
 from perfkit import errors
-from perfkit.schema.report import Report
+from perfkit.records.report import Report
 from tests.support.processes.launching import LIMIT_S
 
 FUNCTIONS = [

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from perfkit.capture.config import choices_by_accelerator
+from perfkit.base.formatting import install_extra
+from perfkit.base.process import exit_on_sigint
 from perfkit.cli.benchmarks.reporting import (
     Comparing,
     Kind,
@@ -15,13 +16,12 @@ from perfkit.cli.benchmarks.reporting import (
     start_ranks,
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.schema.common import Finding
+from perfkit.record.config import choices_by_accelerator
+from perfkit.records.benchmark import CollectiveBenchmark
+from perfkit.records.common import Finding
 from perfkit.storage.report_file import load_collectives
-from perfkit.util.formatting import install_extra
-from perfkit.util.process import exit_on_sigint
+from perfkit.tools.collectives.config import CollectivesConfig
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
@@ -45,7 +45,7 @@ _CONDITIONS: Final = "'all_reduce.busbw < -10%' (the largest message) or 'all_re
 def _compare(
     before: CollectiveBenchmark, record: CollectiveBenchmark, wanted: Comparing
 ) -> tuple[Any, Iterable[Finding]]:
-    from perfkit.collectives.comparison import compare_benchmarks, differences
+    from perfkit.tools.collectives.comparison import compare_benchmarks, differences
 
     compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
     return compared, differences(before, record)
@@ -72,7 +72,7 @@ def _run(call: "Call", given: dict[str, Any]) -> None:
 
 def _run_rank(config: CollectivesConfig, reporting: Reporting[CollectiveBenchmark], debug: bool) -> None:
     with exit_on_sigint():  # torch is imported
-        from perfkit.collectives.measure.worker import run_rank
+        from perfkit.tools.collectives.measure.worker import run_rank
 
     record = run_rank(config, reporting.finish, debug)
     if record is not None:

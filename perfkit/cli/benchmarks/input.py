@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import fields
 
+from perfkit.base.formatting import install_extra
+from perfkit.base.process import exit_on_sigint
 from perfkit.cli.benchmarks.reporting import (
     Comparing,
     Kind,
@@ -18,12 +20,10 @@ from perfkit.cli.benchmarks.reporting import (
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.input.config import InputConfig
-from perfkit.schema.benchmark import InputBenchmark
-from perfkit.schema.common import Finding
+from perfkit.records.benchmark import InputBenchmark
+from perfkit.records.common import Finding
 from perfkit.storage.report_file import load_input
-from perfkit.util.formatting import install_extra
-from perfkit.util.process import exit_on_sigint
+from perfkit.tools.input.config import InputConfig
 from workloads.data import SOURCES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _CONDITIONS: Final = "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20m
 
 
 def _compare(before: InputBenchmark, record: InputBenchmark, wanted: Comparing) -> tuple[Any, Iterable[Finding]]:
-    from perfkit.input.comparison import compare_benchmarks, differences  # numpy: not for `--help`
+    from perfkit.tools.input.comparison import compare_benchmarks, differences  # numpy: not for `--help`
 
     compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
     return compared, differences(before, record)
@@ -95,7 +95,7 @@ def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Sour
 
 
 def _check(config: InputConfig, sources: "Sources") -> None:
-    from perfkit.input.config import describe_samples  # numpy: not for `--help`
+    from perfkit.tools.input.config import describe_samples  # numpy: not for `--help`
 
     spec = describe_samples(config.samples, config.sample_bytes, config.seed)
     for series in config.plan_series(sources):
@@ -124,7 +124,7 @@ def _source_configs() -> dict[str, type[Struct]]:
 
 def _run_rank(config: InputConfig, sources: "Sources", reporting: Reporting[InputBenchmark], debug: bool) -> None:
     with exit_on_sigint():  # torch is imported
-        from perfkit.input.measure.worker import run_rank
+        from perfkit.tools.input.measure.worker import run_rank
 
     record = run_rank(config, sources, reporting.finish, debug)
     if record is not None:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 import typer
 from msgspec.structs import replace
 
-from perfkit.capture.distributed.launcher_env import detect_rank, needs_mpi
-from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.output import JSON_HELP, STDOUT, format_on_stdout, format_option, output_option, write_files
 from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.errors import RunError, UsageError
+from perfkit.record.distributed.launcher_env import detect_rank, needs_mpi
+from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
+from perfkit.records.common import Finding
+from perfkit.records.comparison import GateResult
 from perfkit.report import DEFAULT_TOP, Reporter, reporter, reporter_for
-from perfkit.schema.common import Finding
-from perfkit.schema.comparison import GateResult
 
 if TYPE_CHECKING:
-    from perfkit.comparison.gates import Gate
+    from perfkit.subjects.comparison.gates import Gate
 
 RecordT = TypeVar("RecordT")
 
@@ -113,7 +113,7 @@ class Reporting(Generic[RecordT]):
         self._shown: Reporter = reporter(
             kind.record, format_on_stdout(given.pop("format", None), given.pop("json", False)) or "rich"
         )
-        from perfkit.comparison.gates import parse_gate  # numpy: not for `--help`
+        from perfkit.subjects.comparison.gates import parse_gate  # numpy: not for `--help`
 
         earlier: Path | None = given.pop("compare", None)
         gates = [parse_gate(text) for text in given.pop("fail_on", None) or []]

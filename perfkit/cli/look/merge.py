@@ -7,10 +7,10 @@ import msgspec
 import typer
 from msgspec import to_builtins
 
+from perfkit.base.formatting import escape_unprintable, shell_word
+from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import Json
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
-from perfkit.util.formatting import escape_unprintable, shell_word
-from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -51,10 +51,10 @@ def merge(
     perfkit view merged.pftrace
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
-    from perfkit.timeline.merge import merge as merge_run
-    from perfkit.util.process import trim_large_allocations
+    from perfkit.tools.merge.merge import merge as merge_run
 
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)

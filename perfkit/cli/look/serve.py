@@ -34,8 +34,8 @@ def serve(
     perfkit serve traces/ --no-browser --port 8000   on a remote machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     check_folders(paths)
-    from perfkit.server.site import RunServer
-    from perfkit.util.process import trim_large_allocations
+    from perfkit.base.process import trim_large_allocations
+    from perfkit.tools.serve.site import RunServer
 
     trim_large_allocations()
     with RunServer(paths, port=port, offline=offline) as server, suppress(KeyboardInterrupt):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
 from perfkit.errors import UsageError
-from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -58,13 +58,13 @@ def stacks(
     perfkit stacks traces/my-run -o rank0.pb.gz --ranks 0 --steps 12-14
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.stacks.collect import Selection, collect_stacks
-    from perfkit.stacks.writers import writer_for
+    from perfkit.base.atomic_write import atomic_write
+    from perfkit.base.formatting import duration, size
+    from perfkit.base.parsing import Ranges
     from perfkit.storage.discovery import find_run
     from perfkit.storage.kernel_rules_file import load_kernel_rules
-    from perfkit.util.atomic_write import atomic_write
-    from perfkit.util.formatting import duration, size
-    from perfkit.util.parsing import Ranges
+    from perfkit.tools.stacks.collect import Selection, collect_stacks
+    from perfkit.tools.stacks.writers import writer_for
 
     write = writer_for(output.name)
     selection = Selection(

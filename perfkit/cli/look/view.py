@@ -54,8 +54,8 @@ def view(
         raise UsageError("--offline serves its own UI: leave --ui out")
     if step_marker is not None and step is None and at is None:
         raise UsageError("--step-marker defines the steps for --step and --at: give one of these, too")
-    from perfkit.server.trace import TraceServer, bundled_ui, origin_of
     from perfkit.storage.discovery import choose_trace, refuse_pipe
+    from perfkit.tools.serve.trace import TraceServer, bundled_ui, origin_of
 
     origin_of(ui)
     refuse_pipe(path, "a browser")
@@ -84,8 +84,8 @@ def _refuse_others(trace: Path) -> None:
 
 
 def _window(trace: Path, step: int | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
-    from perfkit.analysis.per_rank.summary import check_step_marker
-    from perfkit.timeline.step_window import parse_time_span, step_window
+    from perfkit.engine.trace_summary import check_step_marker
+    from perfkit.tools.merge.step_window import parse_time_span, step_window
 
     check_step_marker(step_marker)
     return step_window(trace, step, step_marker, None if at is None else parse_time_span(at))

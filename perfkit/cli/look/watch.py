@@ -52,7 +52,7 @@ def watch(
     from rich.console import Console
 
     from perfkit.storage.step_log.follow import latest_run
-    from perfkit.watch.loop import Watch
+    from perfkit.tools.watch.loop import Watch
 
     console = Console(highlight=False, markup=False, emoji=False)
     view = Watch([latest_run(folder) for folder in folders], sort)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.capture.durations import parse_duration
+from perfkit.base.formatting import escape_unprintable, shell_word, size
+from perfkit.base.parsing import Ranges
+from perfkit.base.polling import SHARED_POLL_S
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.schema.hang import MOST_RANKS
-from perfkit.util.formatting import escape_unprintable, shell_word, size
-from perfkit.util.parsing import Ranges
-from perfkit.util.polling import SHARED_POLL_S
+from perfkit.record.durations import parse_duration
+from perfkit.records.hang import MOST_RANKS
 
 if TYPE_CHECKING:
-    from perfkit.capture.on_demand.mailbox import Plan, Request, Slot
-    from perfkit.schema.manifest import RunManifest
+    from perfkit.record.on_demand.mailbox import Plan, Request, Slot
+    from perfkit.records.manifest import RunManifest
 
 app = App()
 
@@ -45,8 +45,8 @@ def capture(
     perfkit capture traces/my-run --steps 5 --ranks 0,7
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     silence_s = parse_duration(timeout, "--timeout") / 1e9
-    from perfkit.capture.on_demand.mailbox import Request
-    from perfkit.capture.on_demand.requester import agree, await_end, withdraw
+    from perfkit.record.on_demand.mailbox import Request
+    from perfkit.record.on_demand.requester import agree, await_end, withdraw
     from perfkit.storage.run_folder import read_manifest
 
     chosen = _chosen(ranks, _world_size(folder, read_manifest(folder)))
@@ -84,7 +84,7 @@ def _chosen(text: str | None, world_size: int) -> list[int]:
 
 def _ask_in_turn(folder: Path, request: "Request", patience_s: float) -> "Slot":
     """Ask for a capture, after the one that is in progress."""
-    from perfkit.capture.on_demand.requester import ask
+    from perfkit.record.on_demand.requester import ask
 
     waited_for, since = "", time.monotonic()
     while True:

@@ -3,9 +3,9 @@
 import os
 import time
 
-from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
-from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
+from perfkit.record.lifecycle.local_launch import is_child
 
 
 def leave_error_to_rank_0() -> None:

@@ -14,17 +14,17 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from perfkit.capture.lifecycle.end_answer import has_small_traces, print_answer
-from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
-from perfkit.capture.script.module_run import ModuleName
+from perfkit.base.formatting import shell_word
+from perfkit.base.process import exit_on_sigint
 from perfkit.cli.recording import script
 from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import RunError, UsageError
-from perfkit.util.formatting import shell_word
-from perfkit.util.process import exit_on_sigint
+from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
+from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
+from perfkit.record.script.module_run import ModuleName
 from workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> Non
     check_packages(job)
     if ranks is None or is_child():
         with exit_on_sigint():  # torch is imported
-            from perfkit.capture.training.worker import run_rank
+            from perfkit.record.training.worker import run_rank
         folder = run_rank(job, call.debug)
         if folder is not None and json:
             print_report(folder)

@@ -15,17 +15,17 @@ import typer
 from msgspec import Struct
 from typer.main import get_command
 
-from perfkit.capture.config import RunConfig, choices_by_accelerator
-from perfkit.capture.mesh import parse_mesh
-from perfkit.capture.shared_options import refuse_contradiction
-from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, default_micro_batches
-from perfkit.capture.training.strategies import STRATEGIES
-from perfkit.capture.training.strategies.checks import check_parallelism
-from perfkit.capture.training.strategies.deepspeed_config import read_config
+from perfkit.base.formatting import install_extra
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
+from perfkit.record.config import RunConfig, choices_by_accelerator
+from perfkit.record.mesh import parse_mesh
+from perfkit.record.shared_options import refuse_contradiction
+from perfkit.record.training.pipeline_schedules import DEFAULT_PIPELINE, default_micro_batches
+from perfkit.record.training.strategies import STRATEGIES
+from perfkit.record.training.strategies.checks import check_parallelism
+from perfkit.record.training.strategies.deepspeed_config import read_config
 from perfkit.storage.device_table_file import load_device_table
-from perfkit.util.formatting import install_extra
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
 
@@ -33,7 +33,7 @@ _MONITORING: Final = ("comet", "csv_monitor", "tensorboard", "wandb")
 """Sections of DeepSpeed's configuration about where it reports to."""
 
 if TYPE_CHECKING:
-    from perfkit.capture.training.job import Job
+    from perfkit.record.training.job import Job
     from workloads.base import Workload
 
     WorkloadType = type[Workload[Any]]
@@ -98,7 +98,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any], ranks: int | None
         StoreError: A folder that the workload reads is invalid.
         PluginError: The source is a plug-in that cannot be loaded.
     """
-    from perfkit.capture.training.job import Job  # numpy: not for `perfkit run --help`
+    from perfkit.record.training.job import Job  # numpy: not for `perfkit run --help`
 
     layers = _layers(workload, values)
     given = [source for layer in layers if isinstance(source := layer.values.get("source"), str)]

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from msgspec.json import encode
 
+from perfkit.base.standard_streams import write_stderr
+from perfkit.base.system_limits import count_cores
 from perfkit.cli.completion import among
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
 from perfkit.cli.output import Json
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import print_line
 from perfkit.errors import RunError, UsageError
-from perfkit.schema.sweep import SweepAnswer, SweepPoint
+from perfkit.records.sweep import SweepAnswer, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
-from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
-from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.job_scripts import LAUNCHERS, default_launcher, refuse_inside_launcher
-from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
-from perfkit.sweep.point import Point
-from perfkit.util.standard_streams import write_stderr
-from perfkit.util.system_limits import count_cores
+from perfkit.tools.sweep.config import EmitOptions, PointOptions, RunningOptions
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.job_scripts import LAUNCHERS, default_launcher, refuse_inside_launcher
+from perfkit.tools.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
+from perfkit.tools.sweep.point import Point
 from workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from perfkit.capture.training.job import Job
     from perfkit.cli import Call
+    from perfkit.record.training.job import Job
 
 _HELP: Final = """Run a workload at several world sizes, with several sources and options, and track the results.
 
@@ -114,7 +114,7 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, 
             typer.echo(shlex.join(launching(point)))
         return
     from perfkit.cli.recording.sweep_progress import progress
-    from perfkit.sweep.runner import execute
+    from perfkit.tools.sweep.runner import execute
 
     with folder.locked() as lock:
         missing = _missing(folder, points)
@@ -122,7 +122,7 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, 
         folder.write_records([folder.record_of(point) for point in points])
         with progress(len(missing), folder.path) as show:
             outcomes = execute(folder, missing, launching, show, lock=lock, pause_s=running_options.pause_s)
-    from perfkit.sweep.answer import answer
+    from perfkit.tools.sweep.answer import answer
 
     found = answer(folder, points, spec.axes)
     if json:
@@ -134,7 +134,7 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, 
 
 
 def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, emit_options: EmitOptions) -> None:
-    from perfkit.sweep.job_scripts import check_jobs, write_scripts
+    from perfkit.tools.sweep.job_scripts import check_jobs, write_scripts
 
     for name in ("launcher", "launcher_options", "dry_run"):
         if getattr(running_options, name):
@@ -224,7 +224,7 @@ def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
 
 def _print_answer(found: SweepAnswer) -> None:
     """Print which points are complete, what they measured, and what to look at next."""
-    from perfkit.sweep.answer import table
+    from perfkit.tools.sweep.answer import table
 
     complete = sum(point.state == "completed" for point in found.points)
     total = len(found.points)

@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from perfkit.base.formatting import duration, escape_unprintable
+from perfkit.base.standard_streams import write_stderr
 from perfkit.errors import StoreError
-from perfkit.schema.sweep import SweepPoint
+from perfkit.records.sweep import SweepPoint
 from perfkit.storage.run_folder import read_manifest
-from perfkit.sweep.point import Point
-from perfkit.util.formatting import duration, escape_unprintable
-from perfkit.util.standard_streams import write_stderr
+from perfkit.tools.sweep.point import Point
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
+from perfkit.base.formatting import duration, escape_unprintable, in_ms, left_out
+from perfkit.records.per_run.critical_path import DrawnPath, PathSpan
+from perfkit.records.run import RunReport
 from perfkit.report.charts.specs import PATTERNS, Chart, Spec, axis
-from perfkit.report.content.critical_path import WORDS, known_path
-from perfkit.report.content.labels import COLOURS, step_label
-from perfkit.schema.per_run.critical_path import DrawnPath, PathSpan
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import duration, escape_unprintable, in_ms, left_out
+from perfkit.subjects.critical_path.tables import WORDS, known_path
+from perfkit.tables.labels import COLOURS, step_label
 
 _MOST_STRETCHES: Final = 12
 """Stretches on one rank that the text alternative lists."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from perfkit.report.content.labels import LONG, rank_label, rank_labels, step_label
-from perfkit.schema.aggregate import mean_own_step_ns
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.rank import RankReport, StepBreakdown
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.aggregate import mean_own_step_ns
+from perfkit.records.common import CATEGORIES
+from perfkit.records.rank import RankReport, StepBreakdown
+from perfkit.records.run import RunReport
+from perfkit.tables.labels import LONG, rank_label, rank_labels, step_label
 
 MOST_RANKS: Final = 1024
 MOST_CELLS: Final = 50_000

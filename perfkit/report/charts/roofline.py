@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from perfkit.base.formatting import escape_unprintable, format_percent
+from perfkit.records.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS
+from perfkit.records.roofline import DevicePeaks, Roofline, RooflineRow
+from perfkit.records.run import RunReport
 from perfkit.report.charts.specs import HUES, Chart, Spec, axis
-from perfkit.report.content.roofline import element_type
-from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS
-from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import escape_unprintable, format_percent
+from perfkit.subjects.roofline.tables import element_type
 
 _MOST_POINTS: Final = 200
 _SMALLEST, _LARGEST = 6, 30

@@ -5,7 +5,15 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from perfkit.base.formatting import escape_unprintable, in_ms
 from perfkit.errors import UsageError
+from perfkit.records.aggregate import mean_own_step_ns
+from perfkit.records.common import CATEGORIES
+from perfkit.records.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS
+from perfkit.records.rank import MemoryUse, RankReport, StepBreakdown
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report.charts.path import path_chart
 from perfkit.report.charts.roofline import roofline_chart
 from perfkit.report.charts.scaling import series_charts
@@ -20,17 +28,9 @@ from perfkit.report.charts.specs import (
     stacked_levels,
 )
 from perfkit.report.charts.whole_run import whole_run_chart
-from perfkit.report.content import aggregates
-from perfkit.report.content.labels import LONG, rank_label, rank_labels, step_label
-from perfkit.report.content.memory import highest_use
-from perfkit.schema.aggregate import mean_own_step_ns
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
-from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS
-from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import escape_unprintable, in_ms
+from perfkit.subjects.memory.tables import highest_use
+from perfkit.tables import aggregates
+from perfkit.tables.labels import LONG, rank_label, rank_labels, step_label
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

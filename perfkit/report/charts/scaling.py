@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.scaling import Estimate, ScalingSeries
 from perfkit.report.charts.specs import HUES, SHAPES, Chart, axis, bars, line
 from perfkit.report.content.several_runs.scaling import PARTS
-from perfkit.schema.scaling import Estimate, ScalingSeries
-from perfkit.util.formatting import escape_unprintable
 
 _LONG: Final = {
     "host": "host / launch",

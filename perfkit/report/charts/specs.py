@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from perfkit.report.content.labels import BLUE, COLOURS, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
+from perfkit.tables.labels import BLUE, COLOURS, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from perfkit.base.formatting import duration, in_ms
+from perfkit.records.per_run.monitor import StepTimeCurve
+from perfkit.records.run import RunReport
 from perfkit.report.charts.specs import HUES, Chart, axis
-from perfkit.report.content.monitor import events
-from perfkit.schema.per_run.monitor import StepTimeCurve
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import duration, in_ms
+from perfkit.subjects.monitor.tables import events
 
 _FEWEST: Final = 2
 _FAR: Final = 1.5

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from perfkit.report.content.aggregates import headline_step_ns
+from perfkit.base.formatting import duration, escape_unprintable
+from perfkit.records.aggregate import longest_mean_step_ns
+from perfkit.records.report import BESIDES_STEPS, Insight, Report
+from perfkit.records.run import Bound, RunReport
 from perfkit.report.content.document import InsightItem
-from perfkit.report.content.tables import Tone
-from perfkit.schema.aggregate import longest_mean_step_ns
-from perfkit.schema.report import BESIDES_STEPS, Insight, Report
-from perfkit.schema.run import Bound, RunReport
-from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.tables.aggregates import headline_step_ns
+from perfkit.tables.specification import Tone
 
 TONES: Final[dict[Bound, Tone]] = {"compute": "good", "none": "info", "unknown": "info"}
 """Of a verdict; the others are warnings."""

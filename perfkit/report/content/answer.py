@@ -7,27 +7,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from perfkit.report.content import aggregates as sums
+from perfkit.base.formatting import duration, escape_unprintable, format_percent, format_percents, rate, shell_word
+from perfkit.records.aggregate import step_time_ns, steps_ns
+from perfkit.records.common import CATEGORIES, Category, Severity
+from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.findings import MONITOR_CODES
+from perfkit.records.rank import RankReport, StepBreakdown
+from perfkit.records.report import Report
+from perfkit.records.run import ProfilerCost, RunReport
+from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.content.advice import TONES, advice
-from perfkit.report.content.cross_check import cross_check_sentence
 from perfkit.report.content.document import FindingLine, InsightItem
-from perfkit.report.content.labels import SHORT
-from perfkit.report.content.monitor import whole_run
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.several_runs.options import strategies
 from perfkit.report.content.several_runs.run_overview import steps_table
 from perfkit.report.content.several_runs.scaling import main_tables
-from perfkit.report.content.tables import Table, Tone
 from perfkit.report.wording.stragglers import one_off_place
-from perfkit.schema.aggregate import step_time_ns, steps_ns
-from perfkit.schema.common import CATEGORIES, Category, Severity
-from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.findings import MONITOR_CODES
-from perfkit.schema.rank import RankReport, StepBreakdown
-from perfkit.schema.report import Report
-from perfkit.schema.run import ProfilerCost, RunReport
-from perfkit.schema.scaling import MultiRunSummary
-from perfkit.util.formatting import duration, escape_unprintable, format_percent, format_percents, rate, shell_word
+from perfkit.subjects.cross_check.tables import cross_check_sentence
+from perfkit.subjects.monitor.tables import whole_run
+from perfkit.tables import aggregates as sums
+from perfkit.tables.labels import SHORT
+from perfkit.tables.specification import Table, Tone
 
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""

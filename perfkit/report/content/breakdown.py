@@ -2,9 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from perfkit.report.content import aggregates as sums
-from perfkit.report.content.labels import INDENT, LONG, LOW
-from perfkit.report.content.tables import (
+from perfkit.base.formatting import duration, escape_unprintable, format_percent, format_percents
+from perfkit.records.common import CATEGORIES, Category
+from perfkit.records.run import Efficiency, RunReport
+from perfkit.tables import aggregates as sums
+from perfkit.tables.labels import INDENT, LONG, LOW
+from perfkit.tables.specification import (
     BAR,
     CategoryBar,
     Cell,
@@ -16,9 +19,6 @@ from perfkit.report.content.tables import (
     number,
     words,
 )
-from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.run import Efficiency, RunReport
-from perfkit.util.formatting import duration, escape_unprintable, format_percent, format_percents
 
 BAR_CELLS = 20
 _MOST_COLUMNS: Final = 6

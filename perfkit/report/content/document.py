@@ -5,8 +5,8 @@ The console, markdown, HTML and notebook renderers differ only in how they draw 
 
 from dataclasses import dataclass, field
 
-from perfkit.report.content.tables import Table, Tone
-from perfkit.schema.common import Severity
+from perfkit.records.common import Severity
+from perfkit.tables.specification import Table, Tone
 
 RECOMMENDATIONS = "Recommendations (estimated savings)"
 FINDINGS = "Findings"

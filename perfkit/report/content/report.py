@@ -2,16 +2,16 @@
 
 from collections.abc import Collection
 
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report import subject_tables
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
 from perfkit.report.content.run_facts import finding_lines, findings, key_values, not_recorded
 from perfkit.report.content.several_runs.run_overview import comparison
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
 from perfkit.subjects.table import SUBJECTS
-from perfkit.util.formatting import escape_unprintable
 
 FOOTNOTES = (
     "exposed: each instant of a step counts for one category, the first of compute, communication, memcpy and "

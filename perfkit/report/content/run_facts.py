@@ -5,15 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from perfkit.report.content import aggregates as sums
-from perfkit.report.content.document import FindingLine, KeyValue
-from perfkit.report.content.tables import Listing, Row, data, data_of
-from perfkit.schema.aggregate import step_time_ns, steps_ns
-from perfkit.schema.common import UNNAMED, Finding, Severity
-from perfkit.schema.manifest import Injection, Throughput
-from perfkit.schema.report import Report
-from perfkit.schema.run import ProfilerCost, RunReport
-from perfkit.util.formatting import (
+from perfkit.base.formatting import (
     MISSING,
     difference,
     duration,
@@ -23,6 +15,14 @@ from perfkit.util.formatting import (
     rate,
     whole_percent,
 )
+from perfkit.records.aggregate import step_time_ns, steps_ns
+from perfkit.records.common import UNNAMED, Finding, Severity
+from perfkit.records.manifest import Injection, Throughput
+from perfkit.records.report import Report
+from perfkit.records.run import ProfilerCost, RunReport
+from perfkit.report.content.document import FindingLine, KeyValue
+from perfkit.tables import aggregates as sums
+from perfkit.tables.specification import Listing, Row, data, data_of
 
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4

@@ -4,8 +4,8 @@ import json
 import xml.etree.ElementTree as ET
 from typing import TextIO
 
-from perfkit.schema.comparison import Change, Comparison, GateResult
-from perfkit.util.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.comparison import Change, Comparison, GateResult
 
 
 def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all gates

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, TextIO
 
-from perfkit.report.content.tables import Listing, Value
-from perfkit.schema.tools import ExternalTable
-from perfkit.util.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.tools import ExternalTable
+from perfkit.tables.specification import Listing, Value
 
 _FORMULAS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Some spreadsheets skip leading blanks, and treat the full-width forms like the others."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any, TextIO
 
+from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import UsageError
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import ScalingPoint
-from perfkit.util.formatting import escape_unprintable
+from perfkit.records.common import CATEGORIES
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import ScalingPoint
 
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every point is written

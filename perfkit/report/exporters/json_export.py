@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.schema.comparison import Comparison, History
-from perfkit.schema.hang import Diagnosis
-from perfkit.schema.per_run.whatif import WhatIf
-from perfkit.schema.rank import RankReport
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
-from perfkit.schema.tools import ExternalTable
-from perfkit.util.formatting import escape_all
+from perfkit.base.formatting import escape_all
+from perfkit.records.benchmark import CollectiveBenchmark
+from perfkit.records.comparison import Comparison, History
+from perfkit.records.hang import Diagnosis
+from perfkit.records.per_run.whatif import WhatIf
+from perfkit.records.rank import RankReport
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
+from perfkit.records.tools import ExternalTable
 
 _INDENT: Final = "  "
 _OPENED: Final = (Report, RunReport, RankReport, CollectiveBenchmark)

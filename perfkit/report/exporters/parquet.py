@@ -5,11 +5,11 @@ A column has the same type even if all its values are unknown, so that files of 
 
 from typing import BinaryIO
 
+from perfkit.base.formatting import install_extra
 from perfkit.errors import LaunchEnvironmentError, StoreError
-from perfkit.report.content.tables import Listing
+from perfkit.records.report import Report
 from perfkit.report.dataframes import dataframe
-from perfkit.schema.report import Report
-from perfkit.util.formatting import install_extra
+from perfkit.tables.specification import Listing
 
 
 def require_pyarrow() -> None:

@@ -11,11 +11,11 @@ from typing import Any, TextIO
 
 from msgspec.structs import asdict
 
+from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import UsageError
-from perfkit.schema.rank import RankReport
-from perfkit.schema.report import Report
-from perfkit.schema.run import Efficiency, RunReport
-from perfkit.util.formatting import escape_unprintable
+from perfkit.records.rank import RankReport
+from perfkit.records.report import Report
+from perfkit.records.run import Efficiency, RunReport
 
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes one record

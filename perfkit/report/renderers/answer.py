@@ -9,14 +9,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from perfkit.base.formatting import left_out
+from perfkit.records.report import Report
 from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem
-from perfkit.report.content.kernel_names import shorten
-from perfkit.report.content.labels import COLOURS, FILLS
-from perfkit.report.content.tables import Table
 from perfkit.report.renderers.text import MIN_WIDTH, STYLES, UNBROKEN, limited, wrap
-from perfkit.schema.report import Report
-from perfkit.util.formatting import left_out
+from perfkit.tables.kernel_names import shorten
+from perfkit.tables.labels import COLOURS, FILLS
+from perfkit.tables.specification import Table
 
 SCREEN: Final = 24
 """Most lines of the answer about one run, at 80 columns."""

@@ -11,6 +11,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from perfkit.records.report import Report
 from perfkit.report import build_document
 from perfkit.report.content.document import (
     FINDINGS,
@@ -21,11 +22,10 @@ from perfkit.report.content.document import (
     KeyValue,
     Section,
 )
-from perfkit.report.content.kernel_names import LONGEST, fold, shorten
-from perfkit.report.content.labels import COLOURS, FILLS
-from perfkit.report.content.tables import BAR, Cell, Column, Table, joined
 from perfkit.report.renderers.text import MIN_WIDTH, STYLES, limited, limited_text, wrap
-from perfkit.schema.report import Report
+from perfkit.tables.kernel_names import LONGEST, fold, shorten
+from perfkit.tables.labels import COLOURS, FILLS
+from perfkit.tables.specification import BAR, Cell, Column, Table, joined
 
 GAP = 2
 SMALLEST_NAME = 16

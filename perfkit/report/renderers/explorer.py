@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.common import CATEGORIES
+from perfkit.records.per_run.communication import LinkedCollective
+from perfkit.records.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow
+from perfkit.records.rank import RankReport
+from perfkit.records.run import RunReport
 from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
 from perfkit.report.content.answer import marker_option, shell_path
-from perfkit.report.content.labels import COLOURS, LONG, step_label
-from perfkit.report.content.tables import Instance
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.per_run.communication import LinkedCollective
-from perfkit.schema.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow
-from perfkit.schema.rank import RankReport
-from perfkit.schema.run import RunReport
-from perfkit.util.formatting import escape_unprintable
+from perfkit.tables.labels import COLOURS, LONG, step_label
+from perfkit.tables.specification import Instance
 
 CATEGORY_COLOURS: Final = {LONG[name]: (COLOURS[name], name != "compute") for name in CATEGORIES}
 """Colour of each category by its label, and whether text on it is black."""

@@ -15,18 +15,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit._version import __version__
+from perfkit.base.formatting import escape_unprintable
+from perfkit.base.formatting import size as size_text
+from perfkit.records.benchmark import CollectiveBenchmark
+from perfkit.records.plan import Plan
+from perfkit.records.report import Report
 from perfkit.report import build_charts, build_document
 from perfkit.report.charts.specs import PATTERNS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
-from perfkit.report.content.labels import COLOURS
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
 from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
-from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.schema.plan import Plan
-from perfkit.schema.report import Report
-from perfkit.util.formatting import escape_unprintable
-from perfkit.util.formatting import size as size_text
+from perfkit.tables.labels import COLOURS
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),

@@ -4,8 +4,8 @@ from typing import Any, TextIO
 
 from perfkit.report import build_document
 from perfkit.report.content.document import FINDINGS, RECOMMENDATIONS, FindingLine, InsightItem, KeyValue, Section
-from perfkit.report.content.kernel_names import LONGEST, shorten
-from perfkit.report.content.tables import Cell, Column, Table
+from perfkit.tables.kernel_names import LONGEST, shorten
+from perfkit.tables.specification import Cell, Column, Table
 
 _ESCAPES = str.maketrans(
     {

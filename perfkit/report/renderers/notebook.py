@@ -4,11 +4,11 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from perfkit.records.comparison import Comparison, History
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.report.content.labels import COLOURS
-from perfkit.schema.comparison import Comparison, History
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.tables.labels import COLOURS
 
 _ROWS: Final = 5
 """Rows in ranked tables; the DataFrames have all."""

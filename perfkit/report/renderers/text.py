@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.report.content.tables import Tone
+from perfkit.tables.specification import Tone
 
 MIN_WIDTH: Final = 80
 """Columns. Narrower terminals wrap: numbers are never cut."""

@@ -5,14 +5,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, size, whole_percent
+from perfkit.records.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
 from perfkit.report.charts.specs import Chart, PageCharts, bandwidths, matrix
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
-from perfkit.report.content.labels import byte_rate, counted
-from perfkit.report.content.tables import Cell, Field, Listing, Table, data, data_of, make_table, number, words
 from perfkit.report.views.comparison import gates_table, time_changes
 from perfkit.report.wording.benchmarks import describe_collectives
-from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size, whole_percent
+from perfkit.tables.labels import byte_rate, counted
+from perfkit.tables.specification import Cell, Field, Listing, Table, data, data_of, make_table, number, words
 
 _MOST_IN_MATRIX: Final = 8
 """A matrix of more ranks does not fit on a terminal: then the slowest pairs are listed."""

@@ -4,13 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, Protocol
 
-from perfkit.report.charts import specs
-from perfkit.report.charts.specs import PageCharts
-from perfkit.report.content.document import Document, FindingLine, Section
-from perfkit.report.content.labels import LONG
-from perfkit.report.content.tables import Cell, Column, Field, Table, Tone, make_table, name, number, words
-from perfkit.schema.common import Finding
-from perfkit.schema.comparison import (
+from perfkit.base.formatting import (
+    MISSING,
+    duration,
+    escape_unprintable,
+    format_percent,
+    format_value,
+    in_ms,
+    percent_change,
+)
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS
+from perfkit.records.common import Finding
+from perfkit.records.comparison import (
     MODELS_DIFFER,
     SAMPLES_DIFFER,
     STEP_WORK_CODES,
@@ -20,16 +25,11 @@ from perfkit.schema.comparison import (
     GateState,
     Side,
 )
-from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import (
-    MISSING,
-    duration,
-    escape_unprintable,
-    format_percent,
-    format_value,
-    in_ms,
-    percent_change,
-)
+from perfkit.report.charts import specs
+from perfkit.report.charts.specs import PageCharts
+from perfkit.report.content.document import Document, FindingLine, Section
+from perfkit.tables.labels import LONG
+from perfkit.tables.specification import Cell, Column, Field, Table, Tone, make_table, name, number, words
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _LABELS: Mapping[str, str] = {str(category): label for category, label in LONG.items()}

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from perfkit.base.formatting import MISSING, escape_unprintable, ranges
+from perfkit.records.hang import Diagnosis, RankPlace, Verdict
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
-from perfkit.report.content.tables import Table, Tone, make_table, name, number, words
-from perfkit.schema.hang import Diagnosis, RankPlace, Verdict
-from perfkit.util.formatting import MISSING, escape_unprintable, ranges
+from perfkit.tables.specification import Table, Tone, make_table, name, number, words
 
 _TONES: Final[dict[Verdict, Tone]] = {"agree": "good", "fault": "error", "unknown": "warning"}
 _UNKNOWN: Final = "Too little was recorded to tell whether the ranks agree."

@@ -1,9 +1,9 @@
 """The document of another tool's table."""
 
+from perfkit.base.formatting import MISSING, escape_unprintable, left_out
+from perfkit.records.tools import ExternalTable
 from perfkit.report.content.document import Document, Section
-from perfkit.report.content.tables import Column, Field, Kind, Table, make_table
-from perfkit.schema.tools import ExternalTable
-from perfkit.util.formatting import MISSING, escape_unprintable, left_out
+from perfkit.tables.specification import Column, Field, Kind, Table, make_table
 
 _SHORT = {"(us)": " µs", "_pctg": " %", "_time": "", "non_compute": "other"}
 _WHOLE = 100

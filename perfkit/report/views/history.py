@@ -6,13 +6,13 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
+from perfkit.records.common import UNNAMED
+from perfkit.records.comparison import ConfigHistory, History, HistoryPoint
 from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
 from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.report.content.tables import Field, Table, joined, make_table, number, words
-from perfkit.schema.common import UNNAMED
-from perfkit.schema.comparison import ConfigHistory, History, HistoryPoint
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
+from perfkit.tables.specification import Field, Table, joined, make_table, number, words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Final
 
+from perfkit.base.formatting import duration, escape_unprintable, in_ms, rate, size, whole_percent
+from perfkit.records.benchmark import CacheState, InputBenchmark, InputFile, InputMeasurement, InputSeries
 from perfkit.report.charts.specs import HUES, SHAPES, Chart, PageCharts, axis, bars
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
-from perfkit.report.content.labels import counted
-from perfkit.report.content.tables import Field, Listing, Table, data, data_of, make_table, number, words
 from perfkit.report.views.comparison import gates_table, time_changes
 from perfkit.report.wording.benchmarks import describe_input
-from perfkit.schema.benchmark import CacheState, InputBenchmark, InputFile, InputMeasurement, InputSeries
-from perfkit.util.formatting import duration, escape_unprintable, in_ms, rate, size, whole_percent
+from perfkit.tables.labels import counted
+from perfkit.tables.specification import Field, Listing, Table, data, data_of, make_table, number, words
 
 _NOTES: Final = (
     "loads/s, samples: of all ranks together, by the slowest one; {spread}median, p99: of single loads, over all "

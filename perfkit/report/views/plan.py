@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, rate, size
+from perfkit.records.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
 from perfkit.report.content.document import Document, KeyValue, Section
-from perfkit.report.content.labels import counted
-from perfkit.report.content.tables import Cell, Field, Table, Tone, make_table, name, number, words
-from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, rate, size
+from perfkit.tables.labels import counted
+from perfkit.tables.specification import Cell, Field, Table, Tone, make_table, name, number, words
 
 _TITLES = {"none": "", "full": "full", "selective": "selective"}
 

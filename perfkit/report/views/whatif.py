@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+from perfkit.records.per_run.whatif import Prediction, WhatIf
 from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.report.content.tables import Table, make_table, number, words
-from perfkit.schema.per_run.whatif import Prediction, WhatIf
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+from perfkit.tables.specification import Table, make_table, number, words
 
 _NOTE: Final = "Predicted by replaying the dependencies of the recorded steps."
 _INTERVAL: Final = "The interval is how the recorded steps vary (95 %, bootstrap of the median)."

@@ -1,15 +1,15 @@
 """The words of what analysis and rules found: no other part makes sentences of facts.
 
 To word a fact, add a row to `SENTENCES` or `REMEDIES` of the module of its subject: a template with the fact's values
-(`perfkit.schema.facts`), or a function of them.
+(`perfkit.records.facts`), or a function of them.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
+from perfkit.records.facts import Facts, Words
+from perfkit.records.facts import in_words as fill
 from perfkit.report.wording import communication, device, idle, loading, pipelines, stragglers, verdict
-from perfkit.schema.facts import Facts, Words
-from perfkit.schema.facts import in_words as fill
 
 _SUBJECTS: Final = (communication, device, idle, loading, pipelines, stragglers)
 SENTENCES: Final[Words] = {

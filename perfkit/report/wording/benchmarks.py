@@ -1,7 +1,7 @@
 """What the series of benchmarks are called."""
 
-from perfkit.schema.benchmark import InputSeries, Series
-from perfkit.util.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.benchmark import InputSeries, Series
 
 
 def describe_collectives(series: Series) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.schema.facts import Words
+from perfkit.records.facts import Words
 
 SENTENCES: Final[Words] = {
     "exposed_communication": "exposed communication takes {share:percent} of the step{at}",

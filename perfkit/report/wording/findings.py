@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from string import Formatter
 from typing import Any, Final
 
+from perfkit.base.formatting import duration, format_percent, percent_change, size, whole_percent
+from perfkit.records.common import Finding, Observation
+from perfkit.records.findings import severity_of
 from perfkit.report.wording.findings_logs import LOGS
 from perfkit.report.wording.findings_monitor import MONITOR
 from perfkit.report.wording.findings_ranks import RANKS
 from perfkit.report.wording.findings_runs import RUNS
 from perfkit.report.wording.findings_several import SEVERAL
 from perfkit.report.wording.findings_traces import TRACES
-from perfkit.schema.common import Finding, Observation
-from perfkit.schema.findings import severity_of
-from perfkit.util.formatting import duration, format_percent, percent_change, size, whole_percent
 
 SENTENCES: Final[Mapping[str, str | Callable[..., str]]] = {**TRACES, **RANKS, **RUNS, **MONITOR, **LOGS, **SEVERAL}
 """A function of the values of the observation, or a template of `str.format`, also with the names in `_FORMATS` after

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from perfkit.schema.per_run.monitor import (
+from perfkit.base.formatting import duration, percent_change, ranges, whole_percent
+from perfkit.records.per_run.monitor import (
     EarlyEnd,
     LateRank,
     MonitorSummary,
@@ -12,7 +13,6 @@ from perfkit.schema.per_run.monitor import (
     StepPart,
     StepTimeChange,
 )
-from perfkit.util.formatting import duration, percent_change, ranges, whole_percent
 
 _PART_WORDS: Final[dict[StepPart, str]] = {
     "data_loading": "waiting for data",

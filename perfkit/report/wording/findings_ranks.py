@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from perfkit.base.formatting import duration, listed, ranges, rank_list
+from perfkit.records.cross_rank import HostClock, OneOffStraggler, Straggler
 from perfkit.report.wording.stragglers import early_sentence, one_off_cause, one_off_step, stragglers_sentence, whom
-from perfkit.schema.cross_rank import HostClock, OneOffStraggler, Straggler
-from perfkit.util.formatting import duration, listed, ranges, rank_list
 
 _MOST_LISTED: Final = 3
 _LONGEST_LIST: Final = 60

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from perfkit.util.formatting import duration, listed, ranges, shell_word
+from perfkit.base.formatting import duration, listed, ranges, shell_word
 
 _MOST_LISTED: Final = 4
 _MOST_FILES: Final = 5

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from perfkit.report.wording.benchmarks import describe_collectives, describe_input
-from perfkit.schema.benchmark import InputSeries, Series, SlowLink
-from perfkit.util.formatting import (
+from perfkit.base.formatting import (
     duration,
     escape_unprintable,
     format_percent,
@@ -14,6 +12,8 @@ from perfkit.util.formatting import (
     size,
     whole_percent,
 )
+from perfkit.records.benchmark import InputSeries, Series, SlowLink
+from perfkit.report.wording.benchmarks import describe_collectives, describe_input
 
 _MOST_NAMED: Final = 5
 _MOST_WRONG: Final = 3

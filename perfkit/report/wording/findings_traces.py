@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from perfkit.schema.kernel_rules import KernelRuleUse
-from perfkit.schema.rank import OTHER_NAMES
-from perfkit.util.formatting import duration, escape_unprintable, format_percent
+from perfkit.base.formatting import duration, escape_unprintable, format_percent
+from perfkit.records.kernel_rules import KernelRuleUse
+from perfkit.records.rank import OTHER_NAMES
 
 _MOST_LISTED: Final = 5
 _LONGEST_PATTERN: Final = 60

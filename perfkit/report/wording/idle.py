@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.phases import PHASE_WORDS
-from perfkit.report.content.labels import CAUSE_WORDS
-from perfkit.schema.facts import Words
+from perfkit.records.facts import Words
+from perfkit.tables.labels import CAUSE_WORDS
 
 _LAUNCH_WORDS: Final = {
     "compile_option": "--compile",

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from perfkit.schema.facts import Words
-from perfkit.schema.per_rank.loading import WaitCause
+from perfkit.records.facts import Words
+from perfkit.records.per_rank.loading import WaitCause
 
 WAIT_WORDS: Final[dict[WaitCause, str]] = {
     "reading": "waiting for storage or a free core",

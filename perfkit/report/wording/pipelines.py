@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from perfkit.report.content.labels import heavy_clause, heavy_names
-from perfkit.schema.facts import Words
+from perfkit.records.facts import Words
+from perfkit.tables.labels import heavy_clause, heavy_names
 
 SENTENCES: Final[Words] = {
     "pipeline": "{schedule}{stages} stages, {batches} micro-batch{batches:||es}",

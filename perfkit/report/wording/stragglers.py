@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.base.formatting import duration, rank_list
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
+from perfkit.records.facts import Words
 from perfkit.report.wording.loading import WAIT_WORDS
-from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
-from perfkit.schema.facts import Words
-from perfkit.util.formatting import duration, rank_list
 
 _NAMED: Final = 4
 """Most ranks that a sentence names one by one."""

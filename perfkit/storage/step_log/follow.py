@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import StoreError
-from perfkit.schema.manifest import RunManifest
-from perfkit.schema.monitor import STEP_DTYPE
+from perfkit.records.manifest import RunManifest
+from perfkit.records.monitor import STEP_DTYPE
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 

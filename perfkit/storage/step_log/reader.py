@@ -15,8 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.base.regular_file import open_regular
+from perfkit.base.validation import decode_json, plain_message
 from perfkit.errors import StoreError
-from perfkit.schema.monitor import (
+from perfkit.records.monitor import (
     CHECK,
     COLUMNS,
     HEADER_BYTES,
@@ -29,8 +31,6 @@ from perfkit.schema.monitor import (
     StepColumn,
     StepLogHeader,
 )
-from perfkit.util.regular_file import open_regular
-from perfkit.util.validation import decode_json, plain_message
 
 Records = NDArray[np.void]
 """Of the dtype `STEP_DTYPE`."""

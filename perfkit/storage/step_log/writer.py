@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import StoreError
-from perfkit.schema.monitor import (
+from perfkit.records.monitor import (
     CHECK,
     COLUMNS,
     DEFAULT_MOST_BYTES,
@@ -31,7 +32,6 @@ from perfkit.schema.monitor import (
     StepLogHeader,
 )
 from perfkit.storage.step_log.reader import LOG_NAME, Records, roll_up
-from perfkit.util.atomic_write import atomic_write
 
 _CODES: Final = {"u4": "I", "i2": "h", "u2": "H", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 _pack: Final = struct.Struct("<" + "".join(_CODES[column.dtype[1:]] for column in COLUMNS if column.name != CHECK)).pack

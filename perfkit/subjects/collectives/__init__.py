@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.collectives:tables",
+    tables="perfkit.subjects.collectives.tables:tables",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "dimensions": lambda run: run.dimensions,

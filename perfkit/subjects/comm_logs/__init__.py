@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 
-SUBJECT: Final = Subject(tables="perfkit.report.content.comm_logs:tables")
+SUBJECT: Final = Subject(tables="perfkit.subjects.comm_logs.tables:tables")

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.critical_path.summarize import summarize_path
-from perfkit.analysis.subject import Subject
-from perfkit.schema.per_run.critical_path import CriticalPath
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.subject import Subject
+from perfkit.records.per_run.critical_path import CriticalPath
+from perfkit.subjects.critical_path.summarize import summarize_path
 
 
 def _critical_path(run: RunContext) -> CriticalPath | None:
@@ -18,7 +18,7 @@ def _critical_path(run: RunContext) -> CriticalPath | None:
 
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.critical_path:tables",
+    tables="perfkit.subjects.critical_path.tables:tables",
     rank={"graph": lambda trace: trace.graph},
     run={"critical_path": _critical_path},
 )

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.launches import tabulate_launches
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
+from perfkit.subjects.idle.launches import tabulate_launches
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.idle:tables",
+    tables="perfkit.subjects.idle.tables:tables",
     rank={
         "idle": lambda trace: trace.idle.time,
         "launches": lambda trace: tabulate_launches(trace.events, trace.device, trace.steps),

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.loading.waits import explain_loading
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
+from perfkit.subjects.input.waits import explain_loading
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.input:tables",
+    tables="perfkit.subjects.input.tables:tables",
     rank={
         "loading": lambda trace: explain_loading(
             trace.events, trace.names, trace.steps, trace.header.perfkit.fetches if trace.header.perfkit else None

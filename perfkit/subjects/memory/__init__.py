@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
+from perfkit.subjects.memory.tabulate import tabulate_memory
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.memory:tables",
+    tables="perfkit.subjects.memory.tables:tables",
     rank={
         "memory": lambda trace: tabulate_memory(
             trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker

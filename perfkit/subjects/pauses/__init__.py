@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 
-SUBJECT: Final = Subject(tables="perfkit.report.content.pauses:tables", run={"pauses": lambda run: run.pauses})
+SUBJECT: Final = Subject(tables="perfkit.subjects.pauses.tables:tables", run={"pauses": lambda run: run.pauses})

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.pipelines:tables",
+    tables="perfkit.subjects.pipelines.tables:tables",
     rank={"pipeline": lambda trace: trace.pipeline_actions},
     run={"pipelines": lambda run: run.pipelines},
 )

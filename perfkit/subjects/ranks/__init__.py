@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.ranks:tables",
+    tables="perfkit.subjects.ranks.tables:tables",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "efficiency": lambda run: run.efficiency,

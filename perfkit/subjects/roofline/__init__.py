@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.context import TraceContext
-from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
-from perfkit.analysis.per_run.roofline import roofline
-from perfkit.analysis.subject import Subject
-from perfkit.schema.per_rank.operator_work import RankWork
+from perfkit.engine.subject import Subject
+from perfkit.engine.trace_context import TraceContext
+from perfkit.records.per_rank.operator_work import RankWork
+from perfkit.subjects.roofline.achieved import roofline
+from perfkit.subjects.roofline.operator_work.tabulate import tabulate_operator_work
 
 
 def _operator_work(trace: TraceContext) -> RankWork | None:
@@ -16,7 +16,7 @@ def _operator_work(trace: TraceContext) -> RankWork | None:
 
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.roofline:tables",
+    tables="perfkit.subjects.roofline.tables:tables",
     rank={"operator_work": _operator_work},
     run={"roofline": lambda run: roofline(run.ranks, run.device_names, run.manifest, run.device_table)},
 )

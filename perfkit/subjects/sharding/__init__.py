@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
-from perfkit.analysis.per_rank.sharding.parameters import summarize_sharding
-from perfkit.analysis.per_run.divided_work import divided_work
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
+from perfkit.subjects.sharding.divided_work import divided_work
+from perfkit.subjects.sharding.issued import tabulate_issued
+from perfkit.subjects.sharding.parameters import summarize_sharding
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.sharding:tables",
+    tables="perfkit.subjects.sharding.tables:tables",
     rank={
         "issued_collectives": lambda trace: tabulate_issued(trace.collectives, trace.passes, trace.layers),
         "sharded_parameters": lambda trace: summarize_sharding(

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from perfkit.analysis.per_rank.attribution.tabulate import tabulate_work
-from perfkit.analysis.subject import Subject
+from perfkit.engine.subject import Subject
+from perfkit.subjects.work.tabulate import tabulate_work
 
 SUBJECT: Final = Subject(
-    tables="perfkit.report.content.work:tables",
+    tables="perfkit.subjects.work.tables:tables",
     rank={"work": lambda trace: tabulate_work(trace.located, trace.names, trace.device, trace.steps)},
     in_answer=False,
 )

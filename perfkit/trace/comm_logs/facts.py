@@ -14,10 +14,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from perfkit.base.regular_file import open_regular
 from perfkit.errors import TraceError
 from perfkit.trace.comm_logs import messages
 from perfkit.trace.comm_logs.messages import Choice, Connection, Member
-from perfkit.util.regular_file import open_regular
 
 LONGEST_LINE: Final = 16_384
 """Bytes of a line that are read; the rest is skipped."""

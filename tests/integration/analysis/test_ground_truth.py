@@ -15,8 +15,8 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.run import RunReport
+from perfkit.records.common import CATEGORIES
+from perfkit.records.run import RunReport
 from tests.support.attempts import Attempts
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import PYTHON, TORCHRUN, execute, in_real_time, record_forked

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline.analyze import analyze
-from perfkit.schema.cross_rank import LastArrivals
-from perfkit.schema.report import Insight
+from perfkit.records.cross_rank import LastArrivals
+from perfkit.records.report import Insight
 from tests.support.traces.device_training import Device, Part, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import perfkit
-from perfkit.schema.per_rank.memory import MemoryBytes
-from perfkit.schema.rank import MemoryUse
+from perfkit.records.per_rank.memory import MemoryBytes
+from perfkit.records.rank import MemoryUse
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import PYTHON, execute
 

@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import perfkit
-from perfkit.capture.distributed.topology import name_device
-from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, RankWork
-from perfkit.schema.roofline import DevicePeaks
+from perfkit.record.distributed.topology import name_device
+from perfkit.records.per_rank.operator_work import MATRIX_KINDS, RankWork
+from perfkit.records.roofline import DevicePeaks
 from perfkit.storage.device_table_file import write_device_row
 from tests.support.processes.launching import PYTHON, execute
 from workloads import WORKLOADS

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
 from perfkit.pipeline.whatif import predict
+from perfkit.records.report import Insight, Report
 from perfkit.report.content.answer import run_answer
 from perfkit.report.views import whatif
-from perfkit.schema.report import Insight, Report
 from tests.support.traces.device_training import Beside, Device, Part, communicate, save, train
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.per_rank.work_trees import paths_of
+from perfkit.records.per_rank.work_trees import paths_of
 
 SCRIPT = Path(__file__).with_name("heavy_module.py")
 SQUARE = [[800, 800], [800, 800]]

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.capture.on_demand.mailbox import OpenMark
-from perfkit.schema.manifest import CaptureRecord
-from perfkit.schema.monitor import EarlierSteps
+from perfkit.record.on_demand.mailbox import OpenMark
+from perfkit.records.manifest import CaptureRecord
+from perfkit.records.monitor import EarlierSteps
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.collectives.config import OPERATIONS
-from perfkit.schema.benchmark import CollectiveBenchmark
+from perfkit.base.validation import decode_json
+from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.storage.report_file import load_report
-from perfkit.util.validation import decode_json
+from perfkit.tools.collectives.config import OPERATIONS
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (
     LIMIT_S,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.process_stat import stat_fields
-from perfkit.schema.benchmark import CollectiveBenchmark
-from perfkit.util.validation import decode_json
+from perfkit.base.validation import decode_json
+from perfkit.record.process_stat import stat_fields
+from perfkit.records.benchmark import CollectiveBenchmark
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (
     LIMIT_S,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.capture.hangs.report import DIAGNOSIS_NAME
-from perfkit.schema.manifest import Failure
+from perfkit.record.hangs.report import DIAGNOSIS_NAME
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.launching import (
     BIN,

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from perfkit.capture.hangs.report import DIAGNOSIS_NAME
-from perfkit.capture.hangs.step_watch import FIRST_STEP_TIMES
-from perfkit.schema.hang import Diagnosis
+from perfkit.record.hangs.report import DIAGNOSIS_NAME
+from perfkit.record.hangs.step_watch import FIRST_STEP_TIMES
+from perfkit.records.hang import Diagnosis
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S, MPIEXEC, PYTHON, ROOT, TORCHRUN, needs_mpiexec, start

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.schema.manifest import RunManifest
+from perfkit.records.manifest import RunManifest
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import PYTHON, ROOT, TORCHRUN, execute
 

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, execute, record_forked
 

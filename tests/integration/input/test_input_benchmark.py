@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.schema.benchmark import InputBenchmark
+from perfkit.records.benchmark import InputBenchmark
 from perfkit.storage.report_file import load_input
 from tests.support.processes.launching import MPIEXEC, PYTHON, execute, needs_mpiexec
 

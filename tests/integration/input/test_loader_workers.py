@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_run.loading_causes import main_cause
+from perfkit.engine.runs.loading_causes import main_cause
 from perfkit.pipeline.analyze import analyze
+from perfkit.records.run import RunReport
 from perfkit.report.wording import in_words
-from perfkit.schema.run import RunReport
 from tests.support.processes.launching import LIMIT_S
 
 SCRIPT = """

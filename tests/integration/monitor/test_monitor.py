@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.schema.monitor import LOSS_GIVEN
+from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.storage.run_folder import read_manifest
 from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of

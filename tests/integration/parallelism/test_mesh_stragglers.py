@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.processes.launching import in_real_time, record_forked
 
 RANKS, MS = 8, 1_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.processes.launching import in_real_time
 from tests.support.processes.sleeping_pipeline import install, record
 

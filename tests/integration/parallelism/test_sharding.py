@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.per_rank.sharding import ROOT_LAYER
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.sharding import ROOT_LAYER
+from perfkit.records.run import RunReport
 from tests.integration.test_run import check_folder, messages
 from tests.support.processes import mesh_pipeline
 from tests.support.processes.launching import PYTHON, execute, record_forked

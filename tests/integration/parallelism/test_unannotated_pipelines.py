@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.processes import plain_pipeline
 from tests.support.processes.launching import PYTHON, execute, in_real_time
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from perfkit.__main__ import main
-from perfkit.capture.recording.recording import Recording
+from perfkit.record.recording.recording import Recording
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 

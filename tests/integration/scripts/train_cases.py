@@ -20,11 +20,11 @@ import torch.distributed as dist
 from msgspec import to_builtins
 from torch import nn
 
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.training import worker
-from perfkit.capture.training.trainer import Trainer
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import PerfkitError
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.training import worker
+from perfkit.record.training.trainer import Trainer
 
 LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 

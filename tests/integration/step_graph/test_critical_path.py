@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.step_graph.replay import replay
+from perfkit.engine.step_graph.replay import replay
 from perfkit.pipeline.step_graph import load_run_graph
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.processes.launching import PYTHON, execute
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}

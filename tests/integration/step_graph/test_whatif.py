@@ -8,7 +8,7 @@ import pytest
 
 import perfkit
 from perfkit.pipeline import whatif
-from perfkit.schema.per_run.whatif import Prediction
+from perfkit.records.per_run.whatif import Prediction
 from tests.support.attempts import Attempts
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, in_real_time
 from tests.support.processes.steady_runs import record_steady

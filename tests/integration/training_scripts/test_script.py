@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.schema.manifest import RunManifest
-from perfkit.schema.run import RunReport
+from perfkit.records.manifest import RunManifest
+from perfkit.records.run import RunReport
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, traces
 from tests.support.processes.launching import (

@@ -40,7 +40,7 @@ def test_a_module_behaves_as_by_itself(name: str, package: Path) -> None:
     assert (recorded.returncode, recorded.stdout) == (alone.returncode, alone.stdout), recorded.stderr
     errors = [line for line in recorded.stderr.splitlines() if not line.startswith("perfkit: ")]
     assert errors[-1:] == alone.stderr.splitlines()[-1:]
-    assert "perfkit/capture" not in recorded.stderr
+    assert "perfkit/record" not in recorded.stderr
     assert (f"-m {name} has not imported torch" in recorded.stderr) == (alone.returncode == 0)
 
 

@@ -68,7 +68,7 @@ def check(case: Case, alone: ScriptRun, recorded: ScriptRun, folder: Path) -> No
     assert recorded.code == (alone.code or case.code), recorded.errors
     assert len(own) == 1
     assert case.line in own[0]
-    assert "perfkit/capture" not in recorded.errors
+    assert "perfkit/record" not in recorded.errors
     if case.steps is None:
         assert not (folder / "traces").exists()
         return

@@ -1,6 +1,6 @@
 """What ranks of a made-up job left, call by call."""
 
-from perfkit.schema.hang import Frame, GroupRanks, IssuedCollective, RankState
+from perfkit.records.hang import Frame, GroupRanks, IssuedCollective, RankState
 
 
 def frame(file: str, line: int, function: str) -> Frame:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.monitor import CHECK, COLUMNS, HEADER_BYTES, STEP_DTYPE, UNKNOWN, StepLogHeader
+from perfkit.records.monitor import CHECK, COLUMNS, HEADER_BYTES, STEP_DTYPE, UNKNOWN, StepLogHeader
 
 Records = NDArray[np.void]
 Floats = NDArray[np.float64]

@@ -9,8 +9,8 @@ import signal
 import sys
 import traceback
 
-from perfkit.capture.training.worker import run_rank
 from perfkit.cli.recording.run_options import parse_job
+from perfkit.record.training.worker import run_rank
 from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.ports import free_port
 

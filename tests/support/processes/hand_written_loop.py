@@ -12,10 +12,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from perfkit.capture.distributed.process_group import locate, process_group
-from perfkit.collectives.config import CollectivesConfig
-from perfkit.collectives.measure.benchmark import Benchmark, make_places, plan_series
-from perfkit.collectives.measure.timing import Timer
+from perfkit.record.distributed.process_group import locate, process_group
+from perfkit.tools.collectives.config import CollectivesConfig
+from perfkit.tools.collectives.measure.benchmark import Benchmark, make_places, plan_series
+from perfkit.tools.collectives.measure.timing import Timer
 
 
 def by_hand(size: int) -> float:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from perfkit.__main__ import main
-from perfkit.capture.recording.recording import Recording
+from perfkit.record.recording.recording import Recording
 
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 

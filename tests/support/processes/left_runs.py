@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.hangs.processes import start_of
-from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.on_demand.mailbox import Mailbox, OpenMark
+from perfkit.record.hangs.processes import start_of
+from perfkit.record.lifecycle.watchdog import process_identity
+from perfkit.record.on_demand.mailbox import Mailbox, OpenMark
 
 
 def mark_rank_0(run: Path, which: str) -> None:

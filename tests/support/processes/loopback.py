@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from perfkit.server.loopback import LoopbackServer
+from perfkit.tools.serve.loopback import LoopbackServer
 from tests.support.processes.waiting import MOST_S
 
 S = TypeVar("S", bound=LoopbackServer)

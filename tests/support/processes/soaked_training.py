@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import perfkit
-from perfkit.capture.config import RunConfig
+from perfkit.record.config import RunConfig
 from tests.support.processes.heap_of_run import heap_bytes
 from workloads import WORKLOADS
 from workloads.base import Workload

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, IterableDataset
 
-from perfkit.capture.training.gradient_averaging import average_gradients
+from perfkit.record.training.gradient_averaging import average_gradients
 
 _ROWS = 4
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from perfkit.capture.own_threads import all_threads
+from perfkit.record.own_threads import all_threads
 
 MOST_S: Final = 120.0
 """Longer than anything takes that tests wait for, on a slow machine that does much else."""

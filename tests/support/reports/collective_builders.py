@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.schema.benchmark import CollectiveBenchmark, Measurement, Series
+from perfkit.records.benchmark import CollectiveBenchmark, Measurement, Series
 
 ALL_REDUCE = Series(operator="all_reduce", group_size=2, dtype="float32", in_place=True)
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Final
 
-from perfkit.schema.benchmark import SlowLink
-from perfkit.schema.benchmark import InputSeries
-from perfkit.schema.common import Observation
-from perfkit.schema.cross_rank import HostClock
-from perfkit.schema.kernel_rules import KernelRuleUse
-from perfkit.schema.per_run.monitor import EarlyEnd, LateRank, PeriodicStall, SlowStep, StepTimeChange
+from perfkit.records.benchmark import SlowLink
+from perfkit.records.benchmark import InputSeries
+from perfkit.records.common import Observation
+from perfkit.records.cross_rank import HostClock
+from perfkit.records.kernel_rules import KernelRuleUse
+from perfkit.records.per_run.monitor import EarlyEnd, LateRank, PeriodicStall, SlowStep, StepTimeChange
 from tests.support.reports.collective_builders import ALL_REDUCE
 
 MS: Final = 10**6

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from perfkit.schema.manifest import RunManifest, World
+from perfkit.records.manifest import RunManifest, World
 from perfkit.storage.run_folder import write_manifest
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.schema.benchmark import (
+from perfkit.records.benchmark import (
     CacheState,
     InputBenchmark,
     InputFile,

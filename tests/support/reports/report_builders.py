@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
-from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
-from perfkit.schema.per_rank.idle import IdleNs, IdleTime
-from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
-from perfkit.schema.rank import (
+from perfkit.records.common import Finding
+from perfkit.records.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
+from perfkit.records.manifest import FileBandwidth, Injection, RankRecord, Throughput
+from perfkit.records.per_rank.idle import IdleNs, IdleTime
+from perfkit.records.per_run.communication import DimensionStat, DimensionSummary
+from perfkit.records.rank import (
     CollectiveStat,
     ExposedNs,
     Loads,
@@ -17,8 +17,8 @@ from perfkit.schema.rank import (
     StepBreakdown,
     TotalNs,
 )
-from perfkit.schema.report import Report
-from perfkit.schema.run import DataLoading, Efficiency, ProfilerCost, RunReport, Verdict
+from perfkit.records.report import Report
+from perfkit.records.run import DataLoading, Efficiency, ProfilerCost, RunReport, Verdict
 
 MS = 1_000_000
 BASE_NS = 1_770_000_000_000_000_000

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from perfkit.schema.per_rank.operator_work import UnmodelledOperator, WorkKind
-from perfkit.schema.roofline import DevicePeaks, Roofline, RooflineRow
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.operator_work import UnmodelledOperator, WorkKind
+from perfkit.records.roofline import DevicePeaks, Roofline, RooflineRow
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_step
 
 STEPS = 4

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from perfkit.pipeline.words import find_insights
-from perfkit.scaling.summary import scaling
-from perfkit.schema.common import Finding
-from perfkit.schema.manifest import Throughput
-from perfkit.schema.rank import RankReport
-from perfkit.schema.report import Report
-from perfkit.schema.run import HostUsage, ProfilerCost, RunReport, StepTimes
+from perfkit.subjects.scaling.summary import scaling
+from perfkit.records.common import Finding
+from perfkit.records.manifest import Throughput
+from perfkit.records.rank import RankReport
+from perfkit.records.report import Report
+from perfkit.records.run import HostUsage, ProfilerCost, RunReport, StepTimes
 from tests.support.reports.report_builders import (
     MS,
     make_across,

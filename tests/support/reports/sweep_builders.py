@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from perfkit.schema.manifest import Failure, RunManifest, World
+from perfkit.records.manifest import Failure, RunManifest, World
 from perfkit.storage.run_folder import write_manifest
-from perfkit.sweep.plan import Axis, SweepSpec, combinations, plan
-from perfkit.sweep.point import Point
+from perfkit.tools.sweep.plan import Axis, SweepSpec, combinations, plan
+from perfkit.tools.sweep.point import Point
 
 CONFIG: dict[str, Any] = {"batch_size": 16, "source": "memory", "steps": 8, "compile": False, "inject": []}
 

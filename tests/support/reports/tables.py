@@ -1,8 +1,8 @@
 """The tables of a run that are about one subject."""
 
 from perfkit.report import subject_tables
-from perfkit.report.content.tables import Table
-from perfkit.schema.run import RunReport
+from perfkit.tables.specification import Table
+from perfkit.records.run import RunReport
 
 
 def tables_of(run: RunReport, subject: str, top: int = 10) -> list[Table]:

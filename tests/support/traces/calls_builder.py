@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.matching import MatchedCollectives, match
+from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.engine.communication.collective_metadata import CollectiveKey
 
 EPOCH_NS = 1_700_000_000_000_000_000
 ALL_REDUCE = CollectiveKey("all_reduce", "0", None, 4_000_000, "float32")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.errors import TraceError
 from perfkit.trace.reader import read_trace

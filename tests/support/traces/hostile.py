@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from perfkit.schema.manifest import Compiled, Failure, Injection, RankRecord, RunManifest, Throughput, TraceFile, World
+from perfkit.records.manifest import Compiled, Failure, Injection, RankRecord, RunManifest, Throughput, TraceFile, World
 from perfkit.storage.run_folder import write_manifest
 from tests.support.traces.trace_builder import TraceBuilder
 

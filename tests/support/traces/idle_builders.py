@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.schema.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
-from perfkit.schema.rank import RankReport
+from perfkit.records.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
+from perfkit.records.rank import RankReport
 from tests.support.reports.report_builders import MS, make_rank, make_step
 
 STEPS = 4

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Self
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.per_rank.sharding import ParameterGathers
+from perfkit.records.per_rank.sharding import ParameterGathers
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.step_graph import graph as kinds
-from perfkit.analysis.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind
-from perfkit.analysis.step_graph.modules import NO_MODULE
+from perfkit.engine.step_graph import graph as kinds
+from perfkit.engine.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind
+from perfkit.engine.step_graph.modules import NO_MODULE
 
 NAMES = ("next", "forward", "backward", "optimizer", "all_reduce", "log", "wait")
 _HOST_WORK = kinds.KINDS.index("host_work")

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.step_graph.graph import EDGE_KINDS, StepGraph
-from perfkit.analysis.step_graph.longest_path import critical_path
-from perfkit.analysis.step_graph.replay import replay
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
+from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.replay import replay
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 

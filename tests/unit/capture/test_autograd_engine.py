@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._guards import TracingContext, tracing
 
-from perfkit.capture import autograd_engine
-from perfkit.capture.autograd_engine import hook_engine
+from perfkit.record import autograd_engine
+from perfkit.record.autograd_engine import hook_engine
 
 
 def counting(calls: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from perfkit.capture.conditions import CaptureRules, Condition, parse_condition, parse_conditions
-from perfkit.capture.config import RunConfig
-from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
+from perfkit.record.conditions import CaptureRules, Condition, parse_condition, parse_conditions
+from perfkit.record.config import RunConfig
+from perfkit.record.script.config import ScriptConfig
 
 
 @pytest.mark.parametrize(

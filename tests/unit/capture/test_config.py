@@ -3,12 +3,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.capture.config import RunConfig, parse_injection
-from perfkit.capture.durations import parse_duration
-from perfkit.capture.schedule import Schedule, default_steps, step_kind
-from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
-from perfkit.schema.manifest import Injection
+from perfkit.record.config import RunConfig, parse_injection
+from perfkit.record.durations import parse_duration
+from perfkit.record.schedule import Schedule, default_steps, step_kind
+from perfkit.record.script.config import ScriptConfig
+from perfkit.records.manifest import Injection
 
 
 def test_kinds_of_steps() -> None:

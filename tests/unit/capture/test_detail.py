@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from perfkit.capture.config import RunConfig
-from perfkit.capture.recording.profiler_options import ProfilerOptions
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.shared_options import RECORDED_FOR, refuse_contradiction
 from perfkit.errors import UsageError
+from perfkit.record.config import RunConfig
+from perfkit.record.recording.profiler_options import ProfilerOptions
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.shared_options import RECORDED_FOR, refuse_contradiction
 
 WHY = {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_flops": False, "with_modules": False}
 

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from perfkit.capture.config import RunConfig
-from perfkit.capture.mesh import MeshLayout, lay_out
 from perfkit.errors import UsageError
+from perfkit.record.config import RunConfig
+from perfkit.record.mesh import MeshLayout, lay_out
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.capture.messages import exit_cause, one_line
+from perfkit.record.messages import exit_cause, one_line
 
 
 class MuteError(Exception):

@@ -2,11 +2,11 @@ import subprocess
 import sys
 import threading
 
-from perfkit.capture.own_threads import OWN_THREAD, all_threads, start_own_thread
+from perfkit.record.own_threads import OWN_THREAD, all_threads, start_own_thread
 
 WAITS = """
 import threading
-from perfkit.capture.own_threads import start_own_thread
+from perfkit.record.own_threads import start_own_thread
 start_own_thread("lasts", threading.Event().wait)
 own = threading.Thread(target=lambda: print(threading.current_thread().name, threading.active_count()))
 own.start()

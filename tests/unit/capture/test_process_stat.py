@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from perfkit.capture.process_stat import STATE, has_ended, stat_fields
+from perfkit.record.process_stat import STATE, has_ended, stat_fields
 
 
 def test_a_process_that_runs_has_not_ended_and_one_that_nobody_has_waited_for_has() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfkit.records.comparison import Comparison
 from perfkit.report.json_schema import schema
-from perfkit.schema.comparison import Comparison
 from tests.support.json_validation import jsonschema
 from tests.support.processes.command import run_command
 from tests.support.traces.trace_builder import TraceBuilder

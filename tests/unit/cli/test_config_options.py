@@ -5,10 +5,10 @@ import pytest
 from msgspec import Meta, Struct
 from typer.testing import CliRunner, Result
 
-from perfkit.capture.config import RunConfig
 from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
 from perfkit.cli.recording.run_options import make_job
 from perfkit.errors import UsageError
+from perfkit.record.config import RunConfig
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfkit.schema.hang import Diagnosis
+from perfkit.records.hang import Diagnosis
 from tests.support.hangs.flight_dumps import dump, entry, write_dumps
 from tests.support.hangs.rank_states import call, state
 from tests.support.processes.command import run_command

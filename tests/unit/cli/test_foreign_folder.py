@@ -10,8 +10,8 @@ from perfkit.cli import main
 from perfkit.errors import StoreError
 from perfkit.pipeline.summarize import Options
 from perfkit.storage import cache
-from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.subprocess_group import Signals, run_process
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.subprocess_group import Signals, run_process
 from tests.support.traces.hostile import harmless, make_runs
 
 

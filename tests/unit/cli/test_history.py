@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from perfkit.cli import main
+from perfkit.records.comparison import History
 from perfkit.report.json_schema import schema
-from perfkit.schema.comparison import History
 from tests.support.json_validation import jsonschema
 from tests.support.reports.histories import make_history
 

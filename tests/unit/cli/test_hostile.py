@@ -14,10 +14,10 @@ from markdown_it import MarkdownIt
 
 import perfkit
 from perfkit.cli import main
+from perfkit.records.comparison import Comparison, History
+from perfkit.records.report import Report
 from perfkit.report import text_suffixes
-from perfkit.schema.comparison import Comparison, History
-from perfkit.schema.report import Report
-from perfkit.server.trace import TraceServer
+from perfkit.tools.serve.trace import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
@@ -219,7 +219,7 @@ def test_errors_are_one_printable_line(tmp_path: Path, capsys: pytest.CaptureFix
 def test_view_serves_nothing_that_is_no_timeline(
     head: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfkit.server.trace.TraceServer.serve_until_fetched", lambda _server: None)
+    monkeypatch.setattr("perfkit.tools.serve.trace.TraceServer.serve_until_fetched", lambda _server: None)
     monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
     (tmp_path / "model.pt").write_bytes(head)
     assert main(["view", str(tmp_path / "model.pt"), "--no-browser"]) == 1
@@ -235,7 +235,7 @@ def test_a_name_of_a_folder_is_text_too(
     monkeypatch.chdir(tmp_path)
     (run,) = make_runs(tmp_path / "runs", runs=1)
     escape = run.rename(tmp_path / "runs" / f"\x1b]0;owned\x07{NOT_UTF_8}")
-    monkeypatch.setattr("perfkit.server.trace.TraceServer.serve_until_fetched", lambda _server: None)
+    monkeypatch.setattr("perfkit.tools.serve.trace.TraceServer.serve_until_fetched", lambda _server: None)
     monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
     assert main([command, str(escape), *(["--no-browser"] if command == "view" else [])]) == 0
     shown = capsys.readouterr()

@@ -198,7 +198,7 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
             1,
             "a package cannot be imported: libtorch.so: cannot open shared object file; see `perfkit doctor`",
         ),
-        (ImportError("a typo", name="perfkit.schema"), 70, "unexpected ImportError: a typo"),
+        (ImportError("a typo", name="perfkit.records"), 70, "unexpected ImportError: a typo"),
         (
             ZeroDivisionError("by zero"),
             70,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.base.formatting import size
 from perfkit.cli import main
-from perfkit.util.formatting import size
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfkit.capture.device_peaks import measure
-from perfkit.capture.distributed.topology import name_device
 from perfkit.cli import main
-from perfkit.schema.roofline import find_device
+from perfkit.record.device_peaks import measure
+from perfkit.record.distributed.topology import name_device
+from perfkit.records.roofline import find_device
 from perfkit.storage.device_table_file import load_device_table
 
 

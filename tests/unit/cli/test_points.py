@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
-from perfkit.schema.sweep import PointState, SweepPoint
+from perfkit.records.sweep import PointState, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME, write_sweep
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

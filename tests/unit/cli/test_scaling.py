@@ -11,8 +11,8 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import UsageError
+from perfkit.records.manifest import Failure, RankRecord, RunManifest, World
 from perfkit.report.json_schema import schema
-from perfkit.schema.manifest import Failure, RankRecord, RunManifest, World
 from perfkit.storage.run_folder import create_run_folder, write_manifest
 from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import MS

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli.recording.sweep_progress import clock, progress
-from perfkit.schema.sweep import SweepPoint
+from perfkit.records.sweep import SweepPoint
 from tests.support.reports.sweep_builders import points_of, wanted
 
 POINTS = points_of(wanted())

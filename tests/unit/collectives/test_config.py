@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from perfkit.cli import main
-from perfkit.collectives.config import OPERATIONS, CollectivesConfig, in_place_forms
 from perfkit.errors import UsageError
+from perfkit.tools.collectives.config import OPERATIONS, CollectivesConfig, in_place_forms
 
 
 def test_all_operators_are_measured_by_default_and_none_beside_pairs() -> None:

@@ -1,4 +1,4 @@
-from perfkit.collectives.config import messages
+from perfkit.tools.collectives.config import messages
 
 
 def test_messages_grow_by_the_factor_and_end_at_the_largest() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from perfkit.collectives.slow_links import PairTimes, find_slow_links
+from perfkit.tools.collectives.slow_links import PairTimes, find_slow_links
 
 
 def times(

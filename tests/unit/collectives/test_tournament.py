@@ -2,7 +2,7 @@ from itertools import combinations
 
 import pytest
 
-from perfkit.collectives.slow_links import rounds
+from perfkit.tools.collectives.slow_links import rounds
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 13, 64])

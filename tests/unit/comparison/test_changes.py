@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.comparison.changes import changes, disagreement, findings
-from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.metrics import MetricName, category_share, metrics
-from perfkit.comparison.step_work import mean_step
+from perfkit.base.formatting import MISSING
 from perfkit.errors import TraceError
+from perfkit.records.comparison import Change, Comparison, Side
+from perfkit.records.manifest import StepKind
+from perfkit.records.run import RunReport, StepTimes
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
 from perfkit.report.views.comparison import document
-from perfkit.schema.comparison import Change, Comparison, Side
-from perfkit.schema.manifest import StepKind
-from perfkit.schema.run import RunReport, StepTimes
 from perfkit.storage.run_folder import write_manifest
-from perfkit.util.formatting import MISSING
+from perfkit.subjects.comparison.changes import changes, disagreement, findings
+from perfkit.subjects.comparison.gates import check_gates, parse_gate
+from perfkit.subjects.comparison.metrics import MetricName, category_share, metrics
+from perfkit.subjects.comparison.step_work import mean_step
 from tests.support.manifests import make_manifest
 from tests.support.reports.report_builders import (
     MS,

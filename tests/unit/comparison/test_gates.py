@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from perfkit.comparison.changes import changes
-from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.errors import UsageError
-from perfkit.schema.common import Finding
-from perfkit.schema.run import RunReport
+from perfkit.records.common import Finding
+from perfkit.records.run import RunReport
+from perfkit.subjects.comparison.changes import changes
+from perfkit.subjects.comparison.gates import check_gates, parse_gate
 from tests.unit.comparison.test_changes import steady
 
 # Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.

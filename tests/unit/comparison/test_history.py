@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
+from perfkit.base.statistics.bootstrap import median_interval
+from perfkit.base.statistics.series import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.errors import TraceError
+from perfkit.records.comparison import History
+from perfkit.records.manifest import RunManifest
 from perfkit.report import reporter
-from perfkit.schema.comparison import History
-from perfkit.schema.manifest import RunManifest
-from perfkit.stats.bootstrap import median_interval
-from perfkit.stats.series import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.storage.run_folder import read_manifest, write_manifest
 from tests.support.reports.histories import make_history, make_run_folder
 from tests.support.reports.report_builders import make_record

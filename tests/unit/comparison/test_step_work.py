@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from perfkit.comparison.changes import changes
-from perfkit.comparison.step_work import step_work
+from perfkit.records.comparison import Comparison, Side
+from perfkit.records.manifest import Throughput
+from perfkit.records.run import RunReport
 from perfkit.report.views.comparison import document
 from perfkit.report.wording.findings import word_all
-from perfkit.schema.comparison import Comparison, Side
-from perfkit.schema.manifest import Throughput
-from perfkit.schema.run import RunReport
+from perfkit.subjects.comparison.changes import changes
+from perfkit.subjects.comparison.step_work import step_work
 from tests.support.reports.report_builders import MS, make_run
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.diagnosis.flight_dump import read_flight_dump
-from perfkit.diagnosis.rules import diagnose
+from perfkit.engine.hangs.flight_dump import read_flight_dump
+from perfkit.engine.hangs.rules import diagnose
 from perfkit.errors import StoreError
 from tests.support.hangs.flight_dumps import dump, entry
 

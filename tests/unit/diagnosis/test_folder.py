@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
+from perfkit.engine.hangs.folder import STATE_NAME, diagnose_folder
 from perfkit.errors import StoreError
-from perfkit.schema.hang import RankState
-from perfkit.schema.manifest import Failure
+from perfkit.records.hang import RankState
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 from tests.support.hangs.rank_states import call, frame, state
 

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from perfkit.diagnosis.rules import diagnose
-from perfkit.schema.hang import AwaitedMessage, Diagnosis, MessageCount, MessageKind, RankState
+from perfkit.engine.hangs.rules import diagnose
+from perfkit.records.hang import AwaitedMessage, Diagnosis, MessageCount, MessageKind, RankState
 from tests.support.hangs.rank_states import call, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch")]

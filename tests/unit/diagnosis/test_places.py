@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.diagnosis.places import program_frame
-from perfkit.schema.hang import Frame
+from perfkit.engine.hangs.places import program_frame
+from perfkit.records.hang import Frame
 
 PACKAGE = Path(perfkit.__file__).parent
 TRAINING = PACKAGE / "capture" / "training"
@@ -23,7 +23,7 @@ def place_in(*files: str | Path) -> Frame | None:
 def test_no_file_of_perfkits_is_the_place_of_a_script() -> None:
     files = [path for path in PACKAGE.rglob("*.py") if TRAINING not in path.parents]
     assert PACKAGE / "capture" / "autograd_engine.py" in files
-    for path in [*files, PACKAGE / "capture" / "added_later.py", Path("/elsewhere/perfkit/capture/added_later.py")]:
+    for path in [*files, PACKAGE / "capture" / "added_later.py", Path("/elsewhere/perfkit/record/added_later.py")]:
         hooked = Frame(function="hooked", file=str(path), line=41)
         assert program_frame([TORCH, hooked, SCRIPT, START]) == SCRIPT, path
 

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.hangs.processes import SILENT
-from perfkit.diagnosis.calls import Wait
-from perfkit.diagnosis.rules import LOST_CONNECTION, diagnose
-from perfkit.schema.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
+from perfkit.engine.hangs.calls import Wait
+from perfkit.engine.hangs.rules import LOST_CONNECTION, diagnose
+from perfkit.record.hangs.processes import SILENT
+from perfkit.records.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
 from tests.support.hangs.rank_states import call, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch"), frame("train.py", 9, "train")]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from perfkit.doctor import checks
-from perfkit.doctor.checks import PACKAGES, Package, ProbeError, ask_child, check_packages
+from perfkit.tools.doctor import checks
+from perfkit.tools.doctor.checks import PACKAGES, Package, ProbeError, ask_child, check_packages
 
 
 class Usage(NamedTuple):
@@ -78,4 +78,4 @@ def test_a_package_that_is_not_installed_names_its_extra(monkeypatch: pytest.Mon
 
 def test_a_child_that_fails_is_reported_by_its_last_line() -> None:
     with pytest.raises(ProbeError, match=r"No module named 'perfkit\.doctor\.nothing'"):
-        ask_child("perfkit.doctor.nothing", "print_nothing")
+        ask_child("perfkit.tools.doctor.nothing", "print_nothing")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.doctor.checks import check_torch, torch_checks
-from perfkit.schema.tools import Check
+from perfkit.records.tools import Check
+from perfkit.tools.doctor.checks import check_torch, torch_checks
 
 H100: dict[str, Any] = {
     "version": "2.9.0",

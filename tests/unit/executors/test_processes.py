@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.base import system_limits as machine
+from perfkit.base.executors import EXECUTORS, ExecutorOptions, check, open_executor
+from perfkit.base.executors.processes import Processes
+from perfkit.base.executors.worker_process import WorkerProcess, run_in_worker_process, stop_worker_processes
+from perfkit.base.system_limits import count_cores, free_bytes
 from perfkit.errors import UsageError, WorkerError
-from perfkit.executors import EXECUTORS, ExecutorOptions, check, open_executor
-from perfkit.executors.processes import Processes
-from perfkit.executors.worker_process import WorkerProcess, run_in_worker_process, stop_worker_processes
-from perfkit.util import system_limits as machine
-from perfkit.util.system_limits import count_cores, free_bytes
 from tests.support.processes.launching import LIMIT_S, alive, children_of
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from perfkit.errors import ExternalToolError, LaunchEnvironmentError, UsageError
-from perfkit.external import cross_checks
-from perfkit.external.cross_checks import CROSS_CHECKS, CrossCheckTool, with_cross_check
-from perfkit.external.hta import HTA
-from perfkit.schema.run import CrossCheck, RunReport
+from perfkit.records.run import CrossCheck, RunReport
+from perfkit.tools.cross_check import cross_checks
+from perfkit.tools.cross_check.cross_checks import CROSS_CHECKS, CrossCheckTool, with_cross_check
+from perfkit.tools.cross_check.hta import HTA
 from tests.support.reports.report_builders import make_rank, make_run
 
 FIGURES = CrossCheck(tool="other 1.0", rows=[])

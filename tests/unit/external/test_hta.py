@@ -13,12 +13,12 @@ import zstandard
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import ExternalToolError, TraceError, UsageError
-from perfkit.external import hta
-from perfkit.external.cross_checks import with_cross_check
-from perfkit.external.hta import ANALYSES, rank_files, run_hta
-from perfkit.external.hta_entry import ANALYSES as CHILDS
+from perfkit.records.tools import ExternalTable
 from perfkit.report.json_schema import schema
-from perfkit.schema.tools import ExternalTable
+from perfkit.tools.cross_check import hta
+from perfkit.tools.cross_check.cross_checks import with_cross_check
+from perfkit.tools.cross_check.hta import ANALYSES, rank_files, run_hta
+from perfkit.tools.cross_check.hta_entry import ANALYSES as CHILDS
 from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import make_rank, make_run
 from tests.support.traces.trace_builder import TraceBuilder

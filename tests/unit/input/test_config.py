@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.input.config import InputConfig, RandomTokens, describe_samples
+from perfkit.tools.input.config import InputConfig, RandomTokens, describe_samples
 from tests.unit.workloads.conftest import make_source
 
 

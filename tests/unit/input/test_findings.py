@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perfkit.input.findings import find_problems
-from perfkit.input.measure.page_cache import find_stripes
+from perfkit.records.benchmark import HiddenLoads, InputBenchmark
 from perfkit.report import build_charts, build_document
-from perfkit.schema.benchmark import HiddenLoads, InputBenchmark
+from perfkit.tools.input.findings import find_problems
+from perfkit.tools.input.measure.page_cache import find_stripes
 from tests.support.reports.input_builders import FILE, HDF5, MEMORY, benchmark, measurement
 
 SAME = {0: [7], 1: [7]}

@@ -9,9 +9,9 @@ from perfkit.insights import collective_rules
 from perfkit.insights.collective_rules import reported_ns, unreported
 from perfkit.insights.loss import Loss
 from perfkit.insights.run_context import RunContext, run_context
-from perfkit.schema.rank import PhaseStat
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.rank import PhaseStat
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_across, make_collective
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.unit.insights.test_insights import QUIET, found

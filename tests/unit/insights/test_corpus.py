@@ -8,11 +8,11 @@ import pytest
 from perfkit.insights.loss import Loss
 from perfkit.insights.ranking import find_losses
 from perfkit.pipeline.words import find_insights
-from perfkit.scaling.summary import scaling
-from perfkit.schema.cross_rank import EarlyRank, OneOffStraggler
-from perfkit.schema.facts import Fact
-from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.schema.run import RunReport
+from perfkit.records.cross_rank import EarlyRank, OneOffStraggler
+from perfkit.records.facts import Fact
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.run import RunReport
+from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import MS, make_across, make_efficiency, make_foreign_run, make_loading
 from tests.support.reports.scaling_builders import make_hosts
 from tests.support.traces.idle_builders import idle_rank, row

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.schema.cross_rank import BandwidthFit, RankWait
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.cross_rank import BandwidthFit, RankWait
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
 from tests.support.reports.scaling_builders import make_hosts
 from tests.unit.insights.test_insights import found, run_of, the

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.schema.report import Insight
+from perfkit.records.report import Insight
 from tests.support.reports.report_builders import MS
 from tests.unit.insights.test_insights import found, run_of
 from tests.unit.report.content.test_divided_work_content import make_divided

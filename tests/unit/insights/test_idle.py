@@ -5,22 +5,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.engine.runs.verdict import classify_bottleneck
 from perfkit.pipeline.words import find_insights
 from perfkit.pipeline.words import verdict as worded
-from perfkit.report.content.labels import CAUSE_WORDS
-from perfkit.schema.common import Finding
-from perfkit.schema.per_rank.idle import (
+from perfkit.records.common import Finding
+from perfkit.records.per_rank.idle import (
     CAUSES,
     NO_LAUNCH,
     NOTHING_RECORDED,
     QUEUED_FOR_NOTHING,
     Cause,
 )
-from perfkit.schema.per_run.whatif import PredictedSaving
-from perfkit.schema.rank import PhaseStat, RankReport
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.per_run.whatif import PredictedSaving
+from perfkit.records.rank import PhaseStat, RankReport
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
+from perfkit.tables.labels import CAUSE_WORDS
 from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run, make_operator
 from tests.support.traces.idle_builders import STEPS, idle_rank, row
 from tests.unit.report.content.test_memory_content import make_use

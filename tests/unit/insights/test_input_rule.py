@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
-from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_rank.loading import RankLoading, WaitNs
-from perfkit.schema.rank import Loads, RankReport
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.cross_rank import CrossRankSummary, Straggler
+from perfkit.records.per_rank.loading import RankLoading, WaitNs
+from perfkit.records.rank import Loads, RankReport
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_loading, make_rank, make_run, make_step
 
 READS = RankLoading(waits_ns=WaitNs(reading=30 * MS), workers=[])

@@ -6,15 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
+from perfkit.records.common import Category, Finding
+from perfkit.records.cross_rank import CategoryLag, OneOffStraggler, RankWait, Straggler
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.per_run.whatif import PredictedSaving
+from perfkit.records.rank import PhaseStat, RankReport
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport, Verdict
 from perfkit.report.content.several_runs.scaling import scaling as scaling_tables
-from perfkit.scaling.summary import scaling
-from perfkit.schema.common import Category, Finding
-from perfkit.schema.cross_rank import CategoryLag, OneOffStraggler, RankWait, Straggler
-from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.schema.per_run.whatif import PredictedSaving
-from perfkit.schema.rank import PhaseStat, RankReport
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport, Verdict
+from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import (
     MS,
     make_across,

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
-from perfkit.schema.per_rank.idle import IdleCause
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
-from perfkit.schema.rank import OTHER_NAMES, RankReport
-from perfkit.schema.report import Insight
+from perfkit.records.per_rank.idle import IdleCause
+from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.records.rank import OTHER_NAMES, RankReport
+from perfkit.records.report import Insight
 from tests.support.reports.report_builders import (
     MS,
     make_across,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
-from perfkit.schema.per_rank.loading import RankLoading, WaitCause, WaitNs, WorkerFetches
+from perfkit.records.per_rank.loading import RankLoading, WaitCause, WaitNs, WorkerFetches
 from tests.support.reports.report_builders import MS, make_loading
 from tests.support.reports.scaling_builders import make_hosts, make_ranks, make_scaled
 from tests.unit.insights.test_insights import QUIET

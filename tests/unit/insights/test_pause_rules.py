@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.report import Insight, Report
+from perfkit.records.run import RunReport
 from perfkit.report.content.advice import advice
-from perfkit.schema.per_run.pauses import RankPauses
-from perfkit.schema.report import Insight, Report
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_efficiency, make_foreign_run, make_rank, make_step
 
 STEPS = 4

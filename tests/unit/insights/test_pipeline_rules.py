@@ -10,7 +10,7 @@ from perfkit.insights.pipeline_rules import heavy_stage, pipeline_bubble, pipeli
 from perfkit.insights.ranking import Ranked
 from perfkit.insights.run_context import run_context
 from perfkit.pipeline.words import insight
-from perfkit.schema.per_run.pipeline import (
+from perfkit.records.per_run.pipeline import (
     HeavyStage,
     LayerMove,
     Pipeline,
@@ -18,8 +18,8 @@ from perfkit.schema.per_run.pipeline import (
     PipelineStage,
     StageExcess,
 )
-from perfkit.schema.rank import RankReport, StepBreakdown
-from perfkit.schema.report import Insight
+from perfkit.records.rank import RankReport, StepBreakdown
+from perfkit.records.report import Insight
 from tests.support.reports.report_builders import MS, make_dimensions, make_efficiency, make_rank, make_run, make_step
 
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from perfkit.insights.run_context import run_context
 from perfkit.pipeline.words import find_insights
+from perfkit.records.per_run.whatif import PredictedSaving
+from perfkit.records.report import BESIDES_STEPS, Insight, Report
+from perfkit.records.run import RunReport
 from perfkit.report.content.answer import run_answer
 from perfkit.report.content.report import document
-from perfkit.schema.per_run.whatif import PredictedSaving
-from perfkit.schema.report import BESIDES_STEPS, Insight, Report
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_loading, make_rank, make_step
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 

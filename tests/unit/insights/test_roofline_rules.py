@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.words import find_insights
-from perfkit.schema.per_rank.work import Work, WorkNode, WorkTree
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.work import Work, WorkNode, WorkTree
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_operator
 from tests.support.reports.roofline_builders import A100, STEPS, roofline_row, roofline_run
 

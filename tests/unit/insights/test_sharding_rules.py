@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
-from perfkit.schema.per_rank.sharding import ParameterGathers, ShardedParameters
-from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.sharding import ParameterGathers, ShardedParameters
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_across
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.support.traces.sharded_traces import STEP_US, ShardedTrace

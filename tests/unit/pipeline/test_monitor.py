@@ -10,11 +10,11 @@ import pytest
 
 import perfkit
 from perfkit.errors import StoreError, TraceError
-from perfkit.report.content.monitor import events, whole_run
-from perfkit.schema.monitor import HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE
+from perfkit.records.monitor import HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import roll_up
-from perfkit.watch.view import find_events
+from perfkit.subjects.monitor.tables import events, whole_run
+from perfkit.tools.watch.view import find_events
 from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
 from tests.support.processes.command import run_command
 

@@ -5,11 +5,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from perfkit.capture.training.trainer import checkpoint_activations
-from perfkit.planning.formulas.activations import activations_of, cast_bytes
-from perfkit.planning.layout import Layout
-from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.shape import gpt_shape
+from perfkit.record.training.trainer import checkpoint_activations
+from perfkit.tools.plan.formulas.activations import activations_of, cast_bytes
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.shape import gpt_shape
 from workloads.gpt import GPT, GPTConfig
 
 SIZES = {"layers": 3, "width": 32, "heads": 4, "block": 16}

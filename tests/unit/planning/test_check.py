@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.planning.check import explained_bytes
-from perfkit.schema.rank import MemoryPeak
+from perfkit.records.rank import MemoryPeak
+from perfkit.tools.plan.check import explained_bytes
 
 
 @pytest.mark.parametrize(("unknown", "expected"), [(None, 1_000), (0, 1_000), (300, 700), (-300, 1_000)])

@@ -1,7 +1,7 @@
 from typing import Any
 
-from perfkit.planning.choice import choose, decide
-from perfkit.schema.plan import MemoryNeed, PlannedDevice, PlannedLayout, StepEstimate
+from perfkit.records.plan import MemoryNeed, PlannedDevice, PlannedLayout, StepEstimate
+from perfkit.tools.plan.choice import choose, decide
 
 DEVICE = PlannedDevice(
     name="made up",

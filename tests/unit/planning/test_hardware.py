@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.planning.formulas.step_time import across_hosts, bandwidth_of
-from perfkit.planning.hardware import find_hardware
-from perfkit.planning.layout import Layout
-from perfkit.planning.precision import PRECISIONS
-from perfkit.schema.plan import PlannedDevice
+from perfkit.records.plan import PlannedDevice
+from perfkit.tools.plan.formulas.step_time import across_hosts, bandwidth_of
+from perfkit.tools.plan.hardware import find_hardware
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.precision import PRECISIONS
 
 BF16 = PRECISIONS["bfloat16"]
 

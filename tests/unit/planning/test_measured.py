@@ -6,8 +6,8 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.planning.formulas.step_time import LATENCY_NS, Rates
-from perfkit.planning.measured import measured_rates
+from perfkit.tools.plan.formulas.step_time import LATENCY_NS, Rates
+from perfkit.tools.plan.measured import measured_rates
 
 
 def fit(operator: str, *, ranks: int, alpha_ns: float | None, beta: float | None) -> dict[str, Any]:

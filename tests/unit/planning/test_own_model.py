@@ -4,9 +4,9 @@ import pytest
 
 import perfkit
 from perfkit.errors import UsageError
-from perfkit.planning.api import own_module, parse_inputs
-from perfkit.planning.layout import Layout
-from perfkit.planning.traced.launch import OwnModule, TraceRequest, trace
+from perfkit.tools.plan.api import own_module, parse_inputs
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.traced.launch import OwnModule, TraceRequest, trace
 from tests.support import traced_model
 from tests.support.traced_model import LAYERS, SAMPLES, WIDTH
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 
-from perfkit.planning.layout import Layout
-from perfkit.planning.traced import torch_patches
-from perfkit.planning.traced.fake_steps import trace_steps
-from perfkit.planning.traced.launch import TraceRequest
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.traced import torch_patches
+from perfkit.tools.plan.traced.fake_steps import trace_steps
+from perfkit.tools.plan.traced.launch import TraceRequest
 
 NAME = "_chunk_with_empty"
 DIVIDES = getattr(_fsdp_param, NAME)

@@ -1,11 +1,11 @@
 import pytest
 
-from perfkit.planning.formulas.state import state_of
-from perfkit.planning.layout import Layout
-from perfkit.planning.models import gpt_model
-from perfkit.planning.planner import Request, make_plan
-from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.shape import counted_shape, gpt_shape
+from perfkit.tools.plan.formulas.state import state_of
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.models import gpt_model
+from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.shape import counted_shape, gpt_shape
 
 # What `make strategies` counted on real ranks (docs/strategies.md): KiB of P + G + O of the rank with most.
 COUNTED = [

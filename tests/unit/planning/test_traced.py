@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from perfkit.errors import UsageError
-from perfkit.planning.formulas.memory import memory_of
-from perfkit.planning.formulas.state import local_tensors, state_of
-from perfkit.planning.layout import Layout
-from perfkit.planning.models import gpt_model
-from perfkit.planning.planner import Request, make_plan
-from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.refine import refine
-from perfkit.planning.shape import gpt_shape
-from perfkit.planning.traced.launch import TraceRequest, trace
-from perfkit.planning.traced.torch_patches import even_experts
+from perfkit.tools.plan.formulas.memory import memory_of
+from perfkit.tools.plan.formulas.state import local_tensors, state_of
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.models import gpt_model
+from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.refine import refine
+from perfkit.tools.plan.shape import gpt_shape
+from perfkit.tools.plan.traced.launch import TraceRequest, trace
+from perfkit.tools.plan.traced.torch_patches import even_experts
 from workloads.gpt import GPTConfig
 from workloads.gpt_experts import MixtureOfExperts
 

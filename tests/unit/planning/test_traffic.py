@@ -1,13 +1,13 @@
 import pytest
 
-from perfkit.planning.formulas.messages import Message
-from perfkit.planning.formulas.state import state_of
-from perfkit.planning.formulas.step_time import Rates, time_step
-from perfkit.planning.formulas.traffic import messages_of
-from perfkit.planning.hardware import find_hardware
-from perfkit.planning.layout import Layout
-from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.shape import gpt_shape
+from perfkit.tools.plan.formulas.messages import Message
+from perfkit.tools.plan.formulas.state import state_of
+from perfkit.tools.plan.formulas.step_time import Rates, time_step
+from perfkit.tools.plan.formulas.traffic import messages_of
+from perfkit.tools.plan.hardware import find_hardware
+from perfkit.tools.plan.layout import Layout
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.shape import gpt_shape
 
 # Messages of a rank per step that real ranks' traces had, of gpt with 4 layers, width 64, 64 tokens, vocabulary 512 and
 # 8 samples per rank: dimension, operator, messages, bytes.

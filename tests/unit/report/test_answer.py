@@ -8,16 +8,16 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import perfkit
-from perfkit.analysis.per_run.profiler_cost import profiler_cost
+from perfkit.engine.runs.profiler_cost import profiler_cost
+from perfkit.records.common import Finding
+from perfkit.records.cross_rank import OneOffStraggler, Straggler
+from perfkit.records.manifest import StepKind
+from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.records.report import Insight, Report
+from perfkit.records.run import Bound, RunReport, StepTimes
 from perfkit.report.content.answer import run_answer
 from perfkit.report.renderers import answer
 from perfkit.report.wording.stragglers import stragglers_sentence
-from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import OneOffStraggler, Straggler
-from perfkit.schema.manifest import StepKind
-from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
-from perfkit.schema.report import Insight, Report
-from perfkit.schema.run import Bound, RunReport, StepTimes
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.reports.report_builders import (
     MS,

@@ -8,12 +8,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfkit.report.content import kernel_names
-from perfkit.report.content.kernel_names import fold, shorten
-from perfkit.report.content.tables import Cell, Column, Kind, Table
+from perfkit.records.common import Finding
 from perfkit.report.renderers import answer, console
 from perfkit.report.renderers.text import MOST_CHARACTERS, limited
-from perfkit.schema.common import Finding
+from perfkit.tables import kernel_names
+from perfkit.tables.kernel_names import fold, shorten
+from perfkit.tables.specification import Cell, Column, Kind, Table
 from tests.support.reports.report_builders import (
     MS,
     make_collective,

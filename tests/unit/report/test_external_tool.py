@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from perfkit.records.run import CrossCheck, CrossCheckRow
+from perfkit.records.tools import ExternalTable
 from perfkit.report import reporter
 from perfkit.report.content.answer import answer
-from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
-from perfkit.schema.run import CrossCheck, CrossCheckRow
-from perfkit.schema.tools import ExternalTable
+from perfkit.subjects.cross_check.tables import cross_check
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.traces.hostile import hostile
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline.analyze import analyze
+from perfkit.records.report import Report
 from perfkit.report.renderers import console, markdown
-from perfkit.schema.report import Report
 from tests.support.reports.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report
 

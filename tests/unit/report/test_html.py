@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.comparison.changes import changes
+from perfkit.records.comparison import Comparison, Side
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report.charts.run import MOST_CELLS, chart, run_charts
 from perfkit.report.charts.scaling import series_charts
 from perfkit.report.charts.specs import Chart
-from perfkit.report.content.labels import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.report.views.comparison import page_charts
-from perfkit.schema.comparison import Comparison, Side
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.subjects.comparison.changes import changes
+from perfkit.tables.labels import COLOURS
 from tests.support.reports.report_builders import (
     MS,
     make_across,

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 from rich.console import Console
 
-from perfkit.planning.planner import Request, make_plan
-from perfkit.planning.shape import gpt_shape
-from perfkit.report.content.tables import Cell, Column, Table
+from perfkit.records.benchmark import InputSeries
+from perfkit.records.plan import TracedMemory
 from perfkit.report.renderers.console import draw_table, write
-from perfkit.schema.benchmark import InputSeries
-from perfkit.schema.plan import TracedMemory
+from perfkit.tables.specification import Cell, Column, Table
+from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.shape import gpt_shape
 from tests.support.reports.input_builders import benchmark, measurement
 
 

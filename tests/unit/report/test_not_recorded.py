@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import perfkit
+from perfkit.records.run import RunReport
 from perfkit.report.content.report import document
 from perfkit.report.content.run_facts import not_recorded
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import make_rank, make_report, make_run
 from tests.support.traces.trace_builder import TraceBuilder
 

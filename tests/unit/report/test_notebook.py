@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.comparison.history import config_histories
 from perfkit.errors import UsageError
 from perfkit.pipeline.compare import compare
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
+from perfkit.subjects.comparison.history import config_histories
 from tests.support.reports.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, read
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.cli import main
-from perfkit.report.content.labels import COLOURS
+from perfkit.records.common import Category
+from perfkit.records.rank import StepBreakdown
+from perfkit.records.run import RunReport
 from perfkit.report.renderers.html import write
-from perfkit.schema.common import Category
-from perfkit.schema.rank import StepBreakdown
-from perfkit.schema.run import RunReport
+from perfkit.tables.labels import COLOURS
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.planning.hardware import find_hardware
-from perfkit.planning.planner import Request, make_plan
-from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.shape import gpt_shape
+from perfkit.records.plan import Plan
 from perfkit.report.charts.plan import page_charts
 from perfkit.report.renderers.html import write
-from perfkit.schema.plan import Plan
+from perfkit.tools.plan.hardware import find_hardware
+from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.shape import gpt_shape
 from tests.support.browser import Visit, chromium, needs_chromium
 
 

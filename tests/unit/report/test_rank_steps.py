@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from perfkit.records.common import Finding
+from perfkit.records.cross_rank import CrossRankSummary, Straggler
+from perfkit.records.per_run.communication import LinkedCollective
 from perfkit.report.charts import rank_steps as module
 from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
 from perfkit.report.renderers.explorer import _collective, explorer
-from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_run.communication import LinkedCollective
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 

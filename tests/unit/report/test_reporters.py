@@ -13,9 +13,9 @@ from perfkit import report
 from perfkit.cli import main
 from perfkit.errors import UsageError
 from perfkit.plugins import Registry
+from perfkit.records.comparison import Comparison
+from perfkit.records.report import Report
 from perfkit.report import CHARTS, DOCUMENTS, FORMATS, build_document, builtin_suffixes, reporter, reporter_for
-from perfkit.schema.comparison import Comparison
-from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_report, make_run
 from tests.support.traces.trace_builder import TraceBuilder
 

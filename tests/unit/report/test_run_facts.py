@@ -1,7 +1,7 @@
 """The facts about a run that stand beside its tables."""
 
+from perfkit.records.run import StepTimes
 from perfkit.report.content.run_facts import key_values
-from perfkit.schema.run import StepTimes
 from tests.support.reports.report_builders import MS, make_efficiency, make_run
 
 

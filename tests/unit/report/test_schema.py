@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfkit.records.findings import FINDING_CODES
+from perfkit.records.monitor import COLUMNS, EarlierSteps, StepLogHeader
+from perfkit.records.trace_header import PerfkitHeader
 from perfkit.report.json_schema import RECORDS, schema
-from perfkit.schema.findings import FINDING_CODES
-from perfkit.schema.monitor import COLUMNS, EarlierSteps, StepLogHeader
-from perfkit.schema.trace_header import PerfkitHeader
 
 INTRODUCTION = """# Findings
 

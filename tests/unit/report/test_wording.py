@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 import perfkit
+from perfkit.records.facts import FORMATS, fact, in_words
 from perfkit.report.wording import REMEDIES, SENTENCES
-from perfkit.schema.facts import FORMATS, fact, in_words
 
 ROOT = Path(perfkit.__file__).parent
 FILES = sorted(path for room in ("insights", "analysis") for path in (ROOT / room).rglob("*.py"))

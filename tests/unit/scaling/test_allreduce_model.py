@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from perfkit.records.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.records.run import RunReport
 from perfkit.report.content.several_runs.scaling import scaling as tables
-from perfkit.scaling.forecast import all_reduce_ns
-from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
-from perfkit.schema.run import RunReport
+from perfkit.subjects.scaling.forecast import all_reduce_ns
 from tests.support.reports.report_builders import make_across
 from tests.support.reports.scaling_builders import make_scaled, make_together, make_weak
 from tests.unit.scaling.test_laws import usl

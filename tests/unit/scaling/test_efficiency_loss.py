@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfkit.records.scaling import Factors, LostEfficiency
 from perfkit.report.content.several_runs.scaling import tenths
-from perfkit.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
-from perfkit.scaling.summary import scaling
-from perfkit.schema.scaling import Factors, LostEfficiency
+from perfkit.subjects.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
+from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import make_rank, make_step
 from tests.support.reports.scaling_builders import make_factored, make_scaled
 

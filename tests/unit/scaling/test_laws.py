@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from perfkit.scaling.summary import scaling
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import Fit, Forecast, ScalingSeries
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import Fit, Forecast, ScalingSeries
+from perfkit.subjects.scaling.summary import scaling
 from tests.benchmarks.bench_coverage import cases, coverage, usl_ms
 from tests.support.reports.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
 

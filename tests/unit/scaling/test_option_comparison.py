@@ -3,9 +3,9 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.scaling.option_comparison import option_comparisons, profiled_order_findings
-from perfkit.scaling.summary import scaling
-from perfkit.schema.rank import RankReport
+from perfkit.records.rank import RankReport
+from perfkit.subjects.scaling.option_comparison import option_comparisons, profiled_order_findings
+from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import (
     MS,
     make_file_speed,

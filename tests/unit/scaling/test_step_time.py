@@ -1,6 +1,6 @@
 import msgspec
 
-from perfkit.scaling.step_time import sample, to_record
+from perfkit.subjects.scaling.step_time import sample, to_record
 from tests.support.reports.scaling_builders import make_scaled
 
 

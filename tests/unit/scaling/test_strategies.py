@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from perfkit.records.manifest import RankMemory
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import StrategyComparison
 from perfkit.report.content.several_runs.options import strategies
-from perfkit.scaling.strategies import strategy_comparisons
-from perfkit.schema.manifest import RankMemory
-from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import StrategyComparison
+from perfkit.subjects.scaling.strategies import strategy_comparisons
 from tests.support.reports.report_builders import MS, make_dimensions, make_rank, make_step
 from tests.support.reports.scaling_builders import make_scaled, make_throughput
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perfkit.schema.aggregate import (
+from perfkit.records.aggregate import (
     MOST_IDLE_CAUSES,
     OTHER_DETAILS,
     add_idle_causes,
@@ -10,10 +10,10 @@ from perfkit.schema.aggregate import (
     step_time_ns,
     traced_step_ns,
 )
-from perfkit.schema.manifest import RankRecord, StepKind
-from perfkit.schema.per_rank.idle import IdleCause
-from perfkit.schema.rank import StepBreakdown
-from perfkit.schema.run import StepTimes
+from perfkit.records.manifest import RankRecord, StepKind
+from perfkit.records.per_rank.idle import IdleCause
+from perfkit.records.rank import StepBreakdown
+from perfkit.records.run import StepTimes
 from tests.support.reports.report_builders import make_rank, make_step
 
 KINDS: list[StepKind] = ["cold", "plain", "active", "plain", "active"]

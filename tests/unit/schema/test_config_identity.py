@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from perfkit.comparison.changes import findings
-from perfkit.comparison.history import config_histories
-from perfkit.schema.config_identity import companions, format_option, is_input_option, key, settings
-from perfkit.schema.run import RunReport
-from perfkit.sweep.point import make_point
+from perfkit.records.config_identity import companions, format_option, is_input_option, key, settings
+from perfkit.records.run import RunReport
+from perfkit.subjects.comparison.changes import findings
+from perfkit.subjects.comparison.history import config_histories
+from perfkit.tools.sweep.point import make_point
 from tests.support.reports.scaling_builders import make_scaled
 
 HERE = {"trace_dir": "jan", "data_dir": "jan/.data"}

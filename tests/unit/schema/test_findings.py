@@ -1,8 +1,8 @@
 """The catalogue of finding codes; `tests/unit/report/wording` compares it with the sources."""
 
-from perfkit.comparison import gates
 from perfkit.pipeline import analyze
-from perfkit.schema.findings import FINDING_CODES
+from perfkit.records.findings import FINDING_CODES
+from perfkit.subjects.comparison import gates
 
 
 def test_codes_that_decide_something_are_in_the_catalogue() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.schema.monitor import COLUMNS, HEADER_BYTES
+from perfkit.records.monitor import COLUMNS, HEADER_BYTES
 
 PAGE = Path(__file__).parents[3] / "docs" / "monitor.md"
 

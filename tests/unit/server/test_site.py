@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from perfkit.pipeline.analyze import analyze
-from perfkit.schema.report import Report
-from perfkit.server.site import RunServer
+from perfkit.records.report import Report
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest, write_manifest
+from perfkit.tools.serve.site import RunServer
 from tests.support.monitor.made_runs import own_times, write_run
 from tests.support.processes import loopback
 from tests.support.processes.launching import ROOT
@@ -211,7 +211,7 @@ def test_a_trace_that_becomes_a_pipe_keeps_nobody_waiting(runs: Path, monkeypatc
     with loopback.serving(RunServer([runs], offline=True)) as server:
         address = f"/{server.secret}/perfetto/{listed(server)['one']['key']}?trace="
         with monkeypatch.context() as patch:
-            patch.setattr("perfkit.server.pages.find_trace", swapped)
+            patch.setattr("perfkit.tools.serve.pages.find_trace", swapped)
             status, _, text = ask(server, f"{address}rank0.json.gz")
         assert (status, "rank0.json.gz: cannot be read: it is not a regular file" in text) == (500, True)
         assert ask(server, f"{address}rank1.json.gz")[0] == 303
@@ -220,7 +220,7 @@ def test_a_trace_that_becomes_a_pipe_keeps_nobody_waiting(runs: Path, monkeypatc
 def test_the_end_does_not_wait_for_a_trace_that_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfkit.server.site._PATIENCE_S", 0.01)
+    monkeypatch.setattr("perfkit.tools.serve.site._PATIENCE_S", 0.01)
     server = RunServer([tmp_path])
     with server._opening:
         server.server_close()

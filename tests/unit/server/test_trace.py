@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from perfkit.errors import UsageError, ViewError
-from perfkit.server.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of, pieces
+from perfkit.tools.serve.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of, pieces
 from tests.support.processes.loopback import ask, serving
 from tests.support.processes.other_user import NOBODY, needs_root
 from tests.support.processes.waiting import MOST_S, wait_until

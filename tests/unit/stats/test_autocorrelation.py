@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.autocorrelation import autocorrelation, chance_spread
+from perfkit.base.statistics.autocorrelation import autocorrelation, chance_spread
 
 
 def series(rho: float, count: int, length: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.series import find_levels
+from perfkit.base.statistics.series import find_levels
 
 
 def _noise(count: int, seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

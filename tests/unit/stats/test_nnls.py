@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from perfkit.stats.nnls import nnls
+from perfkit.base.statistics.nnls import nnls
 
 COLUMNS = arrays.arrays(np.float64, (6, 3), elements=st.floats(0.01, 100))
 TARGET = arrays.arrays(np.float64, (6,), elements=st.floats(0.1, 100))

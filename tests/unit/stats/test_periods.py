@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.series import find_periods
+from perfkit.base.statistics.series import find_periods
 
 
 def _events(count: int, *places: int | range) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from perfkit.stats.series import pettitt_test
+from perfkit.base.statistics.series import pettitt_test
 
 
 def test_a_clear_step_is_found_where_it_is() -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.schema.benchmark import PairTest, PairTime
+from perfkit.records.benchmark import PairTest, PairTime
 from perfkit.storage.report_file import load_collectives
 from tests.support.reports.collective_builders import benchmark
 

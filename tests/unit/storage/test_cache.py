@@ -16,7 +16,7 @@ import perfkit
 from perfkit.accelerators import CUDA
 from perfkit.pipeline import summarize as summaries
 from perfkit.pipeline import trace_summary as rank
-from perfkit.schema.report import Report
+from perfkit.records.report import Report
 from perfkit.storage import cache, cache_folder
 from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.other_user import NOBODY, needs_root

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.schema.roofline import DevicePeaks, find_device
+from perfkit.records.roofline import DevicePeaks, find_device
 from perfkit.storage.device_table_file import device_row_text, load_device_table, write_device_row
 
 GOOD = '[[device]]\nname = "Acme 1"\ntflops = { bfloat16 = 10, float32 = 1.5 }\nbandwidth_gb_per_s = 100\n'

@@ -156,7 +156,7 @@ def test_what_is_damaged_is_read_from_a_pipe_as_far_as_it_goes(tmp_path: Path) -
 
 @pytest.mark.timeout(MOST_S)
 def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.util.regular_file._WRITER_S", 0.2)
+    monkeypatch.setattr("perfkit.base.regular_file._WRITER_S", 0.2)
     os.mkfifo(tmp_path / "pipe.json")
     threads = threading.active_count()
     with pytest.raises(TraceError, match="cannot be read: it is a pipe, and no process has opened it for writing"):

@@ -7,7 +7,7 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.records.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
 from tests.support.traces.trace_builder import TraceBuilder
 

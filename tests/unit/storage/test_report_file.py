@@ -13,11 +13,11 @@ import pytest
 
 import perfkit
 from perfkit.errors import StoreError
+from perfkit.records.report import REPORT_VERSION, Report
 from perfkit.report import reporter
-from perfkit.report.content.tables import Listing, data
 from perfkit.report.dataframes import dataframe
-from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.storage.report_file import _check_integers
+from perfkit.tables.specification import Listing, data
 from tests.support.reports.report_builders import make_report
 from tests.support.reports.scaling_builders import make_scaling_report
 

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.recording.manifest_writer import current_commit
+from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import StoreError
-from perfkit.schema.manifest import MANIFEST_VERSION, Failure, RunManifest, World
+from perfkit.record.recording.manifest_writer import current_commit
+from perfkit.records.manifest import MANIFEST_VERSION, Failure, RunManifest, World
 from perfkit.storage.report_file import load_report
 from perfkit.storage.run_folder import (
     MANIFEST_NAME,
@@ -23,7 +24,6 @@ from perfkit.storage.run_folder import (
     read_sweep,
     write_manifest,
 )
-from perfkit.util.atomic_write import atomic_write
 
 MANIFEST = RunManifest(
     run="r",

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from perfkit.schema.manifest import Throughput
-from perfkit.schema.sweep import SweepAnswer
-from perfkit.sweep.answer import answer, table
-from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.plan import Axis
-from perfkit.sweep.point import Point
+from perfkit.records.manifest import Throughput
+from perfkit.records.sweep import SweepAnswer
+from perfkit.tools.sweep.answer import answer, table
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.plan import Axis
+from perfkit.tools.sweep.point import Point
 from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
-from perfkit.sweep.job_scripts import LAUNCHERS, PERFKIT, find_mpiexec
-from perfkit.sweep.plan import Axis
+from perfkit.tools.sweep.config import EmitOptions, PointOptions, RunningOptions
+from perfkit.tools.sweep.job_scripts import LAUNCHERS, PERFKIT, find_mpiexec
+from perfkit.tools.sweep.plan import Axis
 
 PBS: dict[str, Any] = {"emit": "pbs", "ranks_per_node": 4}
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from perfkit.errors import StoreError
-from perfkit.schema.sweep import Sweep
+from perfkit.records.sweep import Sweep
 from perfkit.storage.discovery import find_runs
-from perfkit.sweep import folder as folders
-from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.plan import Axis
+from perfkit.tools.sweep import folder as folders
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.plan import Axis
 from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.sweep.config import SITES, EmitOptions
-from perfkit.sweep.job_scripts import PERFKIT, make_jobs, write_scripts
-from perfkit.sweep.point import Point
+from perfkit.tools.sweep.config import SITES, EmitOptions
+from perfkit.tools.sweep.job_scripts import PERFKIT, make_jobs, write_scripts
+from perfkit.tools.sweep.point import Point
 from tests.support.processes.launching import LIMIT_S
 from tests.support.reports.sweep_builders import points_of, wanted
 

@@ -4,7 +4,16 @@ from collections import Counter
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.sweep.plan import Axis, arguments, combinations, parse_axis, parse_ranks, parse_values, plan, shuffled
+from perfkit.tools.sweep.plan import (
+    Axis,
+    arguments,
+    combinations,
+    parse_axis,
+    parse_ranks,
+    parse_values,
+    plan,
+    shuffled,
+)
 from tests.support.reports.sweep_builders import config_of, points_of, wanted
 
 

@@ -1,9 +1,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfkit.schema.config_identity import identity_options
-from perfkit.sweep.plan import Axis
-from perfkit.sweep.point import make_point
+from perfkit.records.config_identity import identity_options
+from perfkit.tools.sweep.plan import Axis
+from perfkit.tools.sweep.point import make_point
 from tests.support.reports.sweep_builders import CONFIG, points_of, wanted
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import StoreError
-from perfkit.schema.sweep import SweepPoint
-from perfkit.sweep import folder as folders
-from perfkit.sweep import subprocess_group as process
-from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.point import Point
-from perfkit.sweep.runner import InterruptedSweepError, execute, time_left_s
-from perfkit.sweep.subprocess_group import Signals, descendants, run_process
+from perfkit.records.sweep import SweepPoint
+from perfkit.tools.sweep import folder as folders
+from perfkit.tools.sweep import subprocess_group as process
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.point import Point
+from perfkit.tools.sweep.runner import InterruptedSweepError, execute, time_left_s
+from perfkit.tools.sweep.subprocess_group import Signals, descendants, run_process
 from tests.support.processes.launching import LIMIT_S, still_alive
 from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 

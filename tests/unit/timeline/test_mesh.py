@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.capture.mesh import MeshLayout
-from perfkit.schema.manifest import RunManifest, World
+from perfkit.record.mesh import MeshLayout
+from perfkit.records.manifest import RunManifest, World
 from perfkit.storage.run_folder import list_files, write_manifest
-from perfkit.timeline.merge import merge
-from perfkit.timeline.tracks import coordinate, rank_name
+from perfkit.tools.merge.merge import merge
+from perfkit.tools.merge.tracks import coordinate, rank_name
 from tests.support.traces.pipeline_builder import gpipe, traces
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices

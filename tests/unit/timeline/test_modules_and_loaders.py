@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.timeline.merge import merge
+from perfkit.tools.merge.merge import merge
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.timeline.merge import merge
+from perfkit.tools.merge.merge import merge
 from perfkit.trace.lanes import MOST_LANES
 from tests.support.processes.launching import ROOT
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.analysis.per_run.drawn_steps import chosen_steps
+from perfkit.base.parsing import Ranges
+from perfkit.engine.runs.drawn_steps import chosen_steps
 from perfkit.errors import UsageError
-from perfkit.report.content.labels import CAUSE_WORDS, LONG
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_rank.idle import CAUSES
-from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
-from perfkit.timeline import step_rows, step_timelines
-from perfkit.timeline.step_timelines import MOST_RUNS, with_step_timelines
-from perfkit.util.parsing import Ranges
+from perfkit.records.common import CATEGORIES
+from perfkit.records.cross_rank import CrossRankSummary, Straggler
+from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_run.step_timeline import StepTimeline, TimelineRow
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
+from perfkit.tables.labels import CAUSE_WORDS, LONG
+from perfkit.tools.merge import step_rows, step_timelines
+from perfkit.tools.merge.step_timelines import MOST_RUNS, with_step_timelines
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run, make_step
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.errors import TraceError
 from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.report.wording.findings import word

@@ -16,9 +16,9 @@ import zstandard
 
 from perfkit.cli import main
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.schema.comparison import Comparison, Side
-from perfkit.schema.per_run.whatif import WhatIf
-from perfkit.schema.report import Report
+from perfkit.records.comparison import Comparison, Side
+from perfkit.records.per_run.whatif import WhatIf
+from perfkit.records.report import Report
 from perfkit.trace.file_kind import describe_file
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder

@@ -7,8 +7,8 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.trackers import split_address
-from perfkit.trackers.content import import_client, tracked_runs
+from perfkit.tools.trackers import split_address
+from perfkit.tools.trackers.content import import_client, tracked_runs
 from tests.support.processes.launching import ROOT
 
 SAMPLES = ROOT / "traces"

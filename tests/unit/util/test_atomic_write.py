@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.base.atomic_write import atomic_write, private_folder
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import atomic_write, private_folder
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
+from perfkit.base.parsing import parse_size
 from perfkit.errors import UsageError
-from perfkit.util.parsing import parse_size
 
 
 @pytest.mark.parametrize(

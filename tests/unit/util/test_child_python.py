@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.util.process import child_python
+from perfkit.base.process import child_python
 from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
 MODULES = ["contextlib", "perfkit", "torch", "msgspec", "typing"]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.lifecycle.failure_guard import FailureGuard
+from perfkit.base.formatting import text_of
 from perfkit.errors import RunError
+from perfkit.record.lifecycle.failure_guard import FailureGuard
 from perfkit.storage.run_folder import read_failure
-from perfkit.util.formatting import text_of
 
 
 class UnspeakableError(Exception):

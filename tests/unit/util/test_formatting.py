@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.util import formatting as units
+from perfkit.base import formatting as units
 
 
 @pytest.mark.parametrize(

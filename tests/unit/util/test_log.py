@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from perfkit.capture.messages import print_error, print_status, print_warning
-from perfkit.util import log
+from perfkit.base import log
+from perfkit.record.messages import print_error, print_status, print_warning
 from tests.support.processes.launching import LIMIT_S
 
 
@@ -70,13 +70,13 @@ def test_lines_of_a_recording_are_shown_once_at_any_verbosity(
 def test_a_recording_in_a_program_that_logs_by_itself() -> None:
     code = (
         "import logging\nlogging.basicConfig(level=logging.DEBUG)\n"
-        "from perfkit.capture.messages import print_status\nprint_status('done')"
+        "from perfkit.record.messages import print_status\nprint_status('done')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stderr == "perfkit: done\n"
 
 
 def test_a_closed_stderr_is_no_error() -> None:
-    code = "import sys\nfrom perfkit.capture.messages import print_error\nsys.stderr.close()\nprint_error('x')"
+    code = "import sys\nfrom perfkit.record.messages import print_error\nsys.stderr.close()\nprint_error('x')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")

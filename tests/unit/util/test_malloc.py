@@ -9,7 +9,7 @@ import pytest
 FREED = """
 import sys
 import numpy as np
-from perfkit.util.process import trim_large_allocations
+from perfkit.base.process import trim_large_allocations
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1]) * 4096

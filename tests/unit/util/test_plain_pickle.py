@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.util import plain_pickle
-from perfkit.util.plain_pickle import MOST_COUNTED, PlainPickleError, count_copied, load_plain
+from perfkit.base import plain_pickle
+from perfkit.base.plain_pickle import MOST_COUNTED, PlainPickleError, count_copied, load_plain
 from tests.support.traces.memory.memory_snapshots import made_training
 
 PLAIN = st.recursive(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.base.regular_file import read_regular
 from perfkit.errors import PerfkitError
 from perfkit.storage.memory_snapshot_file import read_snapshot
 from perfkit.storage.report_file import load_collectives, load_report
 from perfkit.storage.run_folder import MANIFEST_NAME, SWEEP_NAME, read_manifest, read_sweep
-from perfkit.util.regular_file import read_regular
 
 READERS: dict[str, Callable[[Path], object]] = {
     MANIFEST_NAME: lambda path: read_manifest(path.parent),
@@ -69,7 +69,7 @@ def test_a_whole_file_is_read(size: int, tmp_path: Path) -> None:
 def test_room_is_taken_for_what_a_file_has_not_for_what_it_may_have(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(b"content")
     read = (
-        "import resource, sys; from perfkit.util.regular_file import read_regular; "
+        "import resource, sys; from perfkit.base.regular_file import read_regular; "
         "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)); "
         "print(read_regular(sys.argv[1], most_bytes=8 << 30).decode())"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.util.formatting import shell_word
+from perfkit.base.formatting import shell_word
 
 NAMES = [
     "plain",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perfkit.util.process import sigint_blocked
+from perfkit.base.process import sigint_blocked
 from tests.support.processes.launching import LIMIT_S
 
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
@@ -13,7 +13,7 @@ INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a module: then a remembered interrupt can change the exit code."""
-    (folder / "program.py").write_text(f"import sys\nfrom perfkit.util.process import *\n{code}")
+    (folder / "program.py").write_text(f"import sys\nfrom perfkit.base.process import *\n{code}")
     command = [sys.executable, "-m", "program"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 

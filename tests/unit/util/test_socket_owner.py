@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.util import socket_owner
-from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
+from perfkit.base import socket_owner
+from perfkit.base.socket_owner import UnknownOwnerError, owner_of_peer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has connected")
 

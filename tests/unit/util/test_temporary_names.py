@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.util.atomic_write import temporary_prefix
+from perfkit.base.atomic_write import temporary_prefix
 
 LEAVE = """
 import os, sys, tempfile
-from perfkit.util.atomic_write import temporary_prefix
+from perfkit.base.atomic_write import temporary_prefix
 folder = tempfile.mkdtemp(prefix=temporary_prefix("perfkit-test"))
 open(os.path.join(folder, "file"), "w").close()
 print(folder, flush=True)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from perfkit.util.validation import plain_message
+from perfkit.base.validation import plain_message
 
 
 class Inner(msgspec.Struct):

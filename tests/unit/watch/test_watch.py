@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from perfkit.schema.manifest import MANIFEST_VERSION
-from perfkit.schema.monitor import KIND_NUMBERS
+from perfkit.records.manifest import MANIFEST_VERSION
+from perfkit.records.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import roll_up
-from perfkit.watch.frame import SORTS, draw, sparkline
-from perfkit.watch.loop import Watch
-from perfkit.watch.view import find_events, view
+from perfkit.tools.watch.frame import SORTS, draw, sparkline
+from perfkit.tools.watch.loop import Watch
+from perfkit.tools.watch.view import find_events, view
 from tests.support.monitor.made_runs import (
     COLLECTIVE_NS,
     eventful_times,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.errors import UsageError
-from perfkit.whatif.changes import (
+from perfkit.engine.whatif.changes import (
     MOST_FACTOR,
     Accumulate,
     BucketCap,
@@ -28,6 +27,7 @@ from perfkit.whatif.changes import (
     parse_changes,
     usages,
 )
+from perfkit.errors import UsageError
 
 _factors = st.integers(0, 1000 * int(MOST_FACTOR)).map(lambda thousandths: thousandths / 1000)
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

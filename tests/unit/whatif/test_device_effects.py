@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.pipeline import whatif
-from perfkit.schema.per_run.whatif import WhatIf
+from perfkit.records.per_run.whatif import WhatIf
 from tests.support.traces.trace_builder import TraceBuilder
 
 STEPS = 6

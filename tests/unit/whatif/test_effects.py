@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from perfkit.engine.whatif.predict import predict_changes, replay_unchanged
 from perfkit.errors import UsageError
 from perfkit.pipeline.whatif import predict as predict_of
-from perfkit.schema.per_run.whatif import Prediction
-from perfkit.schema.run import RunReport
-from perfkit.whatif.predict import predict_changes, replay_unchanged
+from perfkit.records.per_run.whatif import Prediction
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import make_run
 from tests.support.traces.simulated_training import Training, simulate
 from tests.support.traces.trace_builder import TraceBuilder

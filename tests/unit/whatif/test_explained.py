@@ -4,7 +4,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.pipeline.whatif import predict
-from perfkit.schema.report import Insight
+from perfkit.records.report import Insight
 from tests.support.traces.trace_builder import TraceBuilder
 
 CYCLE = 1000

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from perfkit.capture.training.experts import expert_load
+from perfkit.record.training.experts import expert_load
 from tests.unit.workloads.conftest import make
 from workloads.gpt import GPTConfig
 from workloads.gpt_experts import MixtureOfExperts

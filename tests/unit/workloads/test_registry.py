@@ -5,8 +5,8 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from perfkit.capture.config import RunConfig
 from perfkit.errors import UsageError
+from perfkit.record.config import RunConfig
 from tests.unit.workloads.conftest import make_source
 from workloads import WORKLOADS
 from workloads.base import DataSpec, Field, Workload

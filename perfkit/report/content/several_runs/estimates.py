@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from perfkit.report.content.tables import Cell, Field, Show, data, number
-from perfkit.schema.scaling import Estimate, StepTimeEstimate
-from perfkit.util.formatting import MISSING, figures, rate, size
+from perfkit.base.formatting import MISSING, figures, rate, size
+from perfkit.records.scaling import Estimate, StepTimeEstimate
+from perfkit.tables.specification import Cell, Field, Show, data, number
 
 _MANY: Final = 99_999.5
 

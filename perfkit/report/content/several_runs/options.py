@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+from perfkit.records.config_identity import is_input_option
+from perfkit.records.report import Report
+from perfkit.records.scaling import OptionComparison, OptionRow, StrategyComparison, StrategyRow
 from perfkit.report.content.several_runs.estimates import (
     estimated,
     estimates,
@@ -11,11 +15,7 @@ from perfkit.report.content.several_runs.estimates import (
     two_decimals,
     whole_rate,
 )
-from perfkit.report.content.tables import Cell, Field, Listing, Table, data, make_table, number, words
-from perfkit.schema.config_identity import is_input_option
-from perfkit.schema.report import Report
-from perfkit.schema.scaling import OptionComparison, OptionRow, StrategyComparison, StrategyRow
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+from perfkit.tables.specification import Cell, Field, Listing, Table, data, make_table, number, words
 
 _COMMUNICATION: Final = " communication"
 _MIN_SHARE: Final = 0.005

@@ -1,17 +1,17 @@
 """The tables that compare several runs."""
 
-from perfkit.report.content import aggregates as sums
+from perfkit.base.formatting import duration, format_percent, format_percents, rate
+from perfkit.records.aggregate import common_kind, step_time_ns, steps_ns
+from perfkit.records.common import CATEGORIES, Category
+from perfkit.records.report import Report
+from perfkit.records.run import Bound, RunReport
 from perfkit.report.content.breakdown import efficiency
-from perfkit.report.content.labels import SHORT
 from perfkit.report.content.run_facts import input_of
 from perfkit.report.content.several_runs.options import strategies
 from perfkit.report.content.several_runs.scaling import scaling
-from perfkit.report.content.tables import Cell, Field, Table, make_table, number, words
-from perfkit.schema.aggregate import common_kind, step_time_ns, steps_ns
-from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.report import Report
-from perfkit.schema.run import Bound, RunReport
-from perfkit.util.formatting import duration, format_percent, format_percents, rate
+from perfkit.tables import aggregates as sums
+from perfkit.tables.labels import SHORT
+from perfkit.tables.specification import Cell, Field, Table, make_table, number, words
 
 _LIMITS: dict[Bound, Category] = {
     "compute": "compute",

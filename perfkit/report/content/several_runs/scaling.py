@@ -7,19 +7,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import fields
 
-from perfkit.report.content.labels import INDENT, LOW
-from perfkit.report.content.several_runs.estimates import (
-    estimated,
-    estimates,
-    interval_method,
-    interval_note,
-    two_decimals,
-    whole_rate,
-)
-from perfkit.report.content.several_runs.options import option_tables
-from perfkit.report.content.tables import Cell, Field, Listing, Table, data, make_table, number, words
-from perfkit.schema.report import Report
-from perfkit.schema.scaling import (
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, figures, format_percent
+from perfkit.records.report import Report
+from perfkit.records.scaling import (
     Estimate,
     Factors,
     FailedPoint,
@@ -31,7 +21,17 @@ from perfkit.schema.scaling import (
     ScalingPoint,
     ScalingSeries,
 )
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, figures, format_percent
+from perfkit.report.content.several_runs.estimates import (
+    estimated,
+    estimates,
+    interval_method,
+    interval_note,
+    two_decimals,
+    whole_rate,
+)
+from perfkit.report.content.several_runs.options import option_tables
+from perfkit.tables.labels import INDENT, LOW
+from perfkit.tables.specification import Cell, Field, Listing, Table, data, make_table, number, words
 
 PARTS: Final = {
     "load_balance": "balance",

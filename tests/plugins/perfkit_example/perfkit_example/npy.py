@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
-from perfkit.util.atomic_write import atomic_write
+from perfkit.base.atomic_write import atomic_write
 from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.source import Source

@@ -4,7 +4,7 @@ from statistics import fmean
 from typing import TextIO
 
 from perfkit import Report
-from perfkit.util.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable
 
 
 class Prometheus:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from perfkit.executors import ExecutorOptions
+from perfkit.base.executors import ExecutorOptions
 
 
 @contextmanager

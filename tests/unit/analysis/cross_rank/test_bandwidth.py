@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.schema.cross_rank import MatchedCollectiveStat
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.bandwidth import bus_factor, fits
+from perfkit.records.cross_rank import MatchedCollectiveStat
 
 ALPHA_NS, BETA = 20_000.0, 100e9
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.clock_alignment import align, aligned
-from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.clock_alignment import align, aligned
+from perfkit.engine.ranks.matching import match
 from tests.support.traces.calls_builder import EPOCH_NS, make_calls, make_matched
 
 STEPS = 300

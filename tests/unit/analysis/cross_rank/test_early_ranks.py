@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank.early_ranks import find_early_ranks
-from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.cross_rank.stragglers import find_stragglers
-from perfkit.schema.common import Category
+from perfkit.engine.ranks.early_ranks import find_early_ranks
+from perfkit.engine.ranks.lateness import OwnTimes
+from perfkit.engine.ranks.stragglers import find_stragglers
+from perfkit.records.common import Category
 from tests.unit.analysis.cross_rank.test_stragglers import MS, Cells, late, noise, times_of
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank.last_arrivals import find_last_arrivals
-from perfkit.analysis.cross_rank.lateness import own_times
-from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS
+from perfkit.engine.communication.collective_calls import COLUMNS
+from perfkit.engine.ranks.last_arrivals import find_last_arrivals
+from perfkit.engine.ranks.lateness import own_times
+from perfkit.engine.ranks.matching import match
 from tests.support.reports.report_builders import MS, make_rank, make_step
 from tests.support.traces.calls_builder import make_calls
 

@@ -7,8 +7,8 @@ import pytest
 
 from perfkit.pipeline import analyze as pipeline
 from perfkit.pipeline.words import find_insights
-from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.run import RunReport
+from perfkit.records.cross_rank import Straggler
+from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 STEP = 100_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from perfkit.analysis.cross_rank.late_phase import name_phases
-from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.rank import ExposedNs, PhaseStat, RankReport
+from perfkit.engine.ranks.late_phase import name_phases
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import Straggler
+from perfkit.records.rank import ExposedNs, PhaseStat, RankReport
 from tests.support.reports.report_builders import MS, make_rank, make_step
 
 STEPS = 4

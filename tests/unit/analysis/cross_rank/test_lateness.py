@@ -6,8 +6,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank import lateness
-from perfkit.stats.binomial import chance_of_at_least
+from perfkit.base.statistics.binomial import chance_of_at_least
+from perfkit.engine.ranks import lateness
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 40, 333])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.analysis.cross_rank.linked_ranks import connected, find_meetings, linked_ranks, steps_together
-from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.linked_ranks import connected, find_meetings, linked_ranks, steps_together
+from perfkit.engine.ranks.matching import MatchedCollectives
+from perfkit.records.cross_rank import CrossRankSummary
 from tests.support.traces.trace_builder import TraceBuilder
 
 STEPS = 8

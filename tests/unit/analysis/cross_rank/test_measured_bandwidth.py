@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.measured_bandwidth import bandwidth_shares
-from perfkit.schema.benchmark import Series
-from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
-from perfkit.schema.run import RunReport
+from perfkit.records.benchmark import Series
+from perfkit.records.common import Finding
+from perfkit.records.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
+from perfkit.records.run import RunReport
+from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
 from tests.support.reports.collective_builders import ALL_REDUCE, benchmark
 from tests.support.reports.report_builders import make_run
 

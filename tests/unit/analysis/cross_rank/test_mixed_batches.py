@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.matching import match
 
 
 def message(operator: str, peer: int | None, group: str | None = "pp") -> CollectiveKey:

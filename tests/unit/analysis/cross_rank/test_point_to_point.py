@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
-from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
+from perfkit.engine.pipelines.groups import name_pipeline_groups
+from perfkit.engine.ranks.matching import match
+from perfkit.engine.runs.rank_reports import NamedSummary, group_by_rank
 from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.records.cross_rank import CrossRankSummary, MatchedCollectiveStat
+from perfkit.records.manifest import MeshDimension
+from perfkit.records.run import RunReport
 from perfkit.report.content.run_facts import _ranks, _waiting
-from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
-from perfkit.schema.manifest import MeshDimension
-from perfkit.schema.run import RunReport
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder, collective_args
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.schema.cross_rank import Straggler
+from perfkit.records.cross_rank import Straggler
 from tests.benchmarks.bench_stragglers import kept_from_core
 from tests.support.processes.delayed_jobs import write_core_waits
 

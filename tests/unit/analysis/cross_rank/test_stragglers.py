@@ -11,16 +11,16 @@ from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
-from perfkit.analysis.cross_rank.stragglers import (
+from perfkit.engine.ranks.lateness import OWN, OwnTimes, excess, own_times
+from perfkit.engine.ranks.stragglers import (
     Stragglers,
     find_one_off_stragglers,
     find_stragglers,
 )
-from perfkit.analysis.cross_rank.stragglers_of_run import find_all_stragglers
+from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
+from perfkit.records.common import CATEGORIES, Category
+from perfkit.records.cross_rank import Straggler, take_turns
 from perfkit.report.wording.stragglers import one_off_step, stragglers_sentence
-from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.cross_rank import Straggler, take_turns
 from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000

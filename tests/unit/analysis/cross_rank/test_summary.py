@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.analysis.cross_rank.efficiency import Join, replay
+from perfkit.engine.ranks.efficiency import Join, replay
+from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.run import Efficiency, RunReport
 from perfkit.report.content.run_facts import described_ranks
-from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.run import Efficiency, RunReport
 from tests.support.traces.device_training import Beside, Device, Part, train
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import perfkit
-from perfkit.schema.aggregate import MOST_IDLE_CAUSES, MOST_PHASES, OTHER_DETAILS, add_phases
-from perfkit.schema.per_rank.idle import CAUSES
-from perfkit.schema.rank import PhaseStat
+from perfkit.records.aggregate import MOST_IDLE_CAUSES, MOST_PHASES, OTHER_DETAILS, add_phases
+from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.rank import PhaseStat
 from tests.support.traces.trace_builder import TraceBuilder
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.per_rank import operators
+from perfkit.engine import operators
 from perfkit.pipeline import trace_summary as summary
-from perfkit.schema.rank import OTHER_NAMES
-from perfkit.schema.run import RunReport
+from perfkit.records.rank import OTHER_NAMES
+from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.kernel_rules import (
+from perfkit.engine.kinds.kernel_rules import (
     KERNEL_RULES,
     _mentioning_digits,
     kernel_code,
     kernel_codes,
     kernel_kind,
 )
-from perfkit.schema.kernel_rules import KernelRule
+from perfkit.records.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
 from perfkit.trace.name_matching import NameShapes
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import perfkit
+from perfkit.records.per_rank.idle import LaunchStats, add_launches
+from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.schema.per_rank.idle import LaunchStats, add_launches
-from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_run.loading_causes import main_cause
+from perfkit.engine.runs.loading_causes import main_cause
 from perfkit.pipeline import analyze as pipeline
+from perfkit.records.per_rank.loading import WAIT_CAUSES
+from perfkit.records.run import RunReport
 from perfkit.report.wording import in_words
-from perfkit.schema.per_rank.loading import WAIT_CAUSES
-from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 WAIT = 60_000

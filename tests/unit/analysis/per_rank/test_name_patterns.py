@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.analysis.per_rank.name_patterns import collective_operator
+from perfkit.engine.kinds.name_patterns import collective_operator
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"

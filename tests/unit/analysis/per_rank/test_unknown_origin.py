@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.records.report import Report
 from perfkit.report.renderers import markdown
-from perfkit.schema.report import Report
 from tests.support.traces.memory.allocations import Allocator
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.engine.runs.verdict import classify_bottleneck
 from perfkit.pipeline.words import verdict as worded
-from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
-from perfkit.schema.run import Verdict
+from perfkit.records.cross_rank import CrossRankSummary, Straggler
+from perfkit.records.per_run.pipeline import HeavyStage, StageExcess
+from perfkit.records.run import Verdict
 from tests.support.reports.report_builders import MS, make_rank, make_step
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 

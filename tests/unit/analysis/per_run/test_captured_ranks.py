@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
-from perfkit.schema.manifest import CaptureRecord
+from perfkit.records.manifest import CaptureRecord
 from perfkit.storage.run_folder import write_manifest
 from tests.support.manifests import make_manifest
 from tests.support.traces.trace_builder import TraceBuilder

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.per_run.divided_work import divided_work, imbalance
-from perfkit.schema.manifest import ExpertLoad, RunManifest, World
-from perfkit.schema.per_rank.sharding import DividedWork, IssuedCollectives
-from perfkit.schema.rank import RankReport
+from perfkit.records.manifest import ExpertLoad, RunManifest, World
+from perfkit.records.per_rank.sharding import DividedWork, IssuedCollectives
+from perfkit.records.rank import RankReport
+from perfkit.subjects.sharding.divided_work import divided_work, imbalance
 from tests.support.reports.report_builders import MS, make_across, make_operator, make_rank
 from tests.unit.report.content.test_sharding_content import make_issued
 

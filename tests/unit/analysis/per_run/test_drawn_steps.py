@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.per_run import drawn_steps
-from perfkit.schema.per_run.communication import LinkedCollective
-from perfkit.schema.run import RunReport
+from perfkit.engine.runs import drawn_steps
+from perfkit.records.per_run.communication import LinkedCollective
+from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 US = 1000

@@ -11,10 +11,10 @@ from perfkit.errors import PerfkitError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
 from perfkit.pipeline.whatif import predict
+from perfkit.records.report import Report
 from perfkit.report.renderers import answer, console, html, markdown
-from perfkit.schema.report import Report
-from perfkit.stacks.collect import Selection, collect_stacks
-from perfkit.timeline.merge import merge
+from perfkit.tools.merge.merge import merge
+from perfkit.tools.stacks.collect import Selection, collect_stacks
 from tests.support.reports.report_builders import make_report
 from tests.support.traces.device_training import Part, train
 from tests.support.traces.trace_builder import TraceBuilder

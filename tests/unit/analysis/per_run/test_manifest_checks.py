@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.analysis.per_run.manifest_checks import oversubscription
-from perfkit.schema.manifest import RankRecord
+from perfkit.engine.runs.manifest_checks import oversubscription
+from perfkit.records.manifest import RankRecord
 
 
 def rank(number: int, threads: int, cores: int | None, device: str = "cpu") -> RankRecord:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.per_rank.pauses import TracedPause
-from perfkit.analysis.per_run.pauses import summarize_pauses
+from perfkit.engine.runs.pauses import summarize_pauses
+from perfkit.engine.steps.pauses import TracedPause
 from perfkit.pipeline import analyze as pipeline
-from perfkit.schema.manifest import RunManifest, World
-from perfkit.schema.per_run.pauses import EarlierPauses, RankPauses, RecordedPause
-from perfkit.schema.run import RunReport
+from perfkit.records.manifest import RunManifest, World
+from perfkit.records.per_run.pauses import EarlierPauses, RankPauses, RecordedPause
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import make_record
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 

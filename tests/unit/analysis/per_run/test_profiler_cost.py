@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.analysis.per_run.profiler_cost import profiler_cost
+from perfkit.engine.runs.profiler_cost import profiler_cost
+from perfkit.records.run import ProfilerCost
 from perfkit.report.content.run_facts import key_values
-from perfkit.schema.run import ProfilerCost
 from tests.support.reports.report_builders import make_record, make_run
 
 US = 1_000

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.per_run.verdict import Judgement, add_caveats
+from perfkit.engine.runs.verdict import Judgement, add_caveats
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline import analyze as pipeline
 from perfkit.pipeline.compare import compare
 from perfkit.pipeline.words import verdict as worded
-from perfkit.schema.common import Finding
-from perfkit.schema.facts import fact
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.records.common import Finding
+from perfkit.records.facts import fact
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from tests.support.traces.hostile import harmless, make_runs
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
-from perfkit.analysis.per_run.roofline import roofline
-from perfkit.schema.per_rank.operator_work import ModuleWork, OperatorWork, RankWork, WorkKind
-from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline import DevicePeaks, RooflineRow
+from perfkit.records.per_rank.operator_work import ModuleWork, OperatorWork, RankWork, WorkKind
+from perfkit.records.rank import RankReport
+from perfkit.records.roofline import DevicePeaks, RooflineRow
+from perfkit.subjects.roofline.achieved import roofline
 from tests.support.reports.report_builders import MS, make_rank
 from tests.support.traces.shape_traces import GPU, Launches, gpu_trace, inputs
 

@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.engine.runs.verdict import classify_bottleneck
 from perfkit.pipeline.words import verdict as worded
-from perfkit.schema.per_rank.idle import IdleNs
-from perfkit.schema.run import Verdict
+from perfkit.records.per_rank.idle import IdleNs
+from perfkit.records.run import Verdict
 from tests.support.reports.report_builders import MS, make_collective, make_cost, make_loading, make_rank, make_step
 
 

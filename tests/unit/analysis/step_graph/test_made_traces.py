@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.step_graph.longest_path import critical_path
-from perfkit.analysis.step_graph.replay import UNLIMITED, slack
+from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.replay import UNLIMITED, slack
 from tests.support.traces.step_graphs import delay, graph_of_built, node_named, on_path
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.step_graph.selection import MOST_EVENTS, most_graph_events
-from perfkit.analysis.per_rank.summary import TraceSummary
-from perfkit.analysis.per_run.context import RunContext
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import RunGraph
-from perfkit.analysis.step_graph.longest_path import critical_path
-from perfkit.analysis.step_graph.replay import replay
+from perfkit.engine.run_context import RunContext
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.rank.selection import MOST_EVENTS, most_graph_events
+from perfkit.engine.step_graph.replay import replay
+from perfkit.engine.step_graph.run_graph import RunGraph
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.step_graphs import on_path

@@ -2,9 +2,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from perfkit.capture.distributed.known_launchers import find_launcher, is_among_mpi_ranks, is_rank_above_0
-from perfkit.capture.distributed.launcher_env import MpiView, RankInfo, detect_rank, expand_tasks_per_node, needs_mpi
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.record.distributed.known_launchers import find_launcher, is_among_mpi_ranks, is_rank_above_0
+from perfkit.record.distributed.launcher_env import MpiView, RankInfo, detect_rank, expand_tasks_per_node, needs_mpi
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",

@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup, backend_of
-from perfkit.capture.recording.recording import Recording
-from perfkit.capture.script.coordination import ScriptRankGroup
-from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import StoreError
-from perfkit.schema.manifest import Failure
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.distributed.rank_group import ProcessRankGroup, RankGroup, backend_of
+from perfkit.record.recording.recording import Recording
+from perfkit.record.script.coordination import ScriptRankGroup
+from perfkit.record.script.rank_marks import mark_joined
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
 def test_a_rank_that_has_ended_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.capture.script.coordination._LOOK_S", 0.0)
+    monkeypatch.setattr("perfkit.record.script.coordination._LOOK_S", 0.0)
     store = HashStore()
     killed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
     waits.agree_on_folder(lambda: tmp_path)
@@ -144,7 +144,7 @@ def test_a_rank_that_has_ended_is_not_waited_for(
 def test_a_rank_that_has_failed_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.capture.script.coordination._LOOK_S", 0.0)
+    monkeypatch.setattr("perfkit.record.script.coordination._LOOK_S", 0.0)
     store = HashStore()
     failed, waits = script_ranks(0, 2, store), script_ranks(1, 2, store)
     waits.agree_on_folder(lambda: tmp_path)

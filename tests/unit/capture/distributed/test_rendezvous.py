@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from perfkit.capture.distributed.host_address import listen
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rendezvous import _connect, interface_to
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.record.distributed.host_address import listen
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.distributed.rendezvous import _connect, interface_to
 
 TIMEOUT = timedelta(seconds=10)
 FIRST = RankInfo(rank=0, world_size=2, local_rank=0, local_world_size=2, launcher="perfkit")

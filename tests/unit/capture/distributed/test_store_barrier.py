@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from torch.distributed import HashStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.record.distributed.store_barrier import PeerFailedError, StoreBarrier
 from tests.support.processes.waiting import MOST_S
 
 LIMIT = timedelta(seconds=MOST_S)
@@ -124,7 +124,7 @@ def test_a_stall_of_this_process_is_not_silence_of_the_others(monkeypatch: pytes
             store.let_rank_1_arrive()
 
     monkeypatch.setattr(
-        "perfkit.capture.distributed.store_barrier.time", SimpleNamespace(monotonic=lambda: next(hours), sleep=sleep)
+        "perfkit.record.distributed.store_barrier.time", SimpleNamespace(monotonic=lambda: next(hours), sleep=sleep)
     )
     store = Disturbed("", Disturbed.let_rank_1_arrive)
     assert StoreBarrier(cast("Store", store), 0, 2, LIMIT).run_on_all(lambda: 7) == 7
@@ -134,9 +134,9 @@ def test_a_collective_that_fails_names_the_rank_that_is_missing(
     barriers: list[StoreBarrier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Barrier(2)  # in place of the second that each gives the other
-    monkeypatch.setattr("perfkit.capture.distributed.store_barrier._REPLY_TIMEOUT_S", LIMIT.total_seconds())
+    monkeypatch.setattr("perfkit.record.distributed.store_barrier._REPLY_TIMEOUT_S", LIMIT.total_seconds())
     monkeypatch.setattr(
-        "perfkit.capture.distributed.store_barrier.time",
+        "perfkit.record.distributed.store_barrier.time",
         SimpleNamespace(sleep=lambda _: both.wait(LIMIT.total_seconds())),
     )
     errors = {0: "unbound_buffer.cc:78] Timed out waiting 1000ms for recv", 2: "pair.cc:547] Connection closed by peer"}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.hangs.held_lock import ask_for_stack
+from perfkit.record.hangs.held_lock import ask_for_stack
 from tests.support.processes.waiting import wait_until
 
 HOLDS: str = """
 import re, signal, sys
-from perfkit.capture.hangs.held_lock import _SIGNAL, write_stack_on_signal
+from perfkit.record.hangs.held_lock import _SIGNAL, write_stack_on_signal
 def backtrack():
     re.match(r"(a+)+$", "a" * 60 + "b")
 if sys.argv[1] == "taken":

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from perfkit.capture.hangs import messages
-from perfkit.capture.hangs.messages import awaited_message
+from perfkit.record.hangs import messages
+from perfkit.record.hangs.messages import awaited_message
 
 GROUPS = {"0": [4, 5, 6]}
 

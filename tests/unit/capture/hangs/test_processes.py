@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.capture.hangs import processes
-from perfkit.capture.hangs.processes import (
+from perfkit.record.hangs import processes
+from perfkit.record.hangs.processes import (
     ENDED,
     SILENT,
     STOPPED,
@@ -21,10 +21,10 @@ from perfkit.capture.hangs.processes import (
     note_starts,
     silent_ranks,
 )
-from perfkit.capture.lifecycle import watchdog
-from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.process_stat import STATE, stat_fields
-from perfkit.capture.script.rank_marks import joined_processes, mark_joined
+from perfkit.record.lifecycle import watchdog
+from perfkit.record.lifecycle.watchdog import process_identity
+from perfkit.record.process_stat import STATE, stat_fields
+from perfkit.record.script.rank_marks import joined_processes, mark_joined
 from tests.support.processes.waiting import MOST_S, wait_until
 
 

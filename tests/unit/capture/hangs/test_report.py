@@ -11,9 +11,9 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.hangs.rank_state import write_rank_state
-from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
-from perfkit.capture.hangs.step_watch import END_NAME, Hang
+from perfkit.record.hangs.rank_state import write_rank_state
+from perfkit.record.hangs.report import HangReporter, diagnose_lost_ranks
+from perfkit.record.hangs.step_watch import END_NAME, Hang
 from perfkit.storage.run_folder import read_failure
 from tests.support.hangs.rank_states import call, frame, state
 from tests.support.processes.waiting import MOST_S
@@ -38,7 +38,7 @@ def _no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(*_: object, **__: object) -> NoReturn:
         raise EndedError
 
-    monkeypatch.setattr("perfkit.capture.hangs.report.exit_now", end)
+    monkeypatch.setattr("perfkit.record.hangs.report.exit_now", end)
 
 
 @pytest.mark.usefixtures("_no_exit")
@@ -80,8 +80,8 @@ def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_sil
 
 BLOCKED = """
 import sys, threading
-from perfkit.capture.lifecycle.parent_watch import exit_now, write_within
-from perfkit.capture.messages import print_error
+from perfkit.record.lifecycle.parent_watch import exit_now, write_within
+from perfkit.record.messages import print_error
 
 def end():
     write_within(0.3, lambda: print_error("no step has ended"))

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from perfkit.capture.hangs.answers import read_answers
-from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
-from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
-from perfkit.capture.own_threads import all_threads
-from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
-from perfkit.schema.hang import Frame, RankState
+from perfkit.engine.hangs.folder import STATE_NAME, diagnose_folder
+from perfkit.record.hangs.answers import read_answers
+from perfkit.record.hangs.rank_state import read_rank_state, write_rank_state
+from perfkit.record.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
+from perfkit.record.own_threads import all_threads
+from perfkit.records.hang import Frame, RankState
 from tests.support.processes.waiting import MOST_S, wait_for_threads, wait_until
 
 LIMIT_S = 0.4
@@ -72,7 +72,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     wait_for_threads("perfkit-steps")  # of other tests
     made = Clock()
-    monkeypatch.setattr("perfkit.capture.hangs.step_watch.time", SimpleNamespace(monotonic=made.monotonic))
+    monkeypatch.setattr("perfkit.record.hangs.step_watch.time", SimpleNamespace(monotonic=made.monotonic))
     return made
 
 

@@ -10,8 +10,8 @@ from tests.support.processes.launching import LIMIT_S
 PROGRAM = """
 import multiprocessing, sys, time
 from pathlib import Path
-from perfkit.capture.hangs import worker_stacks as module
-from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+from perfkit.record.hangs import worker_stacks as module
+from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 
 module._WAIT_S = 300.0  # on a busy machine
 reads = multiprocessing.get_context("fork").Event()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.capture.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
-from perfkit.capture.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
-from perfkit.capture.lifecycle.local_launch import launch
-from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Failure
+from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
+from perfkit.record.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
+from perfkit.record.lifecycle.local_launch import launch
+from perfkit.record.lifecycle.terminated import HangupError, TerminatedError
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
 
@@ -104,7 +104,7 @@ def ranks_that(monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path], None], *
         begin(rendezvous)
         return subprocess.Popen(["sh", "-c", hows[rank]], stdin=subprocess.PIPE, start_new_session=True)
 
-    monkeypatch.setattr("perfkit.capture.lifecycle.local_launch._start", start)
+    monkeypatch.setattr("perfkit.record.lifecycle.local_launch._start", start)
 
 
 def test_a_second_sigterm_closes_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.capture.lifecycle import launcher_end
-from perfkit.capture.lifecycle.launcher_end import LauncherEnd
+from perfkit.record.lifecycle import launcher_end
+from perfkit.record.lifecycle.launcher_end import LauncherEnd
 
 LAUNCHER, RANKS = 5, [7, 8]
 

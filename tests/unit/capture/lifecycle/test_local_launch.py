@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure, write_first_failure
-from perfkit.capture.lifecycle.local_launch import launch, wait_for_ranks
+from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.record.lifecycle.first_failure import FirstFailure, read_first_failure, write_first_failure
+from perfkit.record.lifecycle.local_launch import launch, wait_for_ranks
 
 
 def test_of_several_failures_one_by_a_signal_is_reported() -> None:
@@ -35,7 +35,7 @@ def test_ranks_that_another_has_ended_are_not_the_cause(
             write_first_failure(FirstFailure(0, "no step has ended", ends_others=True), first=True)
         return subprocess.Popen(["sh", "-c", ["sleep 0.5; exit 1", "kill -KILL $$"][rank]], stdin=subprocess.PIPE)
 
-    monkeypatch.setattr("perfkit.capture.lifecycle.local_launch._start", start)
+    monkeypatch.setattr("perfkit.record.lifecycle.local_launch._start", start)
     with pytest.raises(SystemExit, match="1"):
         launch([], 2)
     assert capsys.readouterr().err == "perfkit: error: no step has ended\n"

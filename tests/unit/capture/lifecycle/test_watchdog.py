@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.lifecycle.watchdog import _close
-from perfkit.schema.manifest import Failure, RunManifest
+from perfkit.base.atomic_write import private_folder
+from perfkit.record.lifecycle.watchdog import _close
+from perfkit.records.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
-from perfkit.util.atomic_write import private_folder
 from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.waiting import wait_until
 from tests.unit.storage.test_run_folder import MANIFEST
@@ -37,7 +37,7 @@ def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
     """Run the watchdog as a run does: in a separate process, with a stdin that is never written to."""
     numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
-    command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *numbers]
+    command = [sys.executable, "-m", "perfkit.record.lifecycle.watchdog", str(folder), *numbers]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -100,7 +100,7 @@ _RANK = """
 import subprocess, sys
 ranks = [subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL) for _ in range(2)]
 numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
-command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", sys.argv[1], *numbers]
+command = [sys.executable, "-m", "perfkit.record.lifecycle.watchdog", sys.argv[1], *numbers]
 watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 print(watchdog.pid, *(rank.pid for rank in ranks), flush=True)
 watchdog.wait()

@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfkit.capture.monitor.backward_loss import BackwardLoss
-from perfkit.capture.monitor.step_times import StepTimes
-from perfkit.capture.monitor.torch_hooks import MonitorHooks
-from perfkit.capture.pause_state import PauseState
+from perfkit.record.monitor.backward_loss import BackwardLoss
+from perfkit.record.monitor.step_times import StepTimes
+from perfkit.record.monitor.torch_hooks import MonitorHooks
+from perfkit.record.pause_state import PauseState
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_error_in_reading_a_loss_does_not_reach_the_backward_pass(
 
 
 def test_an_iterator_of_losses_is_the_programs(installed: BackwardLoss, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.capture.monitor.torch_hooks._has_peers", lambda: True)
+    monkeypatch.setattr("perfkit.record.monitor.torch_hooks._has_peers", lambda: True)
     weight = torch.ones(2, requires_grad=True)
     torch.autograd.backward(one for one in (weight[0] * 1, weight[1] * 10))  # type: ignore[arg-type]
     assert weight.grad is not None

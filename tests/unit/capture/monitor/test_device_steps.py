@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.capture.monitor.device_steps import MOST_WAITING, DeviceSteps
-from perfkit.schema.monitor import LOSS_GIVEN, StepRecord
+from perfkit.record.monitor.device_steps import MOST_WAITING, DeviceSteps
+from perfkit.records.monitor import LOSS_GIVEN, StepRecord
 
 
 class Device:

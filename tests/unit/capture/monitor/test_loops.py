@@ -13,10 +13,10 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimiz
 from torch.utils.data import DataLoader, dataloader
 
 import perfkit
-from perfkit.capture.monitor.step_monitor import StepMonitor
-from perfkit.capture.own_threads import all_threads
 from perfkit.errors import UsageError
-from perfkit.schema.monitor import LOSS_GIVEN, StepRecord
+from perfkit.record.monitor.step_monitor import StepMonitor
+from perfkit.record.own_threads import all_threads
+from perfkit.records.monitor import LOSS_GIVEN, StepRecord
 from perfkit.storage.run_folder import read_manifest
 from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
 
@@ -168,7 +168,7 @@ def test_a_loss_on_a_device_is_not_waited_for_before_there_is_a_folder(monkeypat
 def test_the_manifest_has_the_first_steps_and_says_how_many_there_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 3)
+    monkeypatch.setattr("perfkit.record.profile._MOST_STEPS", 3)
     with perfkit.monitor(tmp_path / "run") as mon:
         for step in range(5):
             assert mon.steps == step
@@ -188,7 +188,7 @@ def test_the_manifest_has_the_first_steps_and_says_how_many_there_were(
 
 
 def test_a_failed_loop_says_how_many_steps_its_manifest_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.capture.profile._MOST_STEPS", 1)
+    monkeypatch.setattr("perfkit.record.profile._MOST_STEPS", 1)
 
     def train() -> None:
         with perfkit.monitor(tmp_path / "run") as mon:

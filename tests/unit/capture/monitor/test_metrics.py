@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.capture.config import RunConfig
-from perfkit.capture.monitor import metrics
-from perfkit.capture.monitor.metrics import MetricsServer, StepMetrics
-from perfkit.capture.own_threads import all_threads
-from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
-from perfkit.schema.monitor import LOSS_GIVEN
+from perfkit.record.config import RunConfig
+from perfkit.record.monitor import metrics
+from perfkit.record.monitor.metrics import MetricsServer, StepMetrics
+from perfkit.record.own_threads import all_threads
+from perfkit.record.script.config import ScriptConfig
+from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import MOST_RECORDS
 from tests.support.monitor.made_runs import own_times, records, with_checks, write_log
@@ -266,7 +266,7 @@ def test_a_port_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(UsageError, match="no effect without --monitor"):
             config(metrics_port=9400)
         config(metrics_port=9400, monitor=True)
-    monkeypatch.setattr("perfkit.capture.shared_options.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.record.shared_options.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"needs prometheus-client: pip install 'perfkit\[metrics\]'"):
         ScriptConfig(metrics_port=9400, monitor=True)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.capture.config import RunConfig
-from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
+from perfkit.record.config import RunConfig
+from perfkit.record.script.config import ScriptConfig
 from tests.support.monitor.collector import Collector, collector
 from tests.support.monitor.scrapes import scrape
 from tests.support.processes.ports import free_port
@@ -31,7 +31,7 @@ def receiving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collector() as state:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{state.port}")
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
-        monkeypatch.setattr("perfkit.capture.monitor.otlp._AT_END_S", MOST_S)  # for the last figures
+        monkeypatch.setattr("perfkit.record.monitor.otlp._AT_END_S", MOST_S)  # for the last figures
         yield state
 
 
@@ -108,7 +108,7 @@ def test_a_collector_that_never_answers_costs_one_line(
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
-        monkeypatch.setattr("perfkit.capture.monitor.otlp._AT_END_S", 0.2)
+        monkeypatch.setattr("perfkit.record.monitor.otlp._AT_END_S", 0.2)
         silent.settimeout(MOST_S)
         with perfkit.monitor(tmp_path / "run", otlp=True, device="cpu") as mon:
             mon.step()
@@ -190,7 +190,7 @@ def test_it_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(UsageError, match="no effect without --monitor"):
             config(otlp=True)
         config(otlp=True, monitor=True)
-    monkeypatch.setattr("perfkit.capture.shared_options.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.record.shared_options.find_spec", lambda _: None)
     needs = r"needs opentelemetry-exporter-otlp-proto-http: pip install 'perfkit\[otel\]'"
     with pytest.raises(UsageError, match=needs):
         ScriptConfig(otlp=True, monitor=True)
@@ -198,6 +198,6 @@ def test_it_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     def none_above(_: str) -> None:
         raise ModuleNotFoundError("No module named 'opentelemetry'")
 
-    monkeypatch.setattr("perfkit.capture.shared_options.find_spec", none_above)
+    monkeypatch.setattr("perfkit.record.shared_options.find_spec", none_above)
     with pytest.raises(UsageError, match=needs):
         RunConfig(otlp=True, monitor=True)

@@ -9,13 +9,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from perfkit.capture.monitor import samples
-from perfkit.capture.monitor.samples import Sampler
+from perfkit.record.monitor import samples
+from perfkit.record.monitor.samples import Sampler
 
 LARGE = 600 << 20
 PROGRAM = """
 import torch
-from perfkit.capture.monitor.samples import Sampler
+from perfkit.record.monitor.samples import Sampler
 sample = Sampler(torch.device("cpu")).take().columns
 print(sample.rss_bytes, sample.peak_rss_bytes)
 """

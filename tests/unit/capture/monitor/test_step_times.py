@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
-from perfkit.capture.pause_state import PauseState
+from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
+from perfkit.record.pause_state import PauseState
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000
         self.pauses = PauseState()
-        monkeypatch.setattr("perfkit.capture.monitor.step_times.perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr("perfkit.record.monitor.step_times.perf_counter_ns", lambda: self.now)
         self.times = StepTimes(self.pauses)
         self.start()
 

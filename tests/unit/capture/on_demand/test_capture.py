@@ -16,18 +16,18 @@ import torch
 from torch import profiler
 
 import perfkit
-from perfkit.capture.lifecycle.watchdog import process_identity
-from perfkit.capture.on_demand import agent
-from perfkit.capture.on_demand.completion import complete
-from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
-from perfkit.capture.on_demand.requester import agree, ask, await_end, make_plan, withdraw
-from perfkit.capture.recording.recording import Recording
+from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
-from perfkit.schema.manifest import CaptureRecord, RunManifest
-from perfkit.schema.monitor import EarlierSteps
+from perfkit.record.lifecycle.watchdog import process_identity
+from perfkit.record.on_demand import agent
+from perfkit.record.on_demand.completion import complete
+from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
+from perfkit.record.on_demand.requester import agree, ask, await_end, make_plan, withdraw
+from perfkit.record.recording.recording import Recording
+from perfkit.records.manifest import CaptureRecord, RunManifest
+from perfkit.records.monitor import EarlierSteps
 from perfkit.storage import run_folder
 from perfkit.storage.run_folder import read_manifest
-from perfkit.util.atomic_write import atomic_write
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S, PYTHON, environment
 from tests.support.processes.waiting import MOST_S, wait_until

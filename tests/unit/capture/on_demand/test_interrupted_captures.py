@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 import perfkit
-from perfkit.capture.on_demand import completion, mailbox
-from perfkit.capture.on_demand.agent import CaptureAgent
-from perfkit.capture.on_demand.completion import complete
-from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
-from perfkit.capture.on_demand.requester import agree, ask, await_end
-from perfkit.capture.on_demand.requesting_rank import folder_bytes
 from perfkit.errors import CaptureError, StoreError
-from perfkit.schema.manifest import RunManifest
+from perfkit.record.on_demand import completion, mailbox
+from perfkit.record.on_demand.agent import CaptureAgent
+from perfkit.record.on_demand.completion import complete
+from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
+from perfkit.record.on_demand.requester import agree, ask, await_end
+from perfkit.record.on_demand.requesting_rank import folder_bytes
+from perfkit.records.manifest import RunManifest
 from perfkit.storage.run_folder import read_manifest
 from tests.support.reports.histories import make_run_folder
 

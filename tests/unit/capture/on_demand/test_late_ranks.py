@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.capture.conditions import CaptureRules, parse_condition
-from perfkit.capture.on_demand.late_ranks import LateRanks, find_late_rank, last_plain_steps
-from perfkit.capture.on_demand.mailbox import Request
-from perfkit.capture.on_demand.requester import ask
-from perfkit.capture.on_demand.requesting_rank import RequestingRank
-from perfkit.capture.on_demand.step_ring import LightStep
-from perfkit.schema.monitor import KIND_NUMBERS
+from perfkit.record.conditions import CaptureRules, parse_condition
+from perfkit.record.on_demand.late_ranks import LateRanks, find_late_rank, last_plain_steps
+from perfkit.record.on_demand.mailbox import Request
+from perfkit.record.on_demand.requester import ask
+from perfkit.record.on_demand.requesting_rank import RequestingRank
+from perfkit.record.on_demand.step_ring import LightStep
+from perfkit.records.monitor import KIND_NUMBERS
 from perfkit.storage.step_log.follow import RunFollower
-from perfkit.watch.view import view
+from perfkit.subjects.monitor.align import align, rank_steps
+from perfkit.tools.watch.view import view
 from tests.support.monitor.made_runs import Floats, own_times, records, with_checks, write_log, write_run
 from tests.support.processes.waiting import MOST_S, wait_for_threads
 

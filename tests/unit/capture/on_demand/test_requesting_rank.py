@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.conditions import CaptureRules
-from perfkit.capture.on_demand import requesting_rank
-from perfkit.capture.on_demand.mailbox import Mailbox, OpenMark, Request, Slot
-from perfkit.capture.on_demand.requester import ask, withdraw
-from perfkit.capture.on_demand.requesting_rank import RequestingRank
-from perfkit.capture.on_demand.step_ring import LightStep
+from perfkit.record.conditions import CaptureRules
+from perfkit.record.on_demand import requesting_rank
+from perfkit.record.on_demand.mailbox import Mailbox, OpenMark, Request, Slot
+from perfkit.record.on_demand.requester import ask, withdraw
+from perfkit.record.on_demand.requesting_rank import RequestingRank
+from perfkit.record.on_demand.step_ring import LightStep
 from tests.support.reports.histories import make_run_folder
 
 MS = 1_000_000

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from perfkit.capture.conditions import parse_condition
-from perfkit.capture.on_demand.triggers import Firing, Trigger
+from perfkit.record.conditions import parse_condition
+from perfkit.record.on_demand.triggers import Firing, Trigger
 
 MS = 1_000_000
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import torch
 
-from perfkit.capture.recording.flight_recorder import collectives_since, message_bytes
-from perfkit.schema.trace_header import PerfkitHeader, RecordedCollective
+from perfkit.record.recording.flight_recorder import collectives_since, message_bytes
+from perfkit.records.trace_header import PerfkitHeader, RecordedCollective
 
 
 def entry(inputs: list[list[int]], outputs: list[list[int]], dtype: str = "Float") -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_of_a_ring_that_was_too_short_the_last_collectives_are_read(
     dump = json.dumps({"entries": entries})
     monkeypatch.setattr(torch._C._distributed_c10d, "_dump_fr_trace_json", lambda **_: dump)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("perfkit.capture.recording.flight_recorder._group_sizes", lambda: {"0": 2})
+    monkeypatch.setattr("perfkit.record.recording.flight_recorder._group_sizes", lambda: {"0": 2})
     found = collectives_since(start_ns)
     assert found is not None
     assert [one.seq for one in found] == expected

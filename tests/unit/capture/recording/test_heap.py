@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.recording.cycle_recorder import give_back_free_memory
+from perfkit.record.recording.cycle_recorder import give_back_free_memory
 
 
 def resident_bytes() -> int:

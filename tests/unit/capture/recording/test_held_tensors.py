@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.capture.recording import held_tensors
-from perfkit.capture.recording.held_tensors import HeldTensors
-from perfkit.schema.trace_header import RecordedTensors
+from perfkit.record.recording import held_tensors
+from perfkit.record.recording.held_tensors import HeldTensors
+from perfkit.records.trace_header import RecordedTensors
 
 
 def steps_of(optimizer: torch.optim.Optimizer, steps: int = 2) -> list[RecordedTensors]:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit.capture.recording import lane_rewriter as lanes
-from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
-from perfkit.capture.recording.trace_export import compress, write_trace
 from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.record.recording import lane_rewriter as lanes
+from perfkit.record.recording.lane_rewriter import Edit, apply_edits, find_edits
+from perfkit.record.recording.trace_export import compress, write_trace
 from perfkit.trace.lanes import MOST_LANES, assign_lanes, decode_lanes
 from perfkit.trace.reader import read_trace
 
@@ -116,7 +116,7 @@ def test_a_trace_whose_lanes_fail_is_written_without(tmp_path: Path, monkeypatch
     def fail(_: Path) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("perfkit.capture.recording.trace_export.find_edits", fail)
+    monkeypatch.setattr("perfkit.record.recording.trace_export.find_edits", fail)
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("ProfilerStep#0"):
         pass
     write_trace(profiler, tmp_path / "rank0.json.gz")

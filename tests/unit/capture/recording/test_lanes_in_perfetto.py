@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.recording.lane_rewriter import find_edits
-from perfkit.capture.recording.trace_export import compress
+from perfkit.record.recording.lane_rewriter import find_edits
+from perfkit.record.recording.trace_export import compress
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor
 from tests.unit.capture.recording.test_lane_rewriter import crossing
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
-from perfkit.capture.recording.loader_fetches import (
+from perfkit.record.recording.loader_fetches import (
     MOST,
     FetchFile,
     OwnFetches,
@@ -25,7 +25,7 @@ from perfkit.capture.recording.loader_fetches import (
     read_fetches,
     time_fetches,
 )
-from perfkit.capture.recording.loader_watch import watch_loaders
+from perfkit.record.recording.loader_watch import watch_loaders
 
 
 class Clock:
@@ -41,7 +41,7 @@ class Clock:
 @pytest.fixture
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     timed = SimpleNamespace(**vars(time) | dict.fromkeys(("perf_counter_ns", "time_ns"), lambda: Clock.now_ns))
-    monkeypatch.setattr("perfkit.capture.recording.loader_fetches.time", timed)
+    monkeypatch.setattr("perfkit.record.recording.loader_fetches.time", timed)
     monkeypatch.setattr(Clock, "now_ns", 1)
     watch_loaders().discard()  # which forgets the fetches of other times
     yield
@@ -158,7 +158,7 @@ def test_without_room_a_worker_is_not_timed(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_files_of_ended_workers_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.capture.recording.loader_watch._MOST_FILES", 3)
+    monkeypatch.setattr("perfkit.record.recording.loader_watch._MOST_FILES", 3)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for number in range(5):

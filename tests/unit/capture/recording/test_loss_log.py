@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from perfkit.capture.recording.loss_log import LossBuffer, LossLog
 from perfkit.errors import UsageError
+from perfkit.record.recording.loss_log import LossBuffer, LossLog
 
 
 def live_tensors() -> int:

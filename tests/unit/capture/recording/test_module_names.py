@@ -14,8 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit.capture.recording.module_names import RecordedModules, name_modules
-from perfkit.capture.recording.trace_export import write_trace
+from perfkit.record.recording.module_names import RecordedModules, name_modules
+from perfkit.record.recording.trace_export import write_trace
 from perfkit.trace.events import MODULE, RankTrace
 from perfkit.trace.module_names import LONGEST_NAME, MOST_NAMES, ModuleNames
 from perfkit.trace.reader import read_trace

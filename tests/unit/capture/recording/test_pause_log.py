@@ -7,8 +7,8 @@ from threading import Thread
 import pytest
 
 import perfkit
-from perfkit.capture.recording.pause_log import OpenPause, PauseLog
-from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
+from perfkit.record.recording.pause_log import OpenPause, PauseLog
+from perfkit.records.per_run.pauses import PausePhase, RecordedPause
 
 
 def noted(*pauses: tuple[PausePhase, int, int]) -> PauseLog:

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.recording import cycle_recorder
-from perfkit.capture.recording.manifest_writer import versions
-from perfkit.capture.recording.recording import Recording
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Injection
-from perfkit.schema.rank import MemoryUse
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.recording import cycle_recorder
+from perfkit.record.recording.manifest_writer import versions
+from perfkit.record.recording.recording import Recording
+from perfkit.records.manifest import Injection
+from perfkit.records.rank import MemoryUse
 from perfkit.storage.run_folder import read_manifest
 
 CPU = torch.device("cpu")

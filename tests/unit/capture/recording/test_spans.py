@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfkit.capture.recording.spans import annotated
+from perfkit.record.recording.spans import annotated
 
 
 class Operators(TorchDispatchMode):

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfkit.capture.distributed.topology import threads_per_rank
-from perfkit.capture.recording.manifest_writer import checksum_of
-from perfkit.capture.recording.throughput import PeakFlops, StepWork, find_peak, measure_throughput
-from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
-from perfkit.schema.roofline import DevicePeaks
+from perfkit.record.distributed.topology import threads_per_rank
+from perfkit.record.recording.manifest_writer import checksum_of
+from perfkit.record.recording.throughput import PeakFlops, StepWork, find_peak, measure_throughput
+from perfkit.record.recording.trace_export import compress
+from perfkit.records.roofline import DevicePeaks
 from tests.support.reports.report_builders import make_record
 
 

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.script.first_cause import cause_of_end, find_first_cause
-from perfkit.capture.script.manifest_assembly import write_exit_record
-from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Failure
+from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.script.first_cause import cause_of_end, find_first_cause
+from perfkit.record.script.manifest_assembly import write_exit_record
+from perfkit.record.script.rank_marks import mark_joined
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 from tests.unit.capture.script.test_manifest_assembly import record
 
@@ -100,5 +100,5 @@ def test_nobody_is_accused_while_all_ranks_run_or_only_their_schedule_is_over(tm
 
 def test_a_cause_that_is_known_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim_failure(tmp_path, Failure(rank=2, message="boom"))
-    monkeypatch.setattr("perfkit.capture.script.first_cause.time", SimpleNamespace(monotonic=time.monotonic))
+    monkeypatch.setattr("perfkit.record.script.first_cause.time", SimpleNamespace(monotonic=time.monotonic))
     assert find_first_cause(tmp_path, 1, LOST)[:2] == (1, LOST)  # nor does it sleep

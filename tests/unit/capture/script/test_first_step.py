@@ -13,13 +13,13 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.script import first_step
-from perfkit.capture.script.coordination import RankExchange, StoreFolderExchange, find_ranks, open_script_group
-from perfkit.capture.script.first_step import BegunRun, FirstStepWatch, RunBeginning
-from perfkit.capture.script.rank_marks import joined_ranks, mark_joined
 from perfkit.errors import RunError, StoreError
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.script import first_step
+from perfkit.record.script.coordination import RankExchange, StoreFolderExchange, find_ranks, open_script_group
+from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
+from perfkit.record.script.rank_marks import joined_ranks, mark_joined
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.waiting import MOST_S, wait_for_threads
 from tests.support.reports.histories import make_run_folder

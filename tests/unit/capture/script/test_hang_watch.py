@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.hangs.rank_state import write_rank_state
-from perfkit.capture.hangs.report import DIAGNOSIS_NAME
-from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.first_cause import Cause
-from perfkit.capture.script.hang_watch import ScriptHangWatch
-from perfkit.capture.script.rank_marks import mark_joined
-from perfkit.diagnosis.rules import LOST_CONNECTION
+from perfkit.engine.hangs.rules import LOST_CONNECTION
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Failure
+from perfkit.record.hangs.rank_state import write_rank_state
+from perfkit.record.hangs.report import DIAGNOSIS_NAME
+from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.first_cause import Cause
+from perfkit.record.script.hang_watch import ScriptHangWatch
+from perfkit.record.script.rank_marks import mark_joined
+from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, read_failure
 from tests.support.hangs.rank_states import call, frame, state
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.capture.lifecycle.failure_guard import record_failure
-from perfkit.capture.script import manifest_assembly, recording
-from perfkit.capture.script.manifest_assembly import (
+from perfkit.record.lifecycle.failure_guard import record_failure
+from perfkit.record.script import manifest_assembly, recording
+from perfkit.record.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     RankExitRecord,
     assemble_manifest,
@@ -21,8 +21,8 @@ from perfkit.capture.script.manifest_assembly import (
     remove_exit_records,
     write_exit_record,
 )
-from perfkit.capture.script.rank_marks import mark_joined, process_mark
-from perfkit.schema.manifest import Failure, RankRecord, StepKind, World
+from perfkit.record.script.rank_marks import mark_joined, process_mark
+from perfkit.records.manifest import Failure, RankRecord, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_failure, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.module_run import ModuleName
-from perfkit.capture.script.runner import _ScriptContext
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.module_run import ModuleName
+from perfkit.record.script.runner import _ScriptContext
 
 
 @pytest.mark.parametrize(("name", "workload"), [("a.b.train", "train"), ("a", "a"), ("a.b.__main__", "b")])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.script import outcome
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.outcome import OutcomeReporter
+from perfkit.record.script import outcome
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.outcome import OutcomeReporter
 
 
 @pytest.mark.parametrize(("elsewhere", "shown"), [(False, "traces/mine"), (True, "{top}/traces/mine")])

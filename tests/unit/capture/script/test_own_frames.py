@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.capture.monitor.backward_loss import BackwardLoss
-from perfkit.capture.monitor.step_times import StepTimes
-from perfkit.capture.monitor.torch_hooks import MonitorHooks
-from perfkit.capture.pause_state import PauseState
-from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
-from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
-from perfkit.capture.script.own_frames import remove_own_frames
+from perfkit.record.monitor.backward_loss import BackwardLoss
+from perfkit.record.monitor.step_times import StepTimes
+from perfkit.record.monitor.torch_hooks import MonitorHooks
+from perfkit.record.pause_state import PauseState
+from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
+from perfkit.record.script.hooks.torch_hooks import ModuleCalls
+from perfkit.record.script.own_frames import remove_own_frames
 
 
 class Watch:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.known_launchers import LAUNCHERS
-from perfkit.capture.distributed.launch_id import launch_id
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.script import rank_environment
-from perfkit.capture.script.rank_environment import VARIABLES, launcher_environment, launcher_rank, set_rank_environment
+from perfkit.record.distributed.known_launchers import LAUNCHERS
+from perfkit.record.distributed.launch_id import launch_id
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.script import rank_environment
+from perfkit.record.script.rank_environment import VARIABLES, launcher_environment, launcher_rank, set_rank_environment
 
 LIMIT_NS = 300 * 10**9
 ALL_VARIABLES = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")

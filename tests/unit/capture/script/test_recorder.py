@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
-from perfkit.capture.script.recorder import ScriptRecorder
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.record.script.recorder import ScriptRecorder
 from perfkit.storage.run_folder import read_manifest
 
 
@@ -59,7 +59,7 @@ def test_an_error_at_the_start_of_the_recording_is_one_line(
     def fail(*_: Any) -> Any:
         raise AssertionError("torch has changed")
 
-    monkeypatch.setattr("perfkit.capture.script.recorder.open_script_group", fail)
+    monkeypatch.setattr("perfkit.record.script.recorder.open_script_group", fail)
     for _ in range(3):
         recorder._on_backward(torch.zeros(1))
     assert capsys.readouterr().err == (
@@ -73,7 +73,7 @@ def test_a_run_whose_recording_cannot_start_has_failed_for_that_reason(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError("no space left")
 
-    monkeypatch.setattr("perfkit.capture.script.recorder.Recording", fail)
+    monkeypatch.setattr("perfkit.record.script.recorder.Recording", fail)
     for _ in range(3):
         recorder._on_backward(torch.zeros(1))
     recorder.end(None)
@@ -116,7 +116,7 @@ def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest
         raise AttributeError("record_function")
 
     annotations, errors, ended = Annotations(), list[Exception](), list[Any]()
-    monkeypatch.setattr("perfkit.capture.script.hooks.pass_hooks.begin_span", fail)
+    monkeypatch.setattr("perfkit.record.script.hooks.pass_hooks.begin_span", fail)
     annotations.enable(True)
     backward = BackwardPasses(annotations, ended.append, errors.append)
     forward = ForwardPasses(None, annotations, ended.append, errors.append)

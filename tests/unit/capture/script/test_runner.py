@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.import_hook import run_after_import
-from perfkit.capture.script import coordination
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
-from perfkit.capture.script.runner import _ScriptContext, _store
 from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.import_hook import run_after_import
+from perfkit.record.script import coordination
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
+from perfkit.record.script.runner import _ScriptContext, _store
 from tests.support.processes.waiting import MOST_S
 
 SOON = timedelta(seconds=MOST_S)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.capture.monitor.step_times import DATA
-from perfkit.capture.pause_state import PauseState
-from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.script_monitor import ScriptMonitor
+from perfkit.record.monitor.step_times import DATA
+from perfkit.record.pause_state import PauseState
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.script_monitor import ScriptMonitor
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import threading
 
 from torch import nn
 
-from perfkit.capture.pause_state import PauseState
-from perfkit.capture.recording.pause_log import PauseLog
-from perfkit.capture.script.hooks.script_pauses import ScriptPauses
+from perfkit.record.pause_state import PauseState
+from perfkit.record.recording.pause_log import PauseLog
+from perfkit.record.script.hooks.script_pauses import ScriptPauses
 
 
 def test_a_script_pauses_during_checkpoints_and_evaluations_of_the_thread_that_steps() -> None:

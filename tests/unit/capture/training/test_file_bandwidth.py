@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
-from perfkit.capture.training.worker import _file_bandwidth
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
+from perfkit.record.training.worker import _file_bandwidth
 
 SIZE = 3 * BLOCK_BYTES + 12_345
 ALMOST = 0.8

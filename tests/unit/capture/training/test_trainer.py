@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perfkit.analysis.per_run.manifest_checks import compile_findings
-from perfkit.capture.config import RunConfig
-from perfkit.capture.distributed.nccl_log import collect_log, request_log
-from perfkit.capture.recording.side_profilers import PythonProfile, check_recorders, make_recorders
-from perfkit.capture.training.gradient_averaging import buckets
-from perfkit.capture.training.trainer import checkpoint_activations
+from perfkit.engine.runs.manifest_checks import compile_findings
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.schema.manifest import Compiled
+from perfkit.record.config import RunConfig
+from perfkit.record.distributed.nccl_log import collect_log, request_log
+from perfkit.record.recording.side_profilers import PythonProfile, check_recorders, make_recorders
+from perfkit.record.training.gradient_averaging import buckets
+from perfkit.record.training.trainer import checkpoint_activations
+from perfkit.records.manifest import Compiled
 from perfkit.storage.discovery import find_runs
 from perfkit.storage.run_folder import list_files
 from tests.unit.workloads.conftest import make
@@ -187,7 +187,7 @@ def test_training_imports_distributed_tensors_only_for_strategies_that_use_them(
     code = """
 import subprocess
 import sys
-from perfkit.capture.training import worker
+from perfkit.record.training import worker
 slow = "torch.distributed.tensor", "torch.distributed.fsdp", "torch.distributed.pipelining"
 sys.exit(", ".join(set(slow) & set(sys.modules)) or 0)
 """

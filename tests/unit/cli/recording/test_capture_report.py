@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.cli.recording.capture import _report
 from perfkit.errors import CaptureError
-from perfkit.schema.manifest import CaptureRecord
+from perfkit.records.manifest import CaptureRecord
 from tests.support.manifests import make_manifest
 
 ENDED = "the run ended after 1 of 3 steps"

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.capture.on_demand.mailbox import Mailbox
+from perfkit.base.system_limits import count_cores
 from perfkit.cli import main
 from perfkit.cli.recording.run_options import parse_job
-from perfkit.schema.sweep import Sweep
-from perfkit.sweep.plan import arguments, combinations, plan
-from perfkit.sweep.point import Point
-from perfkit.util.system_limits import count_cores
+from perfkit.record.on_demand.mailbox import Mailbox
+from perfkit.records.sweep import Sweep
+from perfkit.tools.sweep.plan import arguments, combinations, plan
+from perfkit.tools.sweep.point import Point
 from tests.support.processes.left_runs import mark_rank_0
 from tests.support.reports.sweep_builders import leave_run, wanted
 

@@ -8,11 +8,11 @@ from statistics import median
 import pytest
 import torch
 
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.collectives.measure.calls import Call
-from perfkit.collectives.measure.overlap import OverlapTest
-from perfkit.collectives.measure.timing import Timer
-from perfkit.schema.benchmark import Overlap
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.records.benchmark import Overlap
+from perfkit.tools.collectives.measure.calls import Call
+from perfkit.tools.collectives.measure.overlap import OverlapTest
+from perfkit.tools.collectives.measure.timing import Timer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
 

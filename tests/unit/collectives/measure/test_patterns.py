@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from perfkit.collectives.config import DTYPE_NAMES
-from perfkit.collectives.measure.calls import count_wrong, message, values_of_ranks
+from perfkit.tools.collectives.config import DTYPE_NAMES
+from perfkit.tools.collectives.measure.calls import count_wrong, message, values_of_ranks
 
 CPU = torch.device("cpu")
 

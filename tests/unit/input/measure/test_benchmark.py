@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.capture.benchmark.rank import Setting
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rank_group import ProcessRankGroup
-from perfkit.capture.distributed.topology import discover_topology
-from perfkit.input.config import InputConfig
-from perfkit.input.measure.page_cache import cached_share, drop, measure_speed
-from perfkit.input.measure.worker import _measure
-from perfkit.schema.benchmark import InputBenchmark
+from perfkit.record.benchmark.rank import Setting
+from perfkit.record.distributed.launcher_env import RankInfo
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.distributed.topology import discover_topology
+from perfkit.records.benchmark import InputBenchmark
+from perfkit.tools.input.config import InputConfig
+from perfkit.tools.input.measure.page_cache import cached_share, drop, measure_speed
+from perfkit.tools.input.measure.worker import _measure
 from tests.unit.workloads.conftest import make_source
 from workloads.data.memory import Memory
 from workloads.data.source import Source

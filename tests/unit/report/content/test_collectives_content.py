@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perfkit.collectives.findings import find_problems
+from perfkit.records.benchmark import CollectiveBenchmark, PairTest, PairTime, SlowLink
 from perfkit.report import build_charts, build_document, reporter
-from perfkit.schema.benchmark import CollectiveBenchmark, PairTest, PairTime, SlowLink
+from perfkit.tools.collectives.findings import find_problems
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.reports.collective_builders import ALL_REDUCE, benchmark
 

@@ -4,16 +4,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.report import build_document
-from perfkit.report.content.tables import Table
-from perfkit.schema.per_run.critical_path import (
+from perfkit.records.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,
     PathKindTime,
     PathNameTime,
     PathRankTime,
 )
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
+from perfkit.report import build_document
+from perfkit.tables.specification import Table
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 
 PATH = CriticalPath(

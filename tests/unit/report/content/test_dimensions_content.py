@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.schema.per_run.communication import DimensionStat, DimensionSummary
-from perfkit.schema.run import RunReport
+from perfkit.records.per_run.communication import DimensionStat, DimensionSummary
+from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
 from tests.support.reports.tables import table_of, tables_of
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perfkit.schema.per_rank.sharding import DividedWork
+from perfkit.records.per_rank.sharding import DividedWork
 from tests.support.reports.report_builders import MS, make_run
 from tests.support.reports.tables import table_of
 

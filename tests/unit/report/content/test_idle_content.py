@@ -5,10 +5,10 @@ import io
 
 import msgspec
 
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report import build_document, reporter
 from perfkit.report.exporters import json_export
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import make_report, make_run
 from tests.support.traces.idle_builders import idle_rank, row
 

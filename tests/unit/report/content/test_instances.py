@@ -3,17 +3,17 @@
 from pathlib import Path
 
 import perfkit
+from perfkit.records.per_rank.work import WorkNode, WorkTree
+from perfkit.records.per_rank.work_trees import add_trees
+from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.report.content.instances import (
+from perfkit.tables.instances import (
     collective_instances,
     kernel_instances,
     operator_instances,
     work_instances,
 )
-from perfkit.report.content.tables import Instance, Table
-from perfkit.schema.per_rank.work import WorkNode, WorkTree
-from perfkit.schema.per_rank.work_trees import add_trees
-from perfkit.schema.run import RunReport
+from perfkit.tables.specification import Instance, Table
 from tests.support.reports.tables import tables_of
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import module_step

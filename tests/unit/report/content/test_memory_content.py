@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.records.per_rank.memory import MemoryBlock, MemoryBytes, MemoryHolder
+from perfkit.records.rank import MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.records.run import RunReport
 from perfkit.report.charts.run import chart
 from perfkit.report.renderers import console, markdown
-from perfkit.schema.per_rank.memory import MemoryBlock, MemoryBytes, MemoryHolder
-from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, page, read
 

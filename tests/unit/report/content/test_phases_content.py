@@ -2,10 +2,10 @@
 
 import pytest
 
+from perfkit.base.formatting import MISSING
+from perfkit.records.common import Finding
+from perfkit.records.rank import PhaseStat
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.schema.common import Finding
-from perfkit.schema.rank import PhaseStat
-from perfkit.util.formatting import MISSING
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 from tests.support.reports.tables import table_of
 

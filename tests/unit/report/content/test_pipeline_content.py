@@ -5,9 +5,9 @@ import io
 
 from msgspec.structs import replace
 
+from perfkit.records.per_run.pipeline import HeavyStage, StageExcess
+from perfkit.records.report import Report
 from perfkit.report import reporter
-from perfkit.schema.per_run.pipeline import HeavyStage, StageExcess
-from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_report, make_run
 from tests.support.reports.tables import tables_of
 from tests.unit.insights.test_pipeline_rules import make_pipeline

@@ -3,11 +3,11 @@
 import io
 from typing import Any
 
+from perfkit.records.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report import reporter
-from perfkit.report.content.tables import Table
-from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.tables.specification import Table
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 from tests.support.reports.tables import table_of
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.report.content import aggregates
-from perfkit.schema.rank import StepBreakdown
+from perfkit.records.rank import StepBreakdown
+from perfkit.tables import aggregates
 from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 from tests.support.reports.tables import table_of
 

@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 
 import pytest
 
+from perfkit.records.per_rank.idle import IdleCause
 from perfkit.report import LISTINGS, listing, subject_tables
-from perfkit.report.content import tables
-from perfkit.report.content.tables import Cell, Column, Field, Listing, data, data_of, make_table, name, number, words
-from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.subjects.table import SUBJECTS
+from perfkit.tables import specification as tables
+from perfkit.tables.specification import Cell, Column, Field, Listing, data, data_of, make_table, name, number, words
 from tests.support.reports.report_builders import make_foreign_run, make_report, make_run
 
 

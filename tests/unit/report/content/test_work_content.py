@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import perfkit
+from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.report.content.tables import Table
-from perfkit.schema.run import RunReport
+from perfkit.tables.specification import Table
 from tests.support.reports.report_builders import make_run
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import module_step

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.records.per_rank.operator_work import UnmodelledOperator
+from perfkit.records.report import Report
+from perfkit.records.roofline import ModuleRow
+from perfkit.records.run import RunReport
 from perfkit.report import build_document, reporter
 from perfkit.report.charts import roofline
 from perfkit.report.charts.run import chart
-from perfkit.schema.per_rank.operator_work import UnmodelledOperator
-from perfkit.schema.report import Report
-from perfkit.schema.roofline import ModuleRow
-from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.reports.roofline_builders import STEPS, roofline_row, roofline_run
 

@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 
 import perfkit
+from perfkit.records.report import Report
 from perfkit.report import listing, reporter
-from perfkit.schema.report import Report
 from tests.support.traces.mesh_traces import write_mesh
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.records.common import CATEGORIES
+from perfkit.records.manifest import RunManifest, World
+from perfkit.records.report import Report
 from perfkit.report import FORMATS, reporter
 from perfkit.report.exporters.csv_tables import escape_formula
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.report.renderers import markdown
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.manifest import RunManifest, World
-from perfkit.schema.report import Report
 from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import (
     LONG_KERNEL,

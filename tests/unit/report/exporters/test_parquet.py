@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from perfkit.cli import main
 from perfkit.errors import StoreError
+from perfkit.records.report import Report
 from perfkit.report import FORMATS, reporter
-from perfkit.schema.report import Report
 from tests.support.processes.waiting import MOST_S
 from tests.support.reports.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together

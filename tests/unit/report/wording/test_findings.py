@@ -6,9 +6,9 @@ from pathlib import Path
 from string import Formatter
 
 import perfkit
+from perfkit.records.common import Observation
+from perfkit.records.findings import FINDING_CODES
 from perfkit.report.wording.findings import SENTENCES, word
-from perfkit.schema.common import Observation
-from perfkit.schema.findings import FINDING_CODES
 from tests.support.reports.example_observations import EXAMPLES
 
 SOURCES = Path(perfkit.__file__).parent

@@ -55,14 +55,14 @@ def prose(path: Path) -> Iterator[str]:
             text = " ".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
             if sum(word.strip("(),;:'").isalpha() for word in text.split()) >= FEWEST_WORDS:
                 yield text
-        if isinstance(node, ast.ImportFrom) and node.module == "perfkit.util.formatting":
+        if isinstance(node, ast.ImportFrom) and node.module == "perfkit.base.formatting":
             yield from (name.name for name in node.names if name.name in FORMATTING)
 
 
 def test_analysis_and_records_make_no_sentences() -> None:
     found = Counter(
         path.relative_to(SOURCES).as_posix()
-        for room in ("analysis", "schema")
+        for room in ("engine", "subjects", "records")
         for path in (SOURCES / room).rglob("*.py")
         for _ in prose(path)
     )

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.schema.monitor import (
+from perfkit.records.monitor import (
     CHECK,
     HEADER_BYTES,
     LEAST_MOST_BYTES,

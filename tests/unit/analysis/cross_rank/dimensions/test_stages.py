@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
-from perfkit.analysis.cross_rank.late_phase import name_phases
-from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers
-from perfkit.analysis.cross_rank.stragglers_of_run import find_all_stragglers
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.capture.mesh import MeshLayout
-from perfkit.schema.common import CATEGORIES
-from perfkit.schema.cross_rank import OneOffStraggler
-from perfkit.schema.rank import PhaseStat, RankReport
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.ranks.dimensions.stages import comparable_parts, find_stages, level_stages
+from perfkit.engine.ranks.late_phase import name_phases
+from perfkit.engine.ranks.lateness import OwnTimes
+from perfkit.engine.ranks.stragglers import Stragglers, find_one_off_stragglers
+from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
+from perfkit.record.mesh import MeshLayout
+from perfkit.records.common import CATEGORIES
+from perfkit.records.cross_rank import OneOffStraggler
+from perfkit.records.rank import PhaseStat, RankReport
 from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000

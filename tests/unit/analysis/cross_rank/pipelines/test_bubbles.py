@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.analysis.cross_rank.pipelines import bubbles
-from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
-from perfkit.schema.per_run.pipeline import Pipeline
-from perfkit.schema.run import RunReport
+from perfkit.engine.pipelines import bubbles
+from perfkit.engine.pipelines.replay import Action, make_plan
+from perfkit.records.per_run.pipeline import Pipeline
+from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Union, difference, union
 from tests.support.traces.pipeline_builder import gpipe, one_forward_one_backward, traces
 from tests.support.traces.trace_builder import TraceBuilder, collective_args

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from tests.support.traces.device_pipeline import DevicePipeline
 from tests.support.traces.pipeline_builder import Order, gpipe, one_forward_one_backward
 

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank.pipelines.balance import excess_by_place
+from perfkit.engine.pipelines.balance import excess_by_place
 from tests.support.traces.stage_noise import CORRELATED, INDEPENDENT, Shape, times_of
 
 US: Final = 1000

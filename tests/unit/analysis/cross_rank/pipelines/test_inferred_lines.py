@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.cross_rank.pipelines.replay import BACKWARD, FORWARD, Action
-from perfkit.analysis.cross_rank.pipelines.schedules import recognise_schedule
-from perfkit.schema.run import RunReport
-from perfkit.timeline.merge import merge
+from perfkit.engine.pipelines.replay import BACKWARD, FORWARD, Action
+from perfkit.engine.pipelines.schedules import recognise_schedule
+from perfkit.records.run import RunReport
+from perfkit.tools.merge.merge import merge
 from tests.support.traces.pipeline_builder import Order, gpipe, looped, one_forward_one_backward, unannotated
 from tests.support.traces.trace_builder import TraceBuilder
 

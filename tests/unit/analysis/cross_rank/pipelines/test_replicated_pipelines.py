@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.schema.report import Insight, Report
+from perfkit.records.report import Insight, Report
 from tests.support.traces.replicated_pipeline import Delay, Work, none, train
 
 STEPS, US = 8, 1000

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from perfkit.analysis.cross_rank.pipelines.replay import Action
-from perfkit.analysis.cross_rank.pipelines.schedules import recognise_schedule
+from perfkit.engine.pipelines.replay import Action
+from perfkit.engine.pipelines.schedules import recognise_schedule
 
 TABLES = {
     "interleaved": """

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.per_rank.work import Work, WorkView
-from perfkit.schema.per_rank.work_trees import Path as NodePath
-from perfkit.schema.per_rank.work_trees import Weights, paths_of
+from perfkit.records.per_rank.work import Work, WorkView
+from perfkit.records.per_rank.work_trees import Path as NodePath
+from perfkit.records.per_rank.work_trees import Weights, paths_of
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import AUTOGRAD_THREAD, host_step, module_step

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.attribution.call_paths import ROOT, PathTable
+from perfkit.engine.attribution.call_paths import ROOT, PathTable
 
 CALLS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6), max_size=6)
 

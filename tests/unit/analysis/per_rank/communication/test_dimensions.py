@@ -2,9 +2,9 @@
 
 import pytest
 
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.communication.dimensions import Dimensions, described_dimension
-from perfkit.schema.trace_header import PerfkitHeader
+from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.dimensions import Dimensions, described_dimension
+from perfkit.records.trace_header import PerfkitHeader
 from perfkit.trace.events import Header, ProcessGroup
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.schema.rank import CollectiveStat
+from perfkit.records.rank import CollectiveStat
 from tests.support.traces.device_pipeline import KERNEL
 from tests.support.traces.trace_builder import TraceBuilder, collective_args
 

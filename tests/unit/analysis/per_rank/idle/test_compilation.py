@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import perfkit
-from perfkit.schema.report import Report
-from perfkit.schema.run import RunReport
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 
 STEP_US, COMPUTE_US, COMPILE_US = 1000, 900, 9000

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.aggregate import OTHER_DETAILS
-from perfkit.schema.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, SILENT_THREAD
+from perfkit.records.aggregate import OTHER_DETAILS
+from perfkit.records.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, SILENT_THREAD
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 

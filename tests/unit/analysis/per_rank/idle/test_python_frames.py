@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.idle.python_stack import FrameNames
+from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.per_rank.idle import IdleTime
+from perfkit.records.per_rank.idle import IdleTime
 from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import HOST_PID, MAIN_THREAD, TraceBuilder
@@ -82,27 +82,27 @@ def test_an_annotation_made_by_the_innermost_function_says_more(tmp_path: Path) 
     assert ("host_work", "train.py(5): load", "epoch", 1_000) in causes(outer, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["torch/profiler/profiler.py(1150): step", "perfkit/capture/profile.py(90): step"])
+@pytest.mark.parametrize("name", ["torch/profiler/profiler.py(1150): step", "perfkit/record/profile.py(90): step"])
 def test_the_profiler(tmp_path: Path, name: str) -> None:
     builder = cpu_step().python_function(name, 2_000, 1_000)
     assert ("profiler", name, MAIN, 1_000) in causes(builder, tmp_path)
 
 
 def test_the_program_called_by_the_profiler_is_no_profiler(tmp_path: Path) -> None:
-    builder = cpu_step().python_function("perfkit/capture/script/runner.py(9): run", 1_500, 7_000)
+    builder = cpu_step().python_function("perfkit/record/script/runner.py(9): run", 1_500, 7_000)
     builder.python_function("train.py(5): work", 2_000, 1_000)
     assert ("host_work", "train.py(5): work", None, 1_000) in causes(builder, tmp_path)
 
 
 def test_perfkit_s_training_loop_is_the_program(tmp_path: Path) -> None:
-    loop = "perfkit/capture/training/trainer.py(80): train"
+    loop = "perfkit/record/training/trainer.py(80): train"
     builder = cpu_step().python_function(loop, 2_000, 1_000)
     assert ("host_work", loop, None, 1_000) in causes(builder, tmp_path)
 
 
 def test_an_injected_delay_is_no_recording(tmp_path: Path) -> None:
-    delay = "perfkit/capture/injected_delay.py(6): injected_delay"
-    builder = cpu_step().python_function("perfkit/capture/recording/recording.py(213): phase", 1_500, 7_000)
+    delay = "perfkit/record/injected_delay.py(6): injected_delay"
+    builder = cpu_step().python_function("perfkit/record/recording/recording.py(213): phase", 1_500, 7_000)
     builder.python_function(delay, 2_000, 1_000).python_function("<built-in function sleep>", 2_000, 1_000)
     assert ("not_running", "<built-in function sleep>", delay, 1_000) in causes(builder, tmp_path)
 
@@ -190,10 +190,10 @@ def test_of_too_many_modules_the_longer_are_kept() -> None:
 
 def test_hooks_around_calls_of_the_program_are_not_the_profiler() -> None:
     names = (
-        "perfkit/capture/monitor/torch_hooks.py(116): hooked",
-        "perfkit/capture/script/hooks/torch_hooks.py(80): hooked",
-        "perfkit/capture/script/recorder.py(200): _end_step",
-        "perfkit/capture/recording/recording.py(250): step",
+        "perfkit/record/monitor/torch_hooks.py(116): hooked",
+        "perfkit/record/script/hooks/torch_hooks.py(80): hooked",
+        "perfkit/record/script/recorder.py(200): _end_step",
+        "perfkit/record/recording/recording.py(250): step",
         "torch/profiler/profiler.py(700): step",
     )
     assert FrameNames(names).profiler.tolist() == [False, False, True, True, True]

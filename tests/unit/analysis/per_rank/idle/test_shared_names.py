@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.idle.pieces import FIXED, Texts
+from perfkit.engine.idle.pieces import FIXED, Texts
 from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.trace.events import RankTrace
 from perfkit.trace.reader import read_trace

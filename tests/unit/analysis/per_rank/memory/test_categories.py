@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import perfkit
-from perfkit.schema.per_rank.memory import MemoryBytes
-from perfkit.schema.rank import MemoryUse
+from perfkit.records.per_rank.memory import MemoryBytes
+from perfkit.records.rank import MemoryUse
 from tests.support.traces.memory.allocations import Allocator
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 

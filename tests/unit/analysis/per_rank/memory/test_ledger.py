@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.memory.blocks import NOT_RECORDED, Blocks, find_blocks
-from perfkit.analysis.per_rank.memory.known_tensors import UNDECIDED, KnownTensors
-from perfkit.analysis.per_rank.memory.ledger import open_ledger
-from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES
+from perfkit.records.per_rank.memory import MEMORY_CATEGORIES
+from perfkit.subjects.memory.blocks import NOT_RECORDED, Blocks, find_blocks
+from perfkit.subjects.memory.known_tensors import UNDECIDED, KnownTensors
+from perfkit.subjects.memory.ledger import open_ledger
 from perfkit.trace.events import AllocatorTimeline
 
 Record = tuple[int, int, int, bool]

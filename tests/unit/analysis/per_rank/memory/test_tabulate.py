@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import perfkit
-from perfkit.schema.rank import MemoryPeak, MemoryUse
+from perfkit.records.rank import MemoryPeak, MemoryUse
 from tests.support.traces.trace_builder import TraceBuilder
 
 

@@ -10,13 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.analysis.per_rank.memory_snapshot import tabulate as module
-from perfkit.analysis.per_rank.memory_snapshot.tabulate import function_of, tabulate
 from perfkit.cli import main
 from perfkit.errors import TraceError, UsageError
-from perfkit.schema.per_rank.memory import DeviceSnapshot
+from perfkit.records.per_rank.memory import DeviceSnapshot
 from perfkit.storage import memory_snapshot_file
 from perfkit.storage.memory_snapshot_file import read_snapshot
+from perfkit.subjects.memory.snapshot import tabulate as module
+from perfkit.subjects.memory.snapshot.tabulate import function_of, tabulate
 from tests.support.traces.memory.memory_snapshots import (
     CPP,
     FORWARD,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from perfkit.analysis.per_rank.operator_work.arguments import UnknownArgumentsError, broadcast, decode_arguments
-from perfkit.analysis.per_rank.operator_work.models.table import MODELS
-from perfkit.analysis.per_rank.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.arguments import UnknownArgumentsError, broadcast, decode_arguments
+from perfkit.subjects.roofline.operator_work.models.table import MODELS
+from perfkit.subjects.roofline.operator_work.models.work import Work
 
 Shape = list[int]
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import perfkit
-from perfkit.schema.per_rank.operator_work import OperatorWork, RankWork
-from perfkit.schema.run import RunReport
+from perfkit.records.per_rank.operator_work import OperatorWork, RankWork
+from perfkit.records.run import RunReport
 from tests.support.traces.shape_traces import Launches, gpu_trace, inputs
 from tests.support.traces.trace_builder import TraceBuilder
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfkit.schema.per_rank.sharding import ROOT_LAYER, ParameterGathers
+from perfkit.records.per_rank.sharding import ROOT_LAYER, ParameterGathers
 from tests.support.traces.sharded_traces import ELEMENTS, ShardedTrace
 
 US = 1000

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.trace_summary import summarize_trace
-from perfkit.schema.aggregate import MOST_LAYER_ROWS, add_issued
-from perfkit.schema.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
+from perfkit.records.aggregate import MOST_LAYER_ROWS, add_issued
+from perfkit.records.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 

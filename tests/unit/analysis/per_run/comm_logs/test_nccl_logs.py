@@ -9,8 +9,8 @@ import perfkit
 from perfkit.__main__ import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.comm_logs import load_comm_logs
-from perfkit.schema.common import Observation
-from perfkit.schema.per_run.comm_logs import NcclLogs
+from perfkit.records.common import Observation
+from perfkit.records.per_run.comm_logs import NcclLogs
 from perfkit.trace.comm_logs import facts as facts_module
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from tests.support.nccl_logs import MadeLog, ring_pairs

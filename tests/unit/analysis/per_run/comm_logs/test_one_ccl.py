@@ -6,7 +6,7 @@ import pytest
 
 import perfkit
 from perfkit.__main__ import main
-from perfkit.schema.run import RunReport
+from perfkit.records.run import RunReport
 from perfkit.trace.comm_logs import one_ccl
 from tests.support.nccl_logs import MadeLog
 from tests.support.traces.trace_builder import TraceBuilder

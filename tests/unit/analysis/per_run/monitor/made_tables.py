@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
-from perfkit.analysis.per_run.monitor.table import StepTable
-from perfkit.schema.per_run.monitor import MonitorSummary
+from perfkit.records.per_run.monitor import MonitorSummary
+from perfkit.subjects.monitor.align import align, rank_steps
+from perfkit.subjects.monitor.summarize import LogFacts, summarize
+from perfkit.subjects.monitor.table import StepTable
 from tests.support.monitor.made_runs import records
 
 FACTS = LogFacts(1, 0, None, None, None, None)

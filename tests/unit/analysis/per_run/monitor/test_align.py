@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from perfkit.analysis.cross_rank.lateness import excess
-from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.summarize import summarize
+from perfkit.engine.ranks.lateness import excess
 from perfkit.storage.step_log.reader import roll_up
+from perfkit.subjects.monitor.align import align, rank_steps
+from perfkit.subjects.monitor.summarize import summarize
 from tests.support.monitor.made_runs import eventful_times, own_times, records
 from tests.unit.analysis.per_run.monitor.made_tables import FACTS
 
@@ -89,7 +89,7 @@ def test_a_period_is_found_in_the_steps_that_are_not_rolled_up() -> None:
 
 
 def test_of_a_very_long_run_the_newest_steps_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.analysis.per_run.monitor.stalls._MOST_SEARCHED", 1_000)
+    monkeypatch.setattr("perfkit.subjects.monitor.stalls._MOST_SEARCHED", 1_000)
     own = own_times(1, 3_000)
     own[:, ::50] *= 1.5
     table = align({0: rank_steps(records(own, 0), "cpu")})

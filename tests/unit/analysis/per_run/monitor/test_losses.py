@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.analysis.per_run.monitor.losses import find_bad_losses, not_a_number
-from perfkit.schema.monitor import LOSS_GIVEN, STEP_DTYPE
+from perfkit.records.monitor import LOSS_GIVEN, STEP_DTYPE
+from perfkit.subjects.monitor.losses import find_bad_losses, not_a_number
 
 
 def records(*losses: float | None, first: int = 0, together: int = 1) -> np.ndarray:

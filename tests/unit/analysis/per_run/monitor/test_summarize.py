@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_run.monitor.align import align, rank_steps
-from perfkit.analysis.per_run.monitor.findings import monitor_findings
-from perfkit.analysis.per_run.monitor.summarize import summarize
+from perfkit.subjects.monitor.align import align, rank_steps
+from perfkit.subjects.monitor.findings import monitor_findings
+from perfkit.subjects.monitor.summarize import summarize
 from tests.support.monitor.made_runs import BEGIN_NS, eventful_times, own_times, records
 from tests.unit.analysis.per_run.monitor.made_tables import FACTS, is_quiet, summary_of
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.capture.script.hooks.pass_hooks import Annotations, ForwardPasses
+from perfkit.record.script.hooks.pass_hooks import Annotations, ForwardPasses
 
 
 class Net(nn.Module):

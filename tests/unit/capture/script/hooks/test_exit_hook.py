@@ -7,8 +7,8 @@ import pytest
 
 BEGIN = """
 import os, signal, threading, time
-from perfkit.capture.own_threads import start_own_thread
-from perfkit.capture.script.hooks.exit_hook import before_exit_at_once
+from perfkit.record.own_threads import start_own_thread
+from perfkit.record.script.hooks.exit_hook import before_exit_at_once
 """
 SAY = "before_exit_at_once(lambda code: print('ends with', code, threading.active_count(), flush=True))\n"
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 from torch import nn
 
-from perfkit.capture.pause_state import PauseState
-from perfkit.capture.recording.pause_log import PauseLog
-from perfkit.capture.recording.recording import Recording
-from perfkit.capture.script.hooks.script_pauses import ScriptPauses
+from perfkit.record.pause_state import PauseState
+from perfkit.record.recording.pause_log import PauseLog
+from perfkit.record.recording.recording import Recording
+from perfkit.record.script.hooks.script_pauses import ScriptPauses
 
 
 class Steps:

@@ -8,7 +8,7 @@ from tests.support.processes.launching import LIMIT_S
 
 STUCK = """
 import ctypes
-from perfkit.capture.script.hooks import sigterm_hook
+from perfkit.record.script.hooks import sigterm_hook
 def fail():
     raise OSError("the disk is full")
 sigterm_hook.GRACE_S = 0.1
@@ -25,7 +25,7 @@ def test_a_stuck_process_ends_although_what_is_called_before_fails() -> None:
 
 FAILS = """
 import os, signal, time
-from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
+from perfkit.record.script.hooks.sigterm_hook import SigtermHook
 def fail():
     raise OSError("the disk is full")
 SigtermHook(fail, fail).install()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.capture.script.hooks.torch_hooks import after_gradients, device_of, own_parameters
+from perfkit.record.script.hooks.torch_hooks import after_gradients, device_of, own_parameters
 
 
 def test_gradients_that_are_returned_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:

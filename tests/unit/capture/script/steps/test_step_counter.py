@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.optim import SGD, Adam, Optimizer
 
-from perfkit.capture.script.steps.step_counter import StepCounter
-from perfkit.capture.script.steps.step_rule import StepRule
 from perfkit.errors import UsageError
+from perfkit.record.script.steps.step_counter import StepCounter
+from perfkit.record.script.steps.step_rule import StepRule
 
 
 def parameters() -> list[torch.nn.Parameter]:

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import UsageError
+from perfkit.record.training.strategies import STRATEGIES
 from workloads import WORKLOADS
 
 HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from perfkit.capture.training.strategies import deepspeed
-from perfkit.capture.training.strategies.deepspeed_config import (
+from perfkit.cli.recording.run_options import check_packages, parse_job
+from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.record.training.strategies import deepspeed
+from perfkit.record.training.strategies.deepspeed_config import (
     compiled_part,
     find_start_problems,
     make_config,
 )
-from perfkit.cli.recording.run_options import check_packages, parse_job
-from perfkit.errors import LaunchEnvironmentError, UsageError
 
 RUN = ("classify", "--dp", "deepspeed")
 ADAM = {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}

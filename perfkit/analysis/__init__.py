@@ -1,1 +1,0 @@
-"""From events to findings. Pure functions over columns; no files, no torch."""

@@ -1,1 +1,0 @@
-"""Cross-rank analysis of a run: matched collectives, clocks, stragglers, efficiency."""

@@ -1,1 +1,0 @@
-"""Join the graphs of all ranks to one (metrics.md section 16)."""

@@ -1,1 +1,0 @@
-"""From the events of one trace to the summary of one rank."""

@@ -1,1 +1,0 @@
-"""Per-run analysis: rank assignment, verdict, findings and the run's report."""

@@ -1,1 +1,0 @@
-"""Analysis of a monitored run's logs: how its step time changed, what stalled it, and which ranks were late."""

@@ -1,0 +1,114 @@
+"""The work of a trace, piece by piece, with what it weighs and where the host issued it (metrics.md section 20)."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.breakdown import Activity
+from perfkit.engine.communication.collectives import Collectives
+from perfkit.engine.kinds.classify import Device
+from perfkit.engine.steps.windows import IN_A_PAUSE, Steps
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Kernels and copies, or operators without a device, and issues of collectives; columns of shape (w,)."""
+
+    row: Ints
+    """Row in `Events` of the activity or operator; -1 for issues of collectives, which only weigh bytes."""
+    thread: Ints
+    """Host thread that issued it; -1 if unknown."""
+    instant: Ints
+    """When it did."""
+    step: Ints
+    """Step of the host, negative outside of the steps."""
+    count: Ints
+    """1 for activities and operators in the steps, else 0."""
+    total_ns: Ints
+    exposed_ns: Ints
+    communication_bytes: Ints
+
+    def where(self, kept: NDArray[np.bool_]) -> "Items":
+        """Return the items of a mask."""
+        return Items(**{field.name: getattr(self, field.name)[kept] for field in fields(self)})
+
+
+def find_items(events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps) -> Items:
+    """Return the work of the steps; sums over it equal those of operators, breakdown and collectives."""
+    work = _on_device(events, device, activity, steps) if len(device.row) else _on_host(events, activity, steps)
+    issues = _issues(events, collectives)
+    columns = {field.name: (getattr(work, field.name), getattr(issues, field.name)) for field in fields(Items)}
+    joined = Items(**{name: np.concatenate(parts) for name, parts in columns.items()})
+    weighs = joined.count + joined.total_ns + joined.exposed_ns + joined.communication_bytes
+    return joined.where(weighs > 0)
+
+
+def _on_device(events: Events, device: Device, activity: Activity, steps: Steps) -> Items:
+    rows, launch = device.row, device.launch_row
+    inside = steps.device_step >= 0
+    nothing = np.zeros(len(rows), np.int64)
+    return Items(
+        row=rows,
+        thread=np.where(launch >= 0, events.thread[launch], -1).astype(np.int64),
+        instant=device.launched_ns,
+        step=steps.device_step,
+        count=inside.astype(np.int64),
+        total_ns=np.where(inside, events.end_ns[rows] - events.start_ns[rows], 0),
+        exposed_ns=_exposed(events, device, activity, steps),
+        communication_bytes=nothing,
+    )
+
+
+def _exposed(events: Events, device: Device, activity: Activity, steps: Steps) -> Ints:
+    """Return the exclusive share of each activity (metrics.md section 4); of several at once, the earliest's."""
+    exposed = np.zeros(len(device.row), np.int64)
+    before = steps.pauses.spans
+    bounds = steps.bounds[[0, -1]]
+    categories = (
+        (device.is_compute, activity.compute),
+        (device.is_communication & ~device.is_copy, activity.communication),
+        (device.is_copy, activity.memcpy),
+    )
+    for mask, spans in categories:
+        mask = mask & (steps.device_step != IN_A_PAUSE)
+        rows = device.row[mask]
+        own = split_overlap_to_earliest(events.start_ns[rows], events.end_ns[rows])
+        first, last = np.clip(own.start, *bounds), np.clip(own.end, *bounds)
+        exposed[mask] = last - first - measure(before, first, last)
+        before = merge(before, spans)
+    return exposed
+
+
+def _on_host(events: Events, activity: Activity, steps: Steps) -> Items:
+    rows = events.rows(EventKind.OPERATOR)
+    rows = rows[steps.within(events.start_ns[rows])]
+    nothing = np.zeros(len(rows), np.int64)
+    return Items(
+        row=rows,
+        thread=events.thread[rows].astype(np.int64),
+        instant=events.start_ns[rows],
+        step=steps.of(events.start_ns[rows]),
+        count=nothing + 1,
+        total_ns=activity.self_ns[rows],
+        exposed_ns=nothing,
+        communication_bytes=nothing,
+    )
+
+
+def _issues(events: Events, collectives: Collectives) -> Items:
+    sizes = np.array([kind.bytes or 0 for kind in collectives.kinds] or [0], np.int64)
+    issue, nothing = collectives.issue_row, np.zeros(len(collectives.kind), np.int64)
+    known = issue >= 0
+    return Items(
+        row=nothing - 1,
+        thread=np.where(known, events.thread[issue], -1).astype(np.int64),
+        instant=np.where(known, events.start_ns[issue], collectives.issued),
+        step=collectives.step,
+        count=nothing,
+        total_ns=nothing,
+        exposed_ns=nothing,
+        communication_bytes=sizes[collectives.kind],
+    )

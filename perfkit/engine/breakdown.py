@@ -1,0 +1,218 @@
+"""Exclusive breakdown of each step's time by category (metrics.md section 4), in exact integers.
+
+Every category is a union of spans. An instant counts for the first category that is active at it, so the exclusive time
+of a category is what it adds to the union of those before it, and the five add up to the window by construction.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+
+from perfkit.engine.communication.blocking_waits import CollectiveSpans, waits_until
+from perfkit.engine.kinds.classify import (
+    Device,
+    Names,
+    data_loading_rows,
+    in_compilation,
+    nested_on_thread,
+    rows_by_key,
+)
+from perfkit.engine.steps.windows import IN_A_PAUSE, Steps
+from perfkit.records.per_rank.idle import IdleNs
+from perfkit.records.rank import ExposedNs, Loads, StepBreakdown, TotalNs
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import (
+    EMPTY,
+    Ints,
+    Union,
+    difference,
+    disjoint_groups,
+    innermost_segments,
+    measure,
+    merge,
+    outermost,
+    union,
+)
+
+_EXPOSED: Final = ExposedNs.__struct_fields__
+_TOTAL: Final = TotalNs.__struct_fields__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Spans in which each category is active, whatever else runs."""
+
+    compute: Union
+    communication: Union
+    memcpy: Union
+    data_loading: Union
+    self_ns: Ints
+    """Self time of each operator within the steps, on a CPU-only trace; shape (events,).
+
+    Empty if there is device activity.
+    """
+
+
+def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
+    """Return the spans of each category, from the device if it has activity, otherwise from the host."""
+    loading = data_loading_rows(events, names)
+    data_loading = union(events.start_ns[loading], events.end_ns[loading])
+    if len(device.row):
+        activity = _device_activity(events, device, data_loading, steps)
+    else:
+        activity = _host_activity(events, names, loading, data_loading, steps)
+    return _without_pauses(activity, steps.pauses.spans) if steps.pauses.found else activity
+
+
+def _without_pauses(activity: Activity, pauses: Union) -> Activity:
+    return Activity(
+        compute=difference(activity.compute, pauses),
+        communication=difference(activity.communication, pauses),
+        memcpy=difference(activity.memcpy, pauses),
+        data_loading=difference(activity.data_loading, pauses),
+        self_ns=activity.self_ns,
+    )
+
+
+def _device_activity(events: Events, device: Device, data_loading: Union, steps: Steps) -> Activity:
+    in_pauses = steps.device_step == IN_A_PAUSE
+
+    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
+        rows = device.row[mask & ~in_pauses]
+        return union(events.start_ns[rows], events.end_ns[rows])
+
+    return Activity(
+        compute=spans(device.is_compute),
+        communication=spans(device.is_communication),
+        memcpy=spans(device.is_copy),
+        data_loading=data_loading,
+        self_ns=np.zeros(0, np.int64),
+    )
+
+
+def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
+    """Assign each thread's time to its innermost operators, in groups because a trace may have millions."""
+    annotated = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
+    compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
+    by_end = annotated[np.argsort(events.end_ns[annotated], kind="stable")]
+    spans = CollectiveSpans(events.start_ns[by_end], events.end_ns[by_end])
+    self_ns = np.zeros(len(events.kind), np.int64)
+    for rows in _operators_apart(events):
+        cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
+        communicating = names.communication_operator[events.name[rows]][cut.owner]
+        owner = rows[cut.owner]
+        start = waits_until(cut, communicating, events.start_ns[owner], events.end_ns[owner], spans)
+        within = [np.clip(edge, *steps.bounds[[0, -1]]) for edge in (start, cut.end)]
+        np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within))
+        # Every operator within a data-loading span counts as data loading.
+        working = ~nested_on_thread(events, rows, loading)[cut.owner]
+        computing = working & ~communicating & ~in_compilation(events, names, rows)[cut.owner]
+        for parts, of in ((compute, computing), (communication, working & communicating)):
+            parts.append(union(start[of], cut.end[of]))
+        # The backend may begin the collective only later.
+        waiting = working & (start > cut.start)
+        communication.append(union(cut.start[waiting], start[waiting]))
+    return Activity(
+        compute=merge(*compute),
+        communication=merge(*communication),
+        memcpy=EMPTY,
+        data_loading=data_loading,
+        self_ns=self_ns,
+    )
+
+
+def _operators_apart(events: Events) -> Iterator[Ints]:
+    """Yield the rows of host operators by thread, in groups that do not overlap."""
+    for on_thread in rows_by_key(events.thread, events.rows(EventKind.OPERATOR)).values():
+        for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
+            yield on_thread[group]
+
+
+def break_down(
+    events: Events, names: Names, activity: Activity, steps: Steps, idle: Sequence[IdleNs]
+) -> list[StepBreakdown]:
+    """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
+    start, end = steps.bounds[:-1], steps.bounds[1:]
+    total = [measure(spans, start, end) for spans in _by_priority(activity)]
+    paused_ns = steps.paused_ns
+    exposed = measure_exposed(activity, start, end, paused_ns)
+    loads = _loads(events, names, steps)
+    columns = zip(
+        steps.number,
+        start.tolist(),
+        (end - start - paused_ns).tolist(),
+        paused_ns.tolist(),
+        exposed.tolist(),
+        zip(*(column.tolist() for column in total), strict=True),
+        loads,
+        idle,
+        strict=True,
+    )
+    return [
+        StepBreakdown(
+            step=number,
+            start_ns=start_ns,
+            wall_ns=wall_ns,
+            paused_ns=in_pauses_ns,
+            exposed_ns=ExposedNs(**dict(zip(_EXPOSED, exposed_ns, strict=True))),
+            total_ns=TotalNs(**dict(zip(_TOTAL, total_ns, strict=True))),
+            loads=of_step,
+            idle_ns=idle_ns,
+        )
+        for number, start_ns, wall_ns, in_pauses_ns, exposed_ns, total_ns, of_step, idle_ns in columns
+    ]
+
+
+def _by_priority(activity: Activity) -> tuple[Union, ...]:
+    return activity.compute, activity.communication, activity.memcpy, activity.data_loading
+
+
+def measure_exposed(activity: Activity, start: Ints, end: Ints, paused_ns: Ints | int = 0) -> Ints:
+    """Return the exclusive time of each category in each window; shape (windows, categories), in their order.
+
+    The categories of a window add up to its length without `paused_ns`, the pauses in it.
+    """
+    upto = [measure(spans, start, end) for spans in accumulate(_by_priority(activity), merge)]
+    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start - paused_ns]), axis=0).T
+
+
+def load_rows(events: Events, names: Names, steps: Steps) -> Ints:
+    """Return the outermost data-loading annotations outside of pauses, in order of time.
+
+    perfkit annotates the wait for a batch around the DataLoader's own annotation: two spans for one load.
+    """
+    rows = data_loading_rows(events, names)
+    rows = np.concatenate(
+        [rows[:0]]
+        + [
+            on_thread[outermost(events.start_ns[on_thread], events.end_ns[on_thread])]
+            for on_thread in rows_by_key(events.thread, rows).values()
+        ]
+    )
+    rows = rows[~steps.pauses.at(events.start_ns[rows])]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+    """Count the loads by the host step in which they start."""
+    rows = load_rows(events, names, steps)
+    duration = events.end_ns[rows] - events.start_ns[rows]
+    step = steps.of(events.start_ns[rows])
+    # Sorted by start, the loads of a step are contiguous; those after the last window belong to no step.
+    cuts = np.searchsorted(step, np.arange(len(steps.number) + 1))
+    end = np.searchsorted(events.start_ns[rows], steps.bounds[-1]) if steps.from_annotations else len(rows)
+    cuts = np.minimum(cuts, end)
+    none = _load(duration[:0])  # one record for all, because a trace may have thousands of steps
+    return [_load(duration[first:last]) if first < last else none for first, last in pairwise(cuts.tolist())]
+
+
+def _load(duration_ns: Ints) -> Loads:
+    return Loads(
+        count=len(duration_ns),
+        sum_ns=int(duration_ns.sum()),
+        max_ns=int(duration_ns.max()) if len(duration_ns) else 0,
+        spans_ns=duration_ns.tolist(),
+    )

@@ -1,0 +1,138 @@
+"""The Python functions on a thread's stack at an instant: the program's own, and what it called directly."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.idle.host_names import flags
+from perfkit.python_functions import is_own
+from perfkit.trace.events import PythonFrames
+from perfkit.trace.intervals import Ints, Nesting
+
+_WAITING: Final = re.compile(
+    r"<built-in (function (sleep|select|waitpid|wait4|pause|sigwait)|method (acquire|__enter__) of _thread\."
+    r"|method (poll|select) of select\.|method get of _queue\.|method (recv|recv_into|accept|connect) of (_?socket))"
+    r"|<method '(acquire|__enter__)' of '_thread\.|<method '(poll|select)' of 'select\.|<method 'get' of '_queue\."
+    r"|<method '(recv|recv_into|accept|connect)' of '_socket\."
+)
+"""Built-in functions in which a thread does not run."""
+_PROFILER: Final = re.compile(r"torch/profiler/|perfkit/record/(?!training/|injected_delay|script/hooks/|monitor/)")
+"""perfkit's hooks lie around calls of the program: what runs within them is the program's, or has its own frames."""
+_COMPILER: Final = re.compile(
+    r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|codegen)"
+    r"|triton/compiler/|torch/utils/cpp_extension\.py"
+)
+_DEEPEST: Final = 1000
+"""Levels of the stack that are searched at most."""
+
+
+@dataclass(frozen=True)
+class FrameNames:
+    """Classes of the names of frames; each column has shape (number of names,)."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def own(self) -> NDArray[np.bool_]:
+        """Functions of the program, not of a library."""
+        return flags(self.names, is_own)
+
+    @cached_property
+    def waiting(self) -> NDArray[np.bool_]:
+        """Built-in functions in which a thread does not run."""
+        return flags(self.names, lambda name: _WAITING.match(name) is not None)
+
+    @cached_property
+    def profiler(self) -> NDArray[np.bool_]:
+        """Functions of the profiler."""
+        return flags(self.names, lambda name: _PROFILER.match(name) is not None)
+
+    @cached_property
+    def compiler(self) -> NDArray[np.bool_]:
+        """Functions that compile."""
+        return flags(self.names, lambda name: _COMPILER.match(name) is not None)
+
+
+class Stacks(NamedTuple):
+    """The Python stack at instants; columns of shape (n,)."""
+
+    innermost: Ints
+    """Name of the innermost frame; -1 without any."""
+    start_ns: Ints
+    """Its start."""
+    own: Ints
+    """Name of the innermost function of the program; -1 if none is on the stack."""
+    own_start_ns: Ints
+    callee: Ints
+    """Name of what that function has called; without one of the program, the innermost. -1 if it called nothing."""
+    in_profiler: NDArray[np.bool_]
+    """Whether the profiler runs within it."""
+    compiler: Ints
+    """Name of the outermost compiling function within it; -1 if none runs."""
+
+    def at(self, place: Ints) -> "Stacks":
+        """Return the stacks at the given places."""
+        return Stacks(
+            self.innermost[place],
+            self.start_ns[place],
+            self.own[place],
+            self.own_start_ns[place],
+            self.callee[place],
+            self.in_profiler[place],
+            self.compiler[place],
+        )
+
+
+class PythonStack:
+    """The frames of one thread."""
+
+    def __init__(self, frames: PythonFrames, rows: Ints, classes: FrameNames) -> None:
+        """Prepare the frames `rows` of a trace."""
+        self._name = frames.name[rows].astype(np.int64)
+        self._start_ns = frames.start_ns[rows]
+        self._nesting = Nesting(self._start_ns, frames.end_ns[rows])
+        self._classes = classes
+
+    def at(self, instant: Ints) -> Stacks:
+        """Return the stack at each instant."""
+        if not len(self._name):
+            return self._walk(np.full(1, -1, np.int64)).at(np.zeros(len(instant), np.int64))
+        frame = self._nesting.at(instant)
+        distinct, place = np.unique(frame, return_inverse=True)
+        return self._walk(distinct).at(place)
+
+    def _walk(self, frame: Ints) -> Stacks:
+        """Climb from each frame (-1: none) to the innermost of the program, all in one go a level."""
+        classes = self._classes
+        innermost, start_ns = self._name_of(frame), self._start_of(frame)
+        current, callee, compiler = frame.copy(), np.full_like(frame, -1), np.full_like(frame, -1)
+        in_profiler = np.zeros(len(frame), np.bool_)
+        climbing = np.flatnonzero(frame >= 0)
+        for _ in range(_DEEPEST):
+            name = self._name[current[climbing]]
+            outside = ~classes.own[name]
+            climbing, name = climbing[outside], name[outside]
+            if not len(climbing):
+                break
+            callee[climbing] = name
+            in_profiler[climbing] |= classes.profiler[name]
+            compiles = classes.compiler[name]
+            compiler[climbing[compiles]] = name[compiles]
+            current[climbing] = self._nesting.parents(current[climbing])
+            climbing = climbing[current[climbing] >= 0]
+        own = self._name_of(current)
+        rootless = (own < 0) & (innermost >= 0)
+        callee[rootless] = innermost[rootless]
+        in_profiler[rootless] = classes.profiler[innermost[rootless]]
+        return Stacks(innermost, start_ns, own, self._start_of(current), callee, in_profiler, compiler)
+
+    def _name_of(self, frame: Ints) -> Ints:
+        return np.where(frame >= 0, self._name[frame], -1) if len(self._name) else np.full_like(frame, -1)
+
+    def _start_of(self, frame: Ints) -> Ints:
+        never = np.iinfo(np.int64).min
+        return np.where(frame >= 0, self._start_ns[frame], never) if len(self._name) else np.full_like(frame, never)

@@ -1,0 +1,126 @@
+"""Sum the pieces of a rank's idle time by cause, detail and step."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.engine.breakdown import Activity
+from perfkit.engine.idle import pieces as causes
+from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
+from perfkit.engine.idle.host_thread import Host
+from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
+from perfkit.engine.kinds.classify import Device
+from perfkit.engine.steps.windows import Steps
+from perfkit.records.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
+from perfkit.records.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints, Union
+
+_SHORT_KERNEL_NS: Final = 5_000
+
+
+class Idle(NamedTuple):
+    """Why a rank was idle: in all its steps, and in each."""
+
+    time: IdleTime
+    steps: list[IdleNs]
+
+
+def explain_idle(
+    device: Device,
+    activity: Activity,
+    steps: Steps,
+    host: Host,
+    threads: Threads,
+) -> Idle:
+    """Return the causes of the steps' idle time; those of a step add up to its `overhead`.
+
+    Args:
+        device: the device's work.
+        activity: when each category was active.
+        steps: the steps.
+        host: what the host's threads did, by `host_time`, as is the next.
+        threads: its threads.
+    """
+    gaps = find_gaps(activity, steps)
+    found = merge_neighbours(attribute(device, gaps, host, threads), gaps.start)
+    kernel_ns = _kernel_ns(host.events, device, steps)
+    time = IdleTime(
+        causes=_rows(found, host.texts),
+        begun_in_synchronisation_ns=_begun_waiting(found, gaps),
+        kernels=len(kernel_ns),
+        short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
+        has_python_frames=bool(len(host.frames.name)),
+    )
+    return Idle(time, _by_step(found, steps))
+
+
+def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
+    rows = device.row[~device.is_copy & (steps.device_step >= 0)]
+    rows = rows[events.kind[rows] == EventKind.KERNEL]
+    return np.asarray(events.end_ns[rows] - events.start_ns[rows])
+
+
+def _begun_waiting(found: Pieces, gaps: Union) -> int:
+    """Return the length of the gaps that begin while the host waits for the device."""
+    waits = found.start[found.cause == causes.SYNCHRONISATION]
+    begun = np.isin(gaps.start, waits, assume_unique=True)
+    return int((gaps.end - gaps.start)[begun].sum())
+
+
+def _by_step(found: Pieces, steps: Steps) -> list[IdleNs]:
+    step = np.searchsorted(steps.bounds, found.start, side="right") - 1
+    total_ns = np.zeros((len(steps.number), len(CAUSES)), np.int64)
+    np.add.at(total_ns, (step, found.cause), found.end - found.start)
+    return [IdleNs(**dict(zip(CAUSES, row, strict=True))) for row in total_ns.tolist()]
+
+
+def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
+    """Return one row per cause, detail and context; of many, the smaller are added up by cause."""
+    key = (found.cause.astype(np.int64) * len(texts) + found.detail) * (len(texts) + 1) + found.context + 1
+    keys, place = np.unique(key, return_inverse=True)
+    length = found.end - found.start
+    count = np.bincount(place, minlength=len(keys))
+    total_ns, max_ns = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    np.add.at(total_ns, place, length)
+    np.maximum.at(max_ns, place, length)
+    listed, rest = _largest(total_ns)
+    rows = [_row(keys[k], texts, count[k], total_ns[k], max_ns[k]) for k in listed.tolist()]
+    cause = keys[rest] // (len(texts) * (len(texts) + 1))
+    for number in np.unique(cause).tolist():
+        own = rest[cause == number]
+        rows.append(_others(number, count[own].sum(), total_ns[own].sum(), max_ns[own].max()))
+    return add_idle_causes(rows)
+
+
+def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the places of the rows that may be listed, and of the others.
+
+    A program may put a counter into each name: a record of each would cost more than all else.
+    """
+    order = np.argsort(-total_ns, kind="stable")
+    return order[:MOST_IDLE_CAUSES], order[MOST_IDLE_CAUSES:]
+
+
+def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int) -> IdleCause:
+    rest, context = divmod(int(key), len(texts) + 1)
+    cause, detail = divmod(rest, len(texts))
+    return IdleCause(
+        cause=CAUSES[cause],
+        detail=texts.text(detail) or "",
+        context=texts.text(context - 1),
+        count=int(count),
+        total_ns=int(total_ns),
+        max_ns=int(max_ns),
+    )
+
+
+def _others(cause: int, count: int, total_ns: int, max_ns: int) -> IdleCause:
+    return IdleCause(
+        cause=CAUSES[cause],
+        detail=OTHER_DETAILS,
+        context=None,
+        count=int(count),
+        total_ns=int(total_ns),
+        max_ns=int(max_ns),
+    )

@@ -1,0 +1,1 @@
+"""What events are: kernels, operators, calls of the runtime."""

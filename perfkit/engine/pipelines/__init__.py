@@ -1,0 +1,1 @@
+"""Pipelines: their micro-batches, bubbles and schedules."""

@@ -1,0 +1,63 @@
+"""Name what a rank that is late in data loading waits for longer than the others (metrics.md section 24)."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from msgspec.structs import replace
+
+from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.cross_rank import LateLoading, Straggler
+from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
+from perfkit.records.rank import RankReport
+from perfkit.report.wording import in_words
+
+_UNTOLD: Final[tuple[WaitCause, ...]] = ("other",)
+
+
+def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> list[Straggler]:
+    """Return the stragglers, those that are late in data loading with what for, if their batches tell.
+
+    A cause is named if the rank waits longer for it than the ranks that are never late, by at least half of its mean
+    lag; where there is none to compare with, because ranks take turns or all are late, if it is at least half of the
+    rank's waiting, and of the mean lag.
+    """
+    by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.loading is not None}
+    late = {row.rank for row in stragglers}
+    prompt = [rank for number, rank in by_rank.items() if number not in late]
+    slow = sum(bool(rank.loading and rank.loading.slow_workers) for rank in ranks), len(ranks)
+    return [
+        replace(row, loading=_explained(row, by_rank[row.rank], [] if row.in_turns else prompt, slow))
+        if row.category == "data_loading" and row.rank in by_rank and len(by_rank) == len(ranks)
+        else row
+        for row in stragglers
+    ]
+
+
+def _explained(
+    row: Straggler, rank: RankReport, prompt: Sequence[RankReport], slow: tuple[int, int]
+) -> LateLoading | None:
+    own = _mean_waits(rank)
+    usual = [_mean_waits(other) for other in prompt]
+    longer = {name: own[name] - median([waits[name] for waits in usual] or [0.0]) for name in WAIT_CAUSES}
+    cause = max(WAIT_CAUSES, key=lambda name: longer[name])
+    mean_lag = row.lag_ns * row.steps_late / row.steps
+    least = max(mean_lag, 0.0 if usual else sum(own.values()))
+    if cause in _UNTOLD or longer[cause] < MAJORITY * least or rank.loading is None:
+        return None
+    return LateLoading(cause=cause, culprit=_culprit(cause, rank.loading, slow))
+
+
+def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
+    steps = len(rank.steps) or 1
+    waits = rank.loading.waits_ns if rank.loading is not None else None
+    return {cause: getattr(waits, cause, 0) / steps for cause in WAIT_CAUSES}
+
+
+def _culprit(cause: WaitCause, loading: RankLoading, slow: tuple[int, int]) -> str | None:
+    if cause == "slow_worker" and loading.slow_workers:
+        return in_words((slow_worker(loading, *slow),))
+    if cause == "slow_sample":
+        return in_words((slow_samples(loading),))
+    return None

@@ -1,0 +1,200 @@
+"""The ranks that are late: by how much, and what that costs; and delays of single steps (metrics.md section 5)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.engine.ranks.delays import (
+    HALF,
+    LEAST_LAG,
+    NEARLY_ALL,
+    QUARTER,
+    Delay,
+    far_ranks,
+    find_delays,
+)
+from perfkit.engine.ranks.lateness import (
+    COLUMN,
+    OWN,
+    Bools,
+    Floats,
+    LastRanks,
+    OwnTimes,
+    Rounds,
+    excess,
+    last_ranks,
+    rounds_of,
+    waited_by_all_ns,
+    waited_in_rounds_ns,
+)
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
+
+MOST_ONE_OFF: Final = 3
+"""Single delays that a report lists."""
+_NARROW: Final = 0.1
+"""Largest median deviation of steps that are alike, as a share of the lag."""
+
+
+class Stragglers(NamedTuple):
+    """All ranks that are late in more than a single step."""
+
+    ranks: list[Straggler]
+    """Largest lag first."""
+    gain_ns: int
+    """By how much the mean step could be shorter if none of them were late."""
+
+
+def find_stragglers(times: OwnTimes) -> Stragglers:
+    """Return the ranks that are late beyond chance, with what their delays cost."""
+    if len(times.steps) < FEWEST_COMPARED_STEPS:
+        return Stragglers([], 0)
+    found = _sized(times, find_delays(times))
+    if not found:
+        return Stragglers([], 0)
+    last, rounds, own_ns, wall_ns = last_ranks(times), rounds_of(times), times.own_ns, times.wall_ns
+    usual_ns = max(float(np.median(last.lag_ns)), *(one.lag_ns for one in found))
+    alone = far_ranks(times, last, usual_ns).among
+    removed = np.stack([one.in_steps(alone[one.row]) for one in found])
+    one_at_a_time = len(found) > 1 and bool((np.sum([one.late for one in found], axis=0) == 1).all())
+    of_rounds = rounds.sums(own_ns)
+    rows = [
+        Straggler(
+            rank=times.ranks[one.row],
+            category=one.delay.category,
+            lag_ns=round(one.lag_ns),
+            also=[CategoryLag(category=name, lag_ns=ns) for name, ns in one.also if ns >= LEAST_LAG * wall_ns],
+            share=one.lag_ns / wall_ns,
+            every=one.delay.every,
+            in_turns=one.delay.in_turns,
+            one_at_a_time=one_at_a_time,
+            gain_ns=_gain_ns(times, rounds, of_rounds, [one.row], delays[None]),
+            steps_late=int(one.late.sum()),
+            steps_last=int((last.row == one.row)[one.late].sum()),
+            steps=len(times.steps),
+        )
+        for one, delays in zip(found, removed, strict=True)
+    ]
+    rows.sort(key=lambda row: (-row.lag_ns, row.rank))
+    return Stragglers(rows, _gain_ns(times, rounds, of_rounds, [one.row for one in found], removed))
+
+
+def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:
+    """Return the steps in which ranks were late although they usually are not, largest lag first."""
+    if len(times.steps) < FEWEST_COMPARED_STEPS:
+        return []
+    last = last_ranks(times)
+    lags_ns = [row.lag_ns for row in stragglers.ranks if row.rank in times.ranks]
+    usual_ns = max([float(np.median(last.lag_ns)), *lags_ns])
+    return sorted(_single(times, far_ranks(times, last, usual_ns)), key=lambda one: -one.lag_ns)
+
+
+# ---- how much --------------------------------------------------------------------------------------------------------
+
+
+class _Sized(NamedTuple):
+    """A delay with its size."""
+
+    delay: Delay
+    late: Bools
+    """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
+    excess_ns: Floats
+    """By how much it takes longer than the ranks that are never late, shape (steps,)."""
+    lag_ns: float
+    also: list[tuple[Category, int]]
+    """Other categories in which it is late, and by how much; largest lag first."""
+
+    @property
+    def row(self) -> int:
+        """Index of the rank."""
+        return self.delay.row
+
+    def in_steps(self, is_reported: Bools) -> Floats:
+        """Return the delay in each step; that of a step which is reported by itself is as long as usual."""
+        return np.where(self.late, np.where(is_reported, self.lag_ns, np.maximum(self.excess_ns, 0)), 0)
+
+
+def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
+    """Return the delays with their sizes, without those of ranks that take no longer than the ranks on time.
+
+    The excess is that over the ranks that are never late, or, where all are or take turns, over the others.
+    """
+    late_rows = {one.row for one in found}
+    on_time = [row for row in range(len(times.ranks)) if row not in late_rows]
+    over_others = cache(lambda name: excess(times.of(name)))
+    usual = cache(lambda name: np.median(times.of(name)[on_time], axis=0))
+
+    def excess_ns(one: Delay, name: Category) -> Floats:
+        if one.in_turns or not on_time:
+            return np.asarray(over_others(name)[one.row], np.float64)
+        return np.asarray(times.of(name)[one.row] - usual(name), np.float64)
+
+    rows = []
+    for one in found:
+        own = excess_ns(one, one.category)
+        late = _only_where_late(own) if one.late.all() else one.late
+        steps = slice(None) if one.every > 1 else late
+        also = [(name, round(float(np.median(excess_ns(one, name)[steps])))) for name in one.also]
+        also.sort(key=lambda pair: -pair[1])
+        rows.append(_Sized(one, late, own, float(np.median(own[late])), also))
+    return [one for one in rows if one.lag_ns > 0]
+
+
+def _only_where_late(own: Floats) -> Bools:
+    """Return in which steps a rank is late that is so in most: those, if it clearly is not in the others, or all."""
+    lag_ns = float(np.median(own))
+    late, every = own >= HALF * lag_ns, np.ones(len(own), np.bool_)
+    if lag_ns <= 0 or late.mean() >= NEARLY_ALL or np.median(own[~late]) > QUARTER * lag_ns:
+        return every
+    is_clear = all(_deviation(own[part]) <= _NARROW * lag_ns for part in (late, ~late))
+    return late if is_clear else every
+
+
+def _deviation(values: Floats) -> float:
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int], removed_ns: Floats) -> int:
+    """Return by how much the mean step could be shorter without some delays.
+
+    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
+    too. Nothing is gained where no rank waits.
+
+    Args:
+        times: own times.
+        rounds: result of `rounds_of`.
+        own_ns: sums of whole own times over each round, shape (ranks, rounds).
+        rows: indices of the ranks.
+        removed_ns: their delays, shape (these ranks, steps).
+    """
+    without, removed = own_ns.copy(), rounds.sums(removed_ns)
+    without[list(rows)] -= removed
+    shorter = own_ns.max(axis=0) - without.max(axis=0)
+    waited = np.maximum(waited_in_rounds_ns(times, rounds, rows), 0)
+    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, rows))
+    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
+    return round(float(gained / rounds.sizes[rounds.counted].sum()))
+
+
+# ---- single steps ----------------------------------------------------------------------------------------------------
+
+
+def _single(times: OwnTimes, last: LastRanks) -> Iterator[OneOffStraggler]:
+    known = set(times.steps)
+    for k in np.flatnonzero(last.among.any(axis=0)).tolist():
+        late = np.flatnonzero(last.among[:, k]).tolist()
+        beyond = excess(times.exposed_ns[:, k])[late][:, [COLUMN[name] for name in OWN]]
+        most, least_ns = Counter(beyond.argmax(axis=1).tolist()), float(beyond.max(axis=1).min())
+        explained = len(most) == 1 and least_ns >= QUARTER * last.lag_ns[k]
+        yield OneOffStraggler(
+            rank=times.ranks[last.row[k]],
+            with_ranks=[times.ranks[place] for place in late if place != last.row[k]],
+            step=times.steps[k],
+            is_first=times.steps[k] - 1 not in known,
+            lag_ns=round(last.lag_ns[k]),
+            category=OWN[next(iter(most))] if explained else None,
+            category_ns=round(least_ns) if explained else 0,
+        )

@@ -1,0 +1,187 @@
+"""One run, and what several subjects need of it: each part is computed on first use, and only once."""
+
+from collections.abc import Container, Iterator, Sequence
+from functools import cached_property
+
+from perfkit.engine.pipelines.bubbles import find_pipelines
+from perfkit.engine.ranks.dimensions.summary import summarize_dimensions
+from perfkit.engine.ranks.efficiency import efficiency
+from perfkit.engine.ranks.findings import cross_rank_findings
+from perfkit.engine.ranks.matched_run import MatchedRun, match_run
+from perfkit.engine.ranks.summary import summarize_cross_rank
+from perfkit.engine.runs.data_loading import data_loading
+from perfkit.engine.runs.drawn_steps import chosen_steps, linked_collectives
+from perfkit.engine.runs.findings import run_findings
+from perfkit.engine.runs.pauses import summarize_pauses
+from perfkit.engine.runs.profiler_cost import profiler_cost
+from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
+from perfkit.engine.runs.run_layout import RunLayout, lay_out
+from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
+from perfkit.records.common import Observation
+from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.manifest import RunManifest
+from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.per_run.pipeline import Pipeline
+from perfkit.records.rank import RankReport
+from perfkit.records.roofline import DevicePeaks
+from perfkit.records.run import DataLoading, Efficiency, ProfilerCost
+
+
+class RunContext:
+    """What subjects read of one run."""
+
+    def __init__(
+        self,
+        traces: Sequence[NamedSummary],
+        manifest: RunManifest | None = None,
+        default_rank: int | None = None,
+        device_table: Sequence[DevicePeaks] = (),
+        page_steps: Container[int] | None = None,
+    ) -> None:
+        """Group the traces of a run by rank.
+
+        Args:
+            traces: summaries of its traces; empty if it was not profiled or nothing could be read.
+            manifest: the run's manifest; None for foreign traces.
+            default_rank: rank of traces without one.
+            device_table: peaks of devices, for the roofline.
+            page_steps: the steps whose timelines a page has; None for those of `chosen_steps`.
+        """
+        self.traces, self.manifest, self.device_table = traces, manifest, device_table
+        self._page_steps = page_steps
+        self.grouped: Ranks
+        self.layout: RunLayout
+        self.grouped, self.layout = lay_out(group_by_rank(traces, default_rank), traces, manifest)
+
+    @property
+    def ranks(self) -> list[RankReport]:
+        """The reports of its ranks."""
+        return self.grouped.reports
+
+    @cached_property
+    def numbered(self) -> list[RankReport]:
+        """Those whose number is known."""
+        return [rank for rank in self.ranks if rank.rank is not None]
+
+    @cached_property
+    def world_size(self) -> int:
+        """Number of ranks; if unknown, at least as many as the highest rank tells."""
+        return self.layout.world_size or max((rank.rank for rank in self.ranks if rank.rank is not None), default=0) + 1
+
+    @cached_property
+    def source(self) -> str | None:
+        """Where its input was read from."""
+        if self.manifest:
+            return self.manifest.source
+        return next((own.source for named in self.traces if (own := named.summary.header.perfkit)), None)
+
+    @cached_property
+    def device_names(self) -> list[str]:
+        """What the traces call their devices, each once."""
+        return sorted({name for named in self.traces for name in named.summary.header.device_names.values()})
+
+    @cached_property
+    def communicated(self) -> bool:
+        """Whether some trace has collectives, or kernels that communicate."""
+        return any(named.summary.communicated for named in self.traces)
+
+    @cached_property
+    def partial(self) -> str | None:
+        """How many of the ranks have a trace, in words; None if all have."""
+        ranks, known_size = self.numbered, self.layout.world_size
+        if known_size is None and (self.communicated or any(rank.backend for rank in ranks)):
+            return f"traces of {len(ranks)} of an unknown number of ranks"
+        return f"traces of {len(ranks)} of {self.world_size} ranks" if len(ranks) < self.world_size else None
+
+    @cached_property
+    def matched(self) -> MatchedRun:
+        """The matched collectives of its ranks, and the clocks of their hosts."""
+        hosts = {rank.rank: rank.host for rank in self.numbered if rank.rank is not None}
+        return match_run(self.grouped.calls, hosts, self.layout.mesh, self.layout.world_size)
+
+    @cached_property
+    def pipelines(self) -> list[Pipeline]:
+        """Its pipelines."""
+        return find_pipelines(self.grouped.pipelines, self.grouped.calls, self.ranks, self.layout.mesh)
+
+    @cached_property
+    def cross_rank(self) -> CrossRankSummary | None:
+        """What its ranks show together; None with fewer than two ranks, or with ranks of several jobs."""
+        if len(self.grouped.calls) < 2:
+            return None
+        collectives, clocks = self.matched
+        size, mesh = self.layout.world_size, self.layout.mesh
+        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.pipelines)
+
+    @cached_property
+    def efficiency(self) -> Efficiency | None:
+        """Its efficiency as factors; None for ranks of different jobs, which cannot be compared."""
+        if self.grouped.mixed:
+            return None
+        lost = any(finding.code == "no_device_events" for named in self.traces for finding in named.summary.findings)
+        return efficiency(self.numbered, self.grouped.calls, self.matched.collectives, self.partial, lost)
+
+    @cached_property
+    def dimensions(self) -> DimensionSummary | None:
+        """Communication by dimension of parallelism."""
+        size, partial = self.layout.world_size, self.partial is not None
+        return summarize_dimensions(self.matched.collectives, self.numbered, self.efficiency, size, partial)
+
+    @cached_property
+    def graph(self) -> RunGraph:
+        """The graph of its steps, or why there is none; neither where the traces' graphs were not asked for."""
+        if any(named.summary.graph is None for named in self.traces):
+            return RunGraph(None, None, [])
+        return build_run_graph(self.grouped, *self.matched)
+
+    @cached_property
+    def data_loading(self) -> DataLoading | None:
+        """How long its ranks load data."""
+        return data_loading(self.ranks, self.manifest, self.source)
+
+    @cached_property
+    def profiler_cost(self) -> ProfilerCost | None:
+        """What profiling costs; None without a manifest."""
+        return profiler_cost(self.manifest.ranks, self.manifest.step_kinds) if self.manifest else None
+
+    @cached_property
+    def pauses(self) -> list[RankPauses]:
+        """Checkpoints, evaluations and logging."""
+        return summarize_pauses(self.grouped.pauses, self.grouped.calls, self.matched.clocks, self.manifest)
+
+    @cached_property
+    def linked_collectives(self) -> list[LinkedCollective]:
+        """The collectives that a page links across ranks."""
+        chosen = list(chosen_steps(self.ranks, self.cross_rank, self._page_steps))
+        return linked_collectives(chosen, *self.matched)
+
+    @cached_property
+    def findings(self) -> list[Observation]:
+        """What has to be known of its figures, of the whole run first."""
+        return [*self.grouped.findings, *self._run_findings(), *self._rank_findings(), *self._trace_findings()]
+
+    def _run_findings(self) -> Iterator[Observation]:
+        communicated = {named.file: named.summary.communicated for named in self.traces}
+        sizes = sorted({size for named in self.traces if (size := named.summary.header.world_size)})
+        known = [self.manifest.world.world_size] if self.manifest else sizes
+        yield from run_findings(self.ranks, communicated, known, self.world_size, self.manifest)
+
+    def _rank_findings(self) -> Iterator[Observation]:
+        if self.cross_rank is None:
+            return
+        cost = self.profiler_cost
+        begun_ns = {one.rank: one.steps[0].start_ns for one in self.ranks if one.rank is not None and one.steps}
+        yield from cross_rank_findings(
+            self.matched.collectives,
+            self.cross_rank,
+            self.efficiency,
+            begun_ns,
+            partial=self.partial is not None,
+            profiler_ns=(cost.added_ns if cost else None) or 0,
+        )
+
+    def _trace_findings(self) -> Iterator[Observation]:
+        yield from self.graph.findings(self.ranks)
+        for named in self.traces:
+            yield from named.summary.findings

@@ -1,0 +1,1 @@
+"""A run, from the summaries of its traces."""

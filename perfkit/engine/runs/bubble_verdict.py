@@ -1,0 +1,105 @@
+"""The verdict about a pipeline's bubble (metrics.md section 10)."""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.facts import Facts, fact
+from perfkit.records.per_run.pipeline import Pipeline, PipelineRank, heavy_in_all
+
+
+class Bubble(Struct, frozen=True, kw_only=True):
+    """The bubble of a run's pipelines."""
+
+    share: float
+    """Share of the step, over all ranks of pipelines."""
+    details: Facts
+    """What it consists of."""
+    is_most: bool
+    """Whether it is most of the exposed communication in which no rank waits for late ranks."""
+
+
+def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None = None) -> Bubble | None:
+    """Return the bubble, without waiting for late ranks, if it is most of the exposed communication; else None.
+
+    Args:
+        pipelines: those of the run.
+        ranks: number of ranks with a trace; if some are in no pipeline, the bubble is not the run's.
+        compared: the comparison of ranks, with those that are late.
+    """
+    rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
+    bubble_ns, wall_ns = sum(row.bubble_ns for row in rows), sum(row.wall_ns for row in rows)
+    communication_ns = bubble_ns + sum(row.other_communication_ns for row in rows)
+    if len(rows) < ranks or not wall_ns or bubble_ns <= MAJORITY * communication_ns:
+        return None
+    late = late_besides_stages(pipelines, compared)
+    own = without_late(pipelines, late, compared.stragglers_gain_ns if compared else 0)
+    own_ns = sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks)
+    besides = (fact("besides_waiting", ranks=late),) if own_ns < bubble_ns else ()
+    is_most = own_ns > MAJORITY * (own_ns + communication_ns - bubble_ns)
+    return Bubble(share=own_ns / wall_ns, details=(*_details(pipelines), *besides), is_most=is_most)
+
+
+def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[int]:
+    """Return the ranks that are late for another reason than that their stage is heavy."""
+    late = [row.rank for row in compared.stragglers] if compared and compared.stragglers_gain_ns else []
+    return [] if explains_stragglers(pipelines, late) else late
+
+
+def without_late(pipelines: Sequence[Pipeline], late: Collection[int], gain_ns: int) -> list[Pipeline]:
+    """Return the pipelines with bubbles in which nobody waits for late ranks, those of no late rank first.
+
+    Each of the others waits for what the late ranks cost: in its bubble, as far as it does not wait in other
+    communication.
+
+    Args:
+        pipelines: those of a run.
+        late: the late ranks.
+        gain_ns: what the mean step could save without their delays.
+    """
+    rows = [(pipeline.steps, row) for pipeline in pipelines for row in pipeline.ranks]
+    usual_ns = min((row.other_communication_ns / steps for steps, row in rows), default=0.0)
+
+    def without(row: PipelineRank, steps: int) -> PipelineRank:
+        elsewhere_ns = row.other_communication_ns - round(steps * usual_ns)
+        waited_ns = 0 if row.rank in late else max(0, steps * gain_ns - elsewhere_ns)
+        return replace(row, bubble_ns=max(0, row.bubble_ns - waited_ns))
+
+    made = [replace(one, ranks=[without(row, one.steps) for row in one.ranks]) for one in pipelines] if late else []
+    return sorted(made, key=lambda one: any(row.rank in late for row in one.ranks)) if late else list(pipelines)
+
+
+def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) -> bool:
+    """Return whether the ranks that are late are all those of stages that are heavy in all pipelines.
+
+    A rank that is later than another one at its stage is so for another reason.
+    """
+    heavy = heavy_in_all(pipelines)
+    if heavy is None:
+        return False
+    heavy_stages = {one.stage for one in heavy.all}
+    ranks_at: dict[int, set[int]] = {}
+    for own in pipelines:
+        for one in own.heavy.all if own.heavy else ():
+            if one.stage in heavy_stages:
+                ranks_at.setdefault(one.stage, set()).add(one.rank)
+    of_stages = [ranks for ranks in ranks_at.values() if not ranks.isdisjoint(late)]
+    return bool(late) and set(late) == set().union(*of_stages)
+
+
+def _details(pipelines: Sequence[Pipeline]) -> Facts:
+    first = pipelines[0]
+    schedule = (fact("schedule", schedule=first.schedule),) if first.schedule else ()
+    heavy = heavy_in_all(pipelines)
+    rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
+    ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
+    is_known = len(ideal_ns) == len(rows)
+    share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows) if is_known else 0.0
+    return (
+        fact("pipeline", schedule=schedule, stages=first.stages, batches=first.micro_batches),
+        *((fact("ideal_bubble", share=share),) if is_known else ()),
+        *((fact("heavier_stages", stages=(fact("heavy_stages", heavy=heavy),)),) if heavy else ()),
+    )

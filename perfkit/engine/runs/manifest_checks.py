@@ -1,0 +1,77 @@
+"""Data-quality findings from run.json and sweep.json: compilation, oversubscribed hosts, missing sweep points."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from perfkit.records.common import Observation
+from perfkit.records.manifest import Compiled, RankRecord, StepKind
+from perfkit.records.rank import RankReport
+from perfkit.records.sweep import SweepPoint
+
+_MIN_COMPILING_SHARE: Final = 0.1
+"""Smallest share of a step that is reported."""
+
+
+def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> Iterable[Observation]:
+    """Yield what went wrong in a run that asked for compilation.
+
+    Args:
+        compiled: what was compiled in which steps; None without `--compile`.
+        kinds: kind of each step.
+    """
+    if compiled is None:
+        return
+    if compiled.graphs == 0:
+        yield Observation("not_compiled")
+    if recorded := [step for step in compiled.steps if 0 <= step < len(kinds) and kinds[step] == "active"]:
+        yield Observation("compilation_recorded", {"recorded": recorded}, "manifest")
+
+
+def compiled_steps(ranks: Sequence[RankReport]) -> Iterator[Observation]:
+    """Yield a finding about recorded steps in which a rank was idle for long because code was compiled or loaded."""
+    found = [
+        (step.idle_ns.compilation, rank.rank, step.step)
+        for rank in ranks
+        for step in rank.steps
+        if step.step is not None and step.idle_ns.compilation > _MIN_COMPILING_SHARE * step.wall_ns
+    ]
+    if not found:
+        return
+    steps = sorted({step for _, _, step in found})
+    longest_ns, rank, step = max(found, key=lambda one: one[0])
+    yield Observation("compilation_recorded", {"steps": steps, "longest_ns": longest_ns, "step": step, "rank": rank})
+
+
+def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Observation]:
+    """Yield one finding per host that computes on its CPU with more threads than cores.
+
+    Threads that spin while they wait slow each other down.
+
+    Args:
+        ranks: record of each rank; hosts with an unknown number of cores are skipped.
+    """
+    for host in dict.fromkeys(rank.host for rank in ranks):
+        local = [rank for rank in ranks if rank.host == host and rank.device == "cpu"]
+        threads, cores = sum(rank.threads for rank in local), local[0].node_cores if local else None
+        # Single-threaded ranks only share the cores: no thread spins while it waits for one without a core.
+        if cores is not None and threads > max(cores, len(local)):
+            values = {"ranks": len(local), "host": host, "threads": threads, "cores": cores}
+            yield Observation("oversubscribed", values)
+
+
+def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Collection[str]) -> Iterator[Observation]:
+    """Yield one finding per point that failed without leaving a run, and one for all pending points.
+
+    Args:
+        sweep: name of the sweep's folder.
+        points: points of its `sweep.json`.
+        analysed: names of the run folders that are analysed; their own reports contain their failures.
+    """
+    absent = [point for point in points if point.run not in analysed]
+    for point in absent:
+        if point.state == "failed":
+            values = {"sweep": sweep, "run": point.run, "reason": point.reason or "cause unknown"}
+            yield Observation("point_failed", values)
+    pending = sum(point.state != "failed" for point in absent)
+    if pending:
+        yield Observation("sweep_points_pending", {"sweep": sweep, "pending": pending, "points": len(points)})

@@ -1,0 +1,70 @@
+"""What the profiler costs, by the run's own clock: recorded steps against warm steps without the profiler."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from perfkit.base.formatting import duration
+from perfkit.base.statistics.shift import shift_interval
+from perfkit.records.aggregate import clock_step_times, step_time_ns
+from perfkit.records.manifest import RankRecord, StepKind
+from perfkit.records.run import ProfilerCost, StepTimes
+
+_MOST_APART: Final = 4
+"""Largest ratio of the bounds with which the cost is a figure: it is then off by about a factor of two at most."""
+
+
+def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> ProfilerCost:
+    """Return the cost of the profiler per step, or why it is not known (metrics.md section 10).
+
+    Args:
+        ranks: record of each rank, from the manifest.
+        kinds: kind of each step.
+    """
+    times = clock_step_times(ranks, kinds)
+    plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
+    bounds = shift_interval(times.plain_ns, times.recorded_ns)
+    interval_ns = (round(bounds[0]), round(bounds[1])) if bounds else None
+    reason = _why_not_compared(ranks, times) or _why_not_measurable(times, plain_ns, recorded_ns, interval_ns)
+    if reason or not plain_ns or recorded_ns is None:
+        ratio, added_ns = None, None
+    else:
+        ratio, added_ns = recorded_ns / plain_ns, recorded_ns - plain_ns
+    return ProfilerCost(
+        plain_step_ns=plain_ns,
+        recorded_step_ns=recorded_ns,
+        interval_ns=interval_ns,
+        added_ns=added_ns,
+        ratio=ratio,
+        reason=reason,
+    )
+
+
+def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> str | None:
+    """Return which of the two kinds of steps is missing; None if there are both."""
+    if not ranks:
+        return "the run has not written its step times: it is still running, was killed, or left by os._exit"
+    if not times.recorded_ns:
+        return "no step was recorded"
+    if not times.plain_ns:
+        return "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
+    return None
+
+
+def _why_not_measurable(
+    times: StepTimes, plain_ns: int | None, recorded_ns: int | None, interval_ns: tuple[int, int] | None
+) -> str | None:
+    """Return why the variation between steps leaves no figure for the difference; None if there is one."""
+    if interval_ns is None:
+        counts = f"{len(times.recorded_ns)} recorded and {len(times.plain_ns)} other steps"
+        return f"not measurable here: {counts} are too few to tell it from noise"
+    low, high = interval_ns
+    if low > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
+        between = f"{duration(low)} and {duration(high)} per step"
+        return f"not measurable here: only known to be between {between}" if high > _MOST_APART * low else None
+    if interval_ns[1] <= 0:
+        return "not measurable here: the recorded steps were the faster ones, so something else changed between them"
+    return f"not measurable here: within the variation between steps, at most {duration(interval_ns[1])} per step"
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

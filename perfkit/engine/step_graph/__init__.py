@@ -1,0 +1,1 @@
+"""The graph of steps, its replay and longest path."""

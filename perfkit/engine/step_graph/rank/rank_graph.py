@@ -1,0 +1,116 @@
+"""The graph of one trace's steps in compact columns, as input of the cross-rank analysis."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
+from perfkit.engine.step_graph.modules import GraphModule
+from perfkit.trace.intervals import Ints
+
+_NODES: Final = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
+_EDGES: Final = (np.int32, np.int32, np.int64, np.int8)
+_PARTS: Final = (np.int32, np.int8, np.int32, np.int64, np.int32)
+_COLLECTIVES: Final = (np.int64,) * 3
+
+
+class CollectiveNodes(NamedTuple):
+    """Nodes of collectives; columns of shape (c,), in order of issue."""
+
+    order: Ints
+    """Place among the trace's collectives in order of issue, as in `CollectiveCalls`."""
+    joined: Ints
+    """Point at which the rank joins."""
+    transfer: Ints
+    """From there to the end, as long as no other rank is known."""
+
+
+class Columns(NamedTuple):
+    """The columns of a `RankGraph`, of all or of some of its steps."""
+
+    nodes: Nodes
+    edges: Edges
+    parts: Parts
+    tie: NDArray[np.int8]
+    collectives: CollectiveNodes
+    boundaries: Ints
+
+
+class RankGraph(Struct, frozen=True, kw_only=True):
+    """Nodes of one trace's steps and what they depend on, by the clock of the trace.
+
+    Node 0 is the origin. Lags are the least that a dependency takes where it does not decide.
+    """
+
+    steps: list[int | None]
+    """Numbers of the steps: consecutive ones of the trace."""
+    names: list[str]
+    dimensions: list[str]
+    lanes: list[str]
+    boundaries: list[int]
+    """Nodes at which the steps begin, and the last one ends."""
+    node_columns: list[bytearray]
+    edge_columns: list[bytearray]
+    part_columns: list[bytearray]
+    tie_column: bytearray
+    collective_columns: list[bytearray]
+    modules: list[GraphModule] = []
+    """What parts belong to."""
+
+    def columns(self, first: int = 0, last: int | None = None) -> Columns:
+        """Return the columns of the steps `[first, last)` of it; all without arguments."""
+        whole = Columns(
+            Nodes(*_unpacked(self.node_columns, _NODES)),
+            Edges(*_unpacked(self.edge_columns, _EDGES)),
+            Parts(*_unpacked(self.part_columns, _PARTS)),
+            np.frombuffer(self.tie_column, np.int8),
+            CollectiveNodes(*_unpacked(self.collective_columns, _COLLECTIVES)),
+            np.array(self.boundaries, np.int64),
+        )
+        last = len(self.steps) if last is None else last
+        return whole if (first, last) == (0, len(self.steps)) else _of_steps(whole, first, last)
+
+
+def _of_steps(whole: Columns, first: int, last: int) -> Columns:
+    """Return the nodes of some steps; what depended on others depends on the origin."""
+    boundaries = whole.boundaries[first : last + 1]
+    kept = (whole.nodes.step >= first) & (whole.nodes.step < last)
+    kept[0] = True
+    kept[boundaries] = True
+    place = np.cumsum(kept) - 1
+    edges = whole.edges.where(kept[whole.edges.source] & kept[whole.edges.target])
+    parts = whole.parts.where(kept[whole.parts.node])
+    calls = whole.collectives
+    known = kept[calls.joined] & kept[calls.transfer]
+    nodes = whole.nodes.where(kept)
+    return Columns(
+        nodes._replace(step=np.clip(nodes.step - np.int32(first), 0, last - first - 1)),
+        edges._replace(source=place[edges.source].astype(np.int32), target=place[edges.target].astype(np.int32)),
+        parts._replace(node=place[parts.node].astype(np.int32)),
+        whole.tie[kept],
+        CollectiveNodes(calls.order[known], place[calls.joined[known]], place[calls.transfer[known]]),
+        place[boundaries],
+    )
+
+
+def pack(table: tuple[NDArray[Any], ...], dtypes: tuple[type[np.generic], ...]) -> list[bytearray]:
+    """Return the bytes of columns."""
+    return [bytearray(column.astype(dtype, copy=False)) for column, dtype in zip(table, dtypes, strict=True)]
+
+
+def pack_graph(
+    nodes: Nodes, edges: Edges, parts: Parts, collectives: CollectiveNodes
+) -> tuple[list[bytearray], list[bytearray], list[bytearray], list[bytearray]]:
+    """Return the columns of a `RankGraph`."""
+    return (
+        pack(nodes, _NODES),
+        pack(edges, _EDGES),
+        pack(parts, _PARTS),
+        pack(collectives, _COLLECTIVES),
+    )
+
+
+def _unpacked(columns: list[bytearray], dtypes: tuple[type[np.generic], ...]) -> list[NDArray[Any]]:
+    return [np.frombuffer(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)]

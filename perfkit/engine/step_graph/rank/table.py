@@ -1,0 +1,282 @@
+"""Collect the nodes of one trace's graph and what they consist of, as columns."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.communication.collectives import Collectives
+from perfkit.engine.idle.attribution import Threads
+from perfkit.engine.idle.host_thread import Host
+from perfkit.engine.kinds.classify import Device, Names, innermost_at_launch
+from perfkit.engine.step_graph import graph as kinds
+from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
+from perfkit.engine.step_graph.rank.calls import Calls
+from perfkit.engine.step_graph.rank.host_lanes import HostLane, Pieces, pieces_of, segments_of
+from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
+from perfkit.engine.step_graph.rank.rank_graph import CollectiveNodes, RankGraph, pack_graph
+from perfkit.engine.step_graph.rank.streams import Work
+from perfkit.engine.steps.windows import Steps
+from perfkit.records.rank import UNKNOWN_OPERATOR
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints, Union, covers, split
+
+_JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
+"""Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class Trace(NamedTuple):
+    """What is known of a trace."""
+
+    events: Events
+    names: Names
+    device: Device
+    collectives: Collectives
+    steps: Steps
+    host: Host
+    threads: Threads
+    owners: ModuleOwners
+
+    @property
+    def has_device(self) -> bool:
+        """Whether it contains work of a device."""
+        return bool(len(self.device.row))
+
+
+class Table:
+    """Nodes in order of their numbers, and their parts.
+
+    Args:
+        trace: the trace.
+        first: the first step.
+        last: the step after the last.
+        begin: the instant of the origin.
+    """
+
+    def __init__(self, trace: Trace, first: int, last: int, begin: int) -> None:
+        self.trace, self.first, self.last = trace, first, last
+        self.begin = begin
+        self.lanes: list[str] = []
+        self._extra: dict[str, int] = {}
+        self._dimensions: dict[str, int] = {}
+        self._columns: list[tuple[Ints, ...]] = []
+        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 6]
+        self._count = 0
+        self._add(np.array([begin]), np.array([begin]), kinds.POINT, tie=0)
+
+    def _add(
+        self,
+        start: Ints,
+        end: Ints,
+        kind: Ints | int,
+        *,
+        tie: int,
+        lane: Ints | int = -1,
+        step: Ints | int = 0,
+        name: Ints | int = -1,
+        dimension: Ints | int = -1,
+        size: Ints | int = -1,
+    ) -> Ints:
+        """Add nodes, and return their numbers."""
+        rest = (lane, step, kind, name, dimension, size, tie)
+        self._columns.append((start, end, *(np.broadcast_to(column, len(start)) for column in rest)))
+        self._count += len(start)
+        return np.arange(self._count - len(start), self._count)
+
+    def _lane(self, label: str) -> int:
+        self.lanes.append(label)
+        return len(self.lanes) - 1
+
+    def _step_at(self, instant: Ints) -> Ints:
+        bounds = self.trace.steps.bounds[self.first : self.last + 1]
+        return np.clip(np.searchsorted(bounds, instant, side="right") - 1, 0, self.last - self.first - 1)
+
+    def _name_of(self, text: str) -> int:
+        """Return the number of a text that is not among the trace's."""
+        return len(self.trace.host.texts) + self._extra.setdefault(text, len(self._extra))
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def add_work(self, work: Work, calls: Calls) -> None:
+        """Add the device's work; collectives are named by their operator where it is known."""
+        device, events = self.trace.device, self.trace.events
+        streams, place = np.unique(work.stream, return_inverse=True)
+        lane = np.array([self._lane(f"stream {number}") for number in range(1, len(streams) + 1)] or [0])[place]
+        copies, communicates = device.is_copy[work.place], device.is_communication[work.place]
+        kind = np.select([copies, communicates], [kinds.MEMCPY, kinds.COMMUNICATION], kinds.COMPUTE)
+        name = self.trace.host.texts.of_event_name(events.name[device.row[work.place]].astype(np.int64))
+        dimension, size = np.full(len(kind), -1), np.full(len(kind), -1)
+        if self.trace.has_device:
+            own, dimension[calls.work], size[calls.work] = self._described(calls)
+            name[calls.work] = np.where(own >= 0, own, name[calls.work])
+        step = np.clip(self.trace.steps.device_step[work.place] - self.first, 0, None)
+        by = np.where(kind == kinds.COMMUNICATION, name, self._launched_by(work))
+        node = self._add(
+            work.start, work.end, kind, tie=_WORK, lane=lane, step=step, name=by, dimension=dimension, size=size
+        )
+        launch = work.launch_row
+        thread = np.where(launch >= 0, events.thread[launch], -1).astype(np.int64)
+        self._add_parts(node, kind, name, work.end - work.start, thread, device.launched_ns[work.place])
+
+    def _launched_by(self, work: Work) -> Ints:
+        """Return the operator that launched each activity, the innermost of the launching thread; -1 if none did."""
+        events = self.trace.events
+        row = innermost_at_launch(events, work.launch_row, np.asarray(events.kind == EventKind.OPERATOR))
+        name = np.full(len(row), -1, np.int64)
+        name[row >= 0] = self.trace.host.texts.of_event_name(events.name[row[row >= 0]].astype(np.int64))
+        return name
+
+    def _described(self, calls: Calls) -> tuple[Ints, Ints, Ints]:
+        """Return operator, dimension and size of each collective: indices, or -1."""
+        found = self.trace.collectives
+        table = [
+            (
+                self._name_of(kind.operator) if kind.operator != UNKNOWN_OPERATOR else -1,
+                -1 if kind.dimension is None else self._dimensions.setdefault(kind.dimension, len(self._dimensions)),
+                -1 if kind.bytes is None else kind.bytes,
+            )
+            for kind in found.kinds
+        ]
+        columns = np.array(table or [(-1, -1, -1)], np.int64)[found.kind[calls.place]]
+        return columns[:, 0], columns[:, 1], columns[:, 2]
+
+    def add_calls(self, calls: Calls, end: Ints) -> None:
+        """Add the points at which collectives are joined and, without a device, the transfers, until `end`."""
+        found, on_device = self.trace.collectives, self.trace.has_device
+        start = found.start[calls.place]
+        if on_device:
+            lane = np.asarray(self._columns[1][2])[calls.work] if len(calls.work) else _NONE
+        else:
+            threads, place = np.unique(found.lane[calls.place], return_inverse=True)
+            labels = [self._lane(f"communication {number}") for number in range(1, len(threads) + 1)]
+            lane = np.array(labels or [0])[place]
+        name, dimension, size = self._described(calls)
+        described = {"lane": lane, "name": name, "dimension": dimension, "size": size}
+        step = found.step[calls.place] - self.first
+        self._add(start, start, kinds.POINT, tie=_JOIN, step=step, **described)
+        if not on_device:
+            node = self._add(start, end, kinds.COMMUNICATION, tie=_WORK, step=step, **described)
+            issue, events = found.issue_row[calls.place], self.trace.events
+            thread = np.where(issue >= 0, events.thread[issue], -1).astype(np.int64)
+            issued = np.where(issue >= 0, events.start_ns[issue], found.issued[calls.place])
+            self._add_parts(node, np.full(len(node), kinds.COMMUNICATION), name, end - start, thread, issued)
+
+    def add_lane(self, lane: HostLane, loading: Ints, label: str) -> None:
+        """Add a thread.
+
+        Args:
+            lane: the thread, with its numbered nodes.
+            loading: rows of the data-loading annotations of all threads.
+            label: what to call it.
+        """
+        start, end = lane.spans
+        kind = np.where(end > start, kinds.HOST, kinds.POINT)
+        tie = _MAIN if lane.thread == self.trace.threads.main else _HOST
+        self._add(start, end, kind, tie=tie, lane=self._lane(label), step=self._step_at(start))
+        events = self.trace.events
+        loading = loading[events.thread[loading] == lane.thread]
+        loader = segments_of(events.start_ns, events.end_ns, loading, lane.begin, lane.end)
+        pieces = pieces_of(lane, np.concatenate((loader.start, loader.end, self.trace.owners.bounds(lane.thread))))
+        loads = covers(Union(loader.start, loader.end), pieces.start)
+        self._add_running(lane, pieces, loads)
+        idle = pieces.row < 0
+        chosen = idle & loads
+        inner = loader.row[np.searchsorted(loader.start, pieces.start[chosen], side="right") - 1]
+        name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
+        of_kind = np.full(len(inner), kinds.DATA_LOADING)
+        self._add_host_parts(lane, pieces.node[chosen], of_kind, name, Union(pieces.start[chosen], pieces.end[chosen]))
+        rest = idle & ~loads
+        self._add_idle(lane, _joined(pieces, rest))
+
+    def _add_running(self, lane: HostLane, pieces: Pieces, loads: NDArray[np.bool_]) -> None:
+        """Add the parts in which operators and calls run."""
+        events, names = self.trace.events, self.trace.names
+        runs = pieces.row >= 0
+        row = pieces.row[runs]
+        # Beside a device, operators that communicate only launch.
+        communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
+        rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
+        kind = np.select([loads[runs], communicates], [kinds.DATA_LOADING, kinds.COMMUNICATION], rest)
+        name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
+        self._add_host_parts(lane, pieces.node[runs], kind, name, Union(pieces.start[runs], pieces.end[runs]))
+
+    def _add_idle(self, lane: HostLane, spans: Union) -> None:
+        """Add the parts between operators and calls by cause, and by what ran."""
+        found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
+        cut = split(Union(found.start, found.end), self.trace.owners.bounds(lane.thread))
+        own = np.searchsorted(found.start, cut.start, side="right") - 1
+        node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
+        self._add_host_parts(lane, node, found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE, found.detail[own], cut)
+
+    def add_boundaries(self, instants: Ints) -> None:
+        """Add the points at which steps begin and the last one ends."""
+        self._add(instants, instants, kinds.POINT, tie=_BOUNDARY, step=self._step_at(instants))
+
+    def _add_host_parts(self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union) -> None:
+        thread = np.full(len(node), lane.thread, np.int64)
+        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start)
+
+    def _add_parts(self, node: Ints, kind: Ints, name: Ints, length: Ints, thread: Ints, instant: Ints) -> None:
+        """Add parts, and where the host did or issued them."""
+        self._parts.append((node, kind, name, length, thread, instant))
+
+    # ---- columns ---------------------------------------------------------------------------------------------------
+
+    def graph(self, edges: Edges, boundary: Ints, collectives: CollectiveNodes) -> RankGraph:
+        """Return the graph."""
+        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
+        start, end, lane, step, kind, name, dimension, size, tie = columns
+        node, of_kind, of_name, length, *at = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at))
+        used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
+        used[name], used[parts.name] = True, True
+        used[-1] = False  # where -1, no name, points to
+        place = np.append(np.cumsum(used[:-1]) - 1, -1)
+        nodes = Nodes(start, end, np.zeros_like(kind), lane, step, kind, place[name], dimension, size)
+        parts = parts._replace(name=place[parts.name].astype(np.int32))
+        texts = self._texts(np.flatnonzero(used))
+        node_columns, edge_columns, part_columns, call_columns = pack_graph(nodes, edges, parts, collectives)
+        return RankGraph(
+            steps=self.trace.steps.number[self.first : self.last],
+            names=texts,
+            dimensions=list(self._dimensions),
+            lanes=self.lanes,
+            boundaries=boundary.tolist(),
+            node_columns=node_columns,
+            edge_columns=edge_columns,
+            part_columns=part_columns,
+            tie_column=bytearray(tie.astype(np.int8)),
+            collective_columns=call_columns,
+            modules=self.trace.owners.modules(),
+        )
+
+    def _texts(self, numbers: Ints) -> list[str]:
+        own, extra = self.trace.host.texts, list(self._extra)
+        first = np.searchsorted(numbers, len(own))
+        return [*own.all_of(numbers[:first]), *(extra[n - len(own)] for n in numbers[first:].tolist())]
+
+
+def _joined(pieces: Pieces, chosen: NDArray[np.bool_]) -> Union:
+    """Return the spans of some pieces; those of one node that touch are one: only a module's call cuts them."""
+    rows = np.flatnonzero(chosen)
+    start, end, node = pieces.start[rows], pieces.end[rows], pieces.node[rows]
+    opens = np.ones(len(rows), np.bool_)
+    opens[1:] = (start[1:] != end[:-1]) | (node[1:] != node[:-1])
+    closes = np.append(opens[1:], np.ones(min(len(rows), 1), np.bool_))
+    return Union(start[opens], end[closes])
+
+
+def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints) -> Parts:
+    """Sum the parts of one node, kind, name and module; sorted by node."""
+    order = np.lexsort((module, name, kind, node))
+    order = order[length[order] > 0]
+    node, kind, name, module, length = (column[order] for column in (node, kind, name, module, length))
+    fresh = np.zeros(len(node), np.bool_)
+    fresh[:1] = True
+    for column in (node, kind, name, module):
+        fresh[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(fresh)
+    summed = np.add.reduceat(length, first) if len(first) else length
+    narrow = [column[first].astype(np.int32) for column in (node, name, module)]
+    return Parts(narrow[0], kind[first].astype(np.int8), narrow[1], summed, narrow[2])

@@ -1,0 +1,56 @@
+"""The graph of a run's steps, from the graphs of its ranks (metrics.md section 16)."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from perfkit.engine.ranks.matching import MatchedCollectives
+from perfkit.engine.runs.rank_reports import RankGraphs, Ranks
+from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.engine.step_graph.join import Member, common_steps, join_ranks
+from perfkit.records.common import Observation
+from perfkit.records.cross_rank import HostClock
+from perfkit.records.rank import RankReport
+
+
+class RunGraph(NamedTuple):
+    """The graph, or why there is none."""
+
+    graph: StepGraph | None
+    reason: Literal["mixed_jobs", "unranked", "different_steps"] | None
+    """Why there is no graph."""
+    unaligned: list[int]
+    """Ranks that are left out because nothing links their clocks to the others'."""
+
+    def findings(self, ranks: Sequence[RankReport]) -> list[Observation]:
+        """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
+        if self.reason is None or all(rank.rank is None for rank in ranks):
+            return []
+        return [Observation("critical_path_unknown", {"reason": self.reason})]
+
+
+def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
+    """Return the graph of the steps that the graphs of all ranks have.
+
+    Of a rank with several traces, the one in the middle counts.
+
+    Args:
+        ranks: the ranks of the run.
+        matched: their collectives; None without known ranks.
+        clocks: of their hosts.
+    """
+    unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
+    if ranks.mixed:
+        return RunGraph(None, "mixed_jobs", [])
+    graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
+    if not graphs:
+        return RunGraph(None, "unranked", unaligned)
+    members = {rank: _member(own) for rank, own in graphs.items()}
+    steps = common_steps(members.values())
+    if not steps:
+        return RunGraph(None, "different_steps", unaligned)
+    return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
+
+
+def _member(own: RankGraphs) -> Member:
+    middle = len(own.graphs) // 2
+    return Member(own.graphs[middle], own.first_call[middle])

@@ -1,0 +1,1 @@
+"""Windows of steps, passes and pauses."""

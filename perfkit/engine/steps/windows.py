@@ -1,0 +1,180 @@
+"""Windows of the steps, on the host and on the device (metrics.md section 3)."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.kinds import name_patterns as rules
+from perfkit.engine.kinds.classify import Device
+from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints
+
+_NEVER = np.iinfo(np.int64).min
+
+BEFORE_THE_FIRST: Final = -1
+AFTER_THE_LAST: Final = -2
+IN_A_PAUSE: Final = -3
+_DIGITS: Final = re.compile(r"\d+")
+_STEP: Final = re.compile(rf"{rules.STEP}(\d+)$")
+_STEP_NUMBER: Final = slice(len(rules.STEP), len(rules.STEP) + 18)
+"""Where a step's name has its number, of which no more digits fit a column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Windows of the steps of one trace, in order: step k is `[bounds[k], bounds[k + 1])`."""
+
+    number: list[int | None]
+    """N of `ProfilerStep#N`; None for a whole trace without steps."""
+    host_start_ns: Ints
+    """c_k, shape (k,); the smallest int64 if the whole trace is one step."""
+    bounds: Ints
+    """b_0 … b_k and the end, shape (k + 1,)."""
+    device_step: Ints
+    """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last, -3 in a
+    pause."""
+    from_annotations: bool
+    """False if the trace has no steps and counts as one."""
+    pauses: Pauses = NONE
+    """Checkpoints and the like, which are no part of the steps whose windows contain them."""
+    all_numbers: list[int | None] | None = None
+    """Numbers of all marked steps, if only the first of them are here; else None."""
+    all_wall_ns: Ints | None = None
+    """Their wall times; shape (all,)."""
+
+    def of(self, instant_ns: Ints) -> Ints:
+        """Return the host step of each instant; -1 before the first step, and the last step after its start."""
+        return np.searchsorted(self.host_start_ns, instant_ns, side="right") - 1
+
+    def in_windows(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return whether each instant lies in any window."""
+        return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
+
+    def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return whether each instant lies in any window, and in no pause."""
+        return np.asarray(self.in_windows(instant_ns) & ~self.pauses.at(instant_ns))
+
+    @property
+    def paused_ns(self) -> Ints:
+        """How long training pauses in each window, shape (k,)."""
+        return self.pauses.time_in(self.bounds[:-1], self.bounds[1:])
+
+
+def find_steps(
+    events: Events,
+    device: Device,
+    marker: str | None,
+    completed: int | None = None,
+    most: int | None = None,
+    pauses: Pauses = NONE,
+) -> Steps | None:
+    """Return the steps, or None if the trace contains neither steps nor work.
+
+    Args:
+        events: the trace.
+        device: its device activities.
+        marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
+        completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
+            nor what was launched in it counts.
+        most: number of steps to return at most, the first ones; None for all.
+        pauses: what is no part of the steps; evaluations in each of them are.
+    """
+    rows = events.rows(EventKind.ANNOTATION)
+    rows = rows[step_names(events, rows, marker)[events.name[rows]]]
+    if not len(rows):
+        return _whole_trace(events, device, pauses)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    number = _numbers(events, rows, marker)
+    count = len(number)
+    if marker is None and completed is not None:
+        count = sum(step is not None and step <= completed for step in number) or count
+    pauses = besides_steps(pauses, events.start_ns[rows[:count]], events, device)
+    device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
+    device_step[device_step >= count] = AFTER_THE_LAST
+    device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE
+    rows = rows[:count]
+    host_start_ns = events.start_ns[rows]
+    bounds = _bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step)
+    steps = Steps(
+        number=number[:count],
+        host_start_ns=host_start_ns,
+        bounds=bounds,
+        device_step=device_step,
+        from_annotations=True,
+        pauses=pauses,
+    )
+    return steps if most is None or count <= most else _first(steps, most)
+
+
+def _first(steps: Steps, most: int) -> Steps:
+    """Return the first steps alone; what was launched later belongs to none."""
+    device_step = steps.device_step.copy()
+    device_step[device_step >= most] = AFTER_THE_LAST
+    return Steps(
+        number=steps.number[:most],
+        host_start_ns=steps.host_start_ns[:most],
+        bounds=steps.bounds[: most + 1],
+        device_step=device_step,
+        from_annotations=True,
+        pauses=steps.pauses,
+        all_numbers=steps.number,
+        all_wall_ns=np.diff(steps.bounds),
+    )
+
+
+def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.bool_]:
+    """Return which names, of those that the annotations `rows` have, mark a step; `marker` as in `find_steps`."""
+    marks = np.zeros(len(events.names), np.bool_)
+    marks[events.names_of(rows)] = True
+    matching = events.shapes.containing(re.compile(marker)) if marker else events.shapes.starting_with(_STEP)
+    return marks & matching[: len(marks)]
+
+
+def _numbers(events: Events, rows: Ints, marker: str | None) -> list[int | None]:
+    """Return the number of each step: the marker's first group, or the last number in the match, or its index."""
+    if marker is None:
+        return [int(events.names[name][_STEP_NUMBER]) for name in events.name[rows].tolist()]
+    pattern = re.compile(marker)
+    return [_number(pattern.search(events.names[name]), order) for order, name in enumerate(events.name[rows].tolist())]
+
+
+def _number(match: re.Match[str] | None, order: int) -> int:
+    text = (match.group(1) if match.re.groups else match.group()) if match else None
+    digits = _DIGITS.findall(text or "")
+    return int(digits[-1][:18]) if digits else order
+
+
+def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: Device, device_step: Ints) -> Ints:
+    """Return b_0 … b_last and end; see the formulas of metrics.md section 3."""
+    count = len(host_start_ns)
+    known = device_step >= 0
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, device_step[known], events.start_ns[device.row[known]])
+    last = np.full(count, _NEVER)
+    np.maximum.at(last, device_step[known], events.end_ns[device.row[known]])
+    last = np.maximum.accumulate(last)
+    busy = np.bincount(device_step[known], minlength=count) > 0
+    # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts.
+    left = np.where(busy[1:], np.minimum(last[:-1], first[1:]), _NEVER)
+    starts = np.maximum.accumulate(np.append(host_start_ns[:1], np.maximum(host_start_ns[1:], left)))
+    # A last step that is cut off before its window starts has an empty window, not a negative one.
+    return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
+
+
+def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None:
+    rows = np.concatenate([events.rows(EventKind.OPERATOR), device.row])
+    if not len(rows):
+        return None
+    bounds = np.array([events.start_ns[rows].min(), events.end_ns[rows].max()], np.int64)
+    return Steps(
+        number=[None],
+        host_start_ns=np.full(1, _NEVER),
+        bounds=bounds,
+        device_step=np.where(pauses.at(device.launched_ns), IN_A_PAUSE, 0),
+        from_annotations=False,
+        pauses=pauses,
+    )

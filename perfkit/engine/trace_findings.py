@@ -1,0 +1,100 @@
+"""Findings about one trace: damage of the file, its steps, and what the analysis could not tell."""
+
+from typing import Final
+
+import numpy as np
+
+from perfkit.engine.breakdown import Activity
+from perfkit.engine.kinds.classify import Device, Names
+from perfkit.engine.kinds.possible_communication import possible_communication
+from perfkit.engine.kinds.unknown_origin import unknown_origins
+from perfkit.engine.lost_device import lost_device
+from perfkit.engine.steps.windows import BEFORE_THE_FIRST, Steps
+from perfkit.records.common import Observation
+from perfkit.trace.events import EventKind, Events, RankTrace
+
+_HOUR_NS: Final = 3600 * 10**9
+_MOST_LISTED: Final = 5
+
+
+def trace_findings(
+    trace: RankTrace, names: Names, device: Device, activity: Activity, steps: Steps, step_marker: str | None
+) -> list[Observation]:
+    """Return the findings about a trace's file, device, steps and kernels."""
+    return [
+        *damage_findings(trace),
+        *([] if len(device.row) else lost_device(trace)),
+        *_step_findings(steps, device, step_marker),
+        *unknown_origins(trace.events, device, activity, steps),
+        *possible_communication(trace.events, names, device, trace.header.world_size),
+    ]
+
+
+def sizes_unmatched(operators: list[str], collectives: int) -> list[Observation]:
+    """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
+    values = {"unmatched": len(operators), "of": collectives, "operators": sorted(set(operators))}
+    return [Observation("collective_sizes_unmatched", values)] if operators else []
+
+
+def damage_findings(trace: RankTrace) -> list[Observation]:
+    """Return what is damaged, was repaired or is unusual in the file."""
+    findings = [
+        Observation(
+            "skipped_events" if repair.skips_events else "repaired_events",
+            {"count": count, "noun": repair.noun, "what": repair.what},
+        )
+        for repair, count in trace.repaired.items()
+    ]
+    findings += [Observation("damaged_trace", {"damage": damage}) for damage in trace.damage]
+    findings += [Observation("damaged_header", {"damage": damage}) for damage in trace.header_damage]
+    if trace.unknown:
+        listed = sorted(trace.unknown.items())[:_MOST_LISTED]
+        count, more = sum(trace.unknown.values()), len(trace.unknown) - len(listed)
+        findings.append(Observation("unknown_events", {"count": count, "categories": listed, "more": more}))
+    if (gap_ns := _longest_gap_ns(trace.events)) > _HOUR_NS:
+        findings.append(Observation("timestamp_gap", {"gap_ns": gap_ns}))
+    if not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
+        findings.append(Observation("no_host_operators"))
+    return findings
+
+
+def _longest_gap_ns(events: Events) -> int:
+    """Return the longest time without any event, or within one device event."""
+    if not len(events.kind) or int(events.end_ns.max()) - int(events.start_ns.min()) < _HOUR_NS:
+        return 0
+    order = np.argsort(events.start_ns, kind="stable")
+    gap_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
+    on_device = events.rows(EventKind.KERNEL, EventKind.COPY)
+    longest_ns = (events.end_ns[on_device] - events.start_ns[on_device]).max(initial=0)
+    return int(max(gap_ns.max(initial=0), longest_ns))
+
+
+def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Observation]:
+    findings = []
+    if not steps.from_annotations:
+        findings.append(Observation("no_steps", {"marker": marker}))
+    findings += _steps_cut(steps)
+    repeated = len(steps.number) - len(set(steps.number))
+    if repeated:
+        findings.append(Observation("repeated_steps", {"repeated": repeated}))
+    idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
+    if idle:
+        findings.append(Observation("steps_without_device_work", {"idle": idle, "steps": len(steps.number)}))
+    before = int((steps.device_step == BEFORE_THE_FIRST).sum())
+    if before:
+        findings.append(Observation("work_before_steps", {"activities": before}))
+    return findings
+
+
+def _steps_cut(steps: Steps) -> list[Observation]:
+    """Return a finding if only the first steps were analysed, with the distribution of all of them."""
+    if steps.all_numbers is None or steps.all_wall_ns is None:
+        return []
+    wall_ns, longest = steps.all_wall_ns, int(steps.all_wall_ns.argmax())
+    values = {
+        "steps": len(wall_ns),
+        "analysed": len(steps.number),
+        "quantiles_ns": np.percentile(wall_ns, [0, 5, 50, 95, 100]).tolist(),
+        "longest": steps.all_numbers[longest],
+    }
+    return [Observation("steps_cut", values)]

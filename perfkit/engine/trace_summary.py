@@ -1,0 +1,78 @@
+"""What is kept of one trace: small, however large the trace is."""
+
+import re
+from typing import Any, Final
+
+from msgspec import Struct
+
+from perfkit.engine.communication.collective_calls import CollectiveCalls
+from perfkit.engine.pipelines.actions import PipelineActions
+from perfkit.engine.step_graph.rank.rank_graph import RankGraph
+from perfkit.engine.steps.pauses import TracedPause
+from perfkit.errors import TraceError, UsageError
+from perfkit.records.common import Observation
+from perfkit.records.kernel_rules import KernelRuleUse
+from perfkit.records.per_rank.idle import IdleTime, LaunchStats
+from perfkit.records.per_rank.loading import RankLoading
+from perfkit.records.per_rank.operator_work import RankWork
+from perfkit.records.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.records.per_rank.work import Work
+from perfkit.records.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.trace.events import Header
+
+MOST_STEPS: Final = 20_000
+"""Most steps that are analysed of a trace: a report has a record for each."""
+
+NO_IDLE: Final = IdleTime(causes=[], begun_in_synchronisation_ns=0, kernels=0, short_kernels=0, has_python_frames=False)
+
+
+class TraceSummary(Struct, frozen=True, kw_only=True):
+    """Summary of a trace: picklable. What has a default belongs to a subject, which may not have been asked for."""
+
+    header: Header
+    has_device: bool
+    steps: list[StepBreakdown]
+    """Without the subject `idle`, their causes of idle time are zero."""
+    operators: list[OperatorStat]
+    collectives: list[CollectiveStat]
+    calls: CollectiveCalls
+    communicated: bool
+    """Whether the trace contains any communication."""
+    rule_uses: list[KernelRuleUse] = []
+    """What each of the user's rules for kernels did."""
+    pauses: list[TracedPause] = []
+    counts: dict[str, int]
+    findings: list[Observation]
+    issued_collectives: list[IssuedCollectives] = []
+    sharded_parameters: ShardedParameters | None = None
+    phases: list[PhaseStat] = []
+    memory: list[MemoryUse] = []
+    idle: IdleTime = NO_IDLE
+    operator_work: RankWork | None = None
+    """None if no shapes were recorded, or no activity of the device that worked: how long its work took is unknown."""
+    launches: LaunchStats | None = None
+    """None if no launches were recorded."""
+    work: Work | None = None
+    loading: RankLoading | None = None
+    """None if the trace does not contain how batches were fetched."""
+    pipeline: PipelineActions | None = None
+    """None if no micro-batches of a pipeline are annotated."""
+    graph: RankGraph | None = None
+    subjects: dict[str, Any] = {}
+    """Records of the subjects that packages add, as built-in types, by name."""
+
+
+class NothingToAnalyseError(TraceError):
+    """The trace contains neither steps nor work; `damage` may explain it."""
+
+    def __init__(self, file: str, damage: list[Observation]) -> None:
+        super().__init__(f"{file}: no host operators, device activity or steps: nothing to analyse")
+        self.damage = damage
+
+
+def check_step_marker(marker: str | None) -> None:
+    """Raise UsageError unless `marker` is a regular expression."""
+    try:
+        re.compile(marker or "")
+    except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
+        raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error

@@ -1,0 +1,46 @@
+"""NCCL's own log, one file per rank in the run's folder: `--nccl-debug`.
+
+NCCL opens its log when the process group is created, before the run's folder exists. So the file is created in the
+trace folder and moved later; NCCL continues to write to the moved file.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from perfkit.errors import StoreError
+from perfkit.record.config import NcclLevel
+
+_FILE: Final = "NCCL_DEBUG_FILE"
+
+
+def request_log(level: NcclLevel, trace_dir: Path, rank: int) -> None:
+    """Let NCCL log into `trace_dir`, where the log stays if the ranks cannot connect; call it before they do.
+
+    Raises:
+        StoreError: The folder cannot be created.
+    """
+    try:
+        trace_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {trace_dir}: {error.strerror}: choose another --trace-dir") from error
+    os.environ["NCCL_DEBUG"] = level.upper()
+    # A random name: NCCL would follow a link that another user has left there.
+    name = f"nccl.rank{rank}.{secrets.token_hex(16)}.log"
+    os.environ[_FILE] = str((trace_dir / name).absolute())
+
+
+def collect_log(folder: Path, rank: int) -> None:
+    """Move the requested log into the run's folder, as `rank<R>.nccl.log`; NCCL continues to write to it.
+
+    Raises:
+        StoreError: It cannot be moved.
+    """
+    path = Path(os.environ[_FILE])
+    try:
+        path.rename(folder / f"rank{rank}.nccl.log")
+    except FileNotFoundError:
+        return  # at this level NCCL has logged nothing
+    except OSError as error:
+        raise StoreError(f"cannot move {path} into {folder}: {error.strerror}") from error

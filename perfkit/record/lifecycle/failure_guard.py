@@ -1,0 +1,173 @@
+"""Failure of a run: the first rank that fails reports the error, the others exit without a message, and none hangs.
+
+The first rank to create `failure.json` in the run's folder is the first failure. A rank that fails afterwards fails
+because of it ("connection closed by peer"), and its error is not shown.
+"""
+
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn, Self
+
+from perfkit.base.formatting import text_of
+from perfkit.base.polling import wait_until
+from perfkit.base.process import EXIT_INTERRUPTED, raise_keyboard_interrupt
+from perfkit.errors import PerfkitError, RunError, StoreError
+from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
+from perfkit.record.distributed.lost_connection import is_lost_connection
+from perfkit.record.distributed.store_barrier import PeerFailedError
+from perfkit.record.lifecycle.launched_runs import remove_temporary
+from perfkit.record.lifecycle.local_launch import is_child
+from perfkit.record.lifecycle.parent_watch import before_end_with_parent, exit_now
+from perfkit.record.lifecycle.terminated import HangupError, TerminatedError
+from perfkit.record.messages import one_line, print_error, print_warning
+from perfkit.records.manifest import Failure
+from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
+
+_CAUSE_WAIT_S: Final = 0.5
+"""How long a rank that received a signal, or lost a connection, waits for the failure of another that caused it."""
+
+
+class FailureGuard:
+    """Context manager around a rank's run: turns an error into one line, a failed manifest and an exit code.
+
+    Args:
+        rank: This rank.
+        world_size: Number of ranks. A single rank raises the error; one of several ends its process at once, since an
+            orderly exit from the process group can wait for ranks that are gone.
+        debug: Whether to print the traceback.
+    """
+
+    def __init__(self, rank: int, world_size: int, debug: bool) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._debug = debug
+        self.folder: Path | None = None
+        """The run's folder, once it exists."""
+        self.stop: Callable[[BaseException], None] | None = None
+        """Stops the recording, once it exists."""
+        self.run_failed: Callable[[], None] | None = None
+        """Called instead, without waiting for anything, if there are several ranks: the first to fail may be gone."""
+        self.manifest_fields: Callable[[], dict[str, Any]] | None = None
+        """Returns this rank's fields of the manifest, without waiting for another rank or a device."""
+        self.current_activity: Callable[[], str] | None = None
+        """Returns what the ranks are doing."""
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        signal.signal(signal.SIGTERM, _terminated)
+        if self._before[signal.SIGHUP] is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, _terminated)
+        raise_keyboard_interrupt()
+        before_end_with_parent(self._record_end_of_parent)
+        before_end_with_parent(self._clean_after_end_of_parent, last=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore_handlers()
+        if error is None:
+            return
+        if isinstance(error, SystemExit):
+            error = RunError(f"exited (code {error.code or 0}) in {self._activity}, before the run was over")
+        first = not isinstance(error, PeerFailedError)
+        signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
+        if (signalled or is_lost_connection(text_of(error))) and self._world_size > 1:
+            self._wait_for_peer_failure()
+        if self.folder is not None and first:
+            first = record_failure(self.folder, self._rank, error, self.manifest_fields)
+        elif signalled:
+            first = self._rank == 0  # all ranks received the signal, and one reports it
+        code = error.exit_code if isinstance(error, PerfkitError) else 1
+        if isinstance(error, KeyboardInterrupt):
+            code = EXIT_INTERRUPTED
+        if self._world_size > 1:
+            self._exit_process(error, first, code)
+        if self.stop is not None:
+            self.stop(error)
+        if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
+            raise RunError(f"rank {self._rank}: {one_line(error)}") from error
+
+    def _restore_handlers(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def _activity(self) -> str:
+        return self.current_activity() if self.current_activity else "the preparation"
+
+    def _record_end_of_parent(self) -> None:
+        """Record why the ranks end; called in another thread, while this one trains."""
+        if self.folder is not None:
+            record_end_of_parent(self.folder, self._rank)
+
+    def _clean_after_end_of_parent(self) -> None:
+        if self.folder is not None:
+            clean_after_end_of_parent(self.folder)
+
+    def _wait_for_peer_failure(self) -> None:
+        """Let the watchdog record its failure first: a rank that has died comes before what that does to the others.
+
+        Further signals are ignored meanwhile: the first one is being handled.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        wait_until(lambda: self.folder is not None and read_failure(self.folder) is not None, _CAUSE_WAIT_S)
+
+    def _exit_process(self, error: BaseException, first: bool, code: int) -> NoReturn:
+        if self._debug:
+            traceback.print_exception(error)
+        if self.run_failed is not None:
+            self.run_failed()
+        if isinstance(error, KeyboardInterrupt) and is_child():
+            exit_now(-signal.SIGINT)  # the parent reports it
+        if first:
+            # Most likely all ranks received the signal: it is not a failure of this one, which was merely the first.
+            signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
+            who = "" if signalled else f"rank {self._rank}: "
+            print_error(f"{who}{one_line(error)}")
+        else:
+            # A launcher may kill all ranks as soon as one has ended: let the first failure be reported before.
+            time.sleep(FAILURE_GRACE_S)
+        exit_now(code)
+
+
+def record_failure(
+    folder: Path, rank: int, error: BaseException, manifest_fields: Callable[[], dict[str, Any]] | None
+) -> bool:
+    """Write `failure.json` and the manifest as "failed" if this rank is the first to fail; returns whether it is."""
+    failure = Failure(rank=rank, message=one_line(error))
+    if not claim_failure(folder, failure):
+        return False
+    try:
+        fail(folder, failure, manifest_fields() if manifest_fields else {})
+    except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
+        print_warning(f"the manifest could not be updated: {one_line(second)}")
+    return True
+
+
+def record_end_of_parent(folder: Path, rank: int) -> None:
+    """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
+    error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
+    if record_failure(folder, rank, error, None):
+        print_error(one_line(error))
+
+
+def clean_after_end_of_parent(folder: Path) -> None:
+    """Remove what ranks leave in the folder of a run only while they run; the last rank to end leaves nothing."""
+    with suppress(OSError, StoreError):  # the folder was removed
+        if read_manifest(folder).finished_at is not None:  # else another rank still writes it
+            remove_temporary(folder)
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    kind = HangupError if number == signal.SIGHUP else TerminatedError
+    raise kind(f"ended by {signal.Signals(number).name}")

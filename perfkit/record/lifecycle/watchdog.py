@@ -1,0 +1,187 @@
+"""A small process per host that outlives its ranks: reports a rank that was killed, and ends ranks that hang.
+
+A launcher may kill all ranks milliseconds after one has died, without a message, and some launchers wait for a stopped
+rank for ever. So the first rank of a host starts a watchdog in a separate session, out of the launcher's reach. It
+watches the ranks through pidfds (on Linux; elsewhere there is no watchdog), and recognises an orderly end by
+`run.json`, which is `completed` or `failed` by then. This module does not import torch, so that the watchdog is cheap.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from perfkit.base.process import child_python
+from perfkit.errors import StoreError
+from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
+from perfkit.record.lifecycle.launcher_end import LauncherEnd
+from perfkit.record.lifecycle.local_launch import is_child
+from perfkit.record.messages import print_error
+from perfkit.records.manifest import Failure
+from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
+
+SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
+"""How long the ranks of a failed run may take to end by themselves."""
+
+_OTHER_HOSTS_S: Final = 0.5
+"""How often to check whether a rank of another host has failed."""
+
+_DISMISSED: Final = b"done"
+_TEMPORARY: Final = "--temporary"
+
+
+def process_identity() -> tuple[str, int]:
+    """Return the host and pid namespace of this process, and its pid there.
+
+    The first value is empty if the process cannot be watched. Hosts of one name have different boot ids, as has a host
+    that was restarted: of what ran before on it, it is then not known how it ended.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return "", 0
+    try:
+        return f"{socket.gethostname()} {_boot_id()} {os.readlink('/proc/self/ns/pid')}", os.getpid()
+    except OSError:  # no /proc
+        return "", 0
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # hidden in some containers
+        return ""
+
+
+class Watchdog:
+    """The watchdog as its ranks use it: starts the process, and ends it when the run has completed.
+
+    Args:
+        rank: This rank.
+        identities: Every rank's `process_identity()`.
+        folder: The run's folder.
+        temporary: Whether the folder exists only to end the ranks, so that the watchdog removes it after a failure.
+    """
+
+    def __init__(self, rank: int, identities: list[tuple[str, int]], folder: Path, *, temporary: bool = False) -> None:
+        namespace = identities[rank][0]
+        local_pids = {other: pid for other, (name, pid) in enumerate(identities) if name == namespace}
+        self._process: subprocess.Popen[bytes] | None = None
+        if namespace and len(identities) > 1 and rank == min(local_pids):
+            ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]
+            self._process = subprocess.Popen(
+                [*child_python(__name__, "main"), str(folder), *[_TEMPORARY] * temporary, *ranks],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def dismiss(self) -> None:
+        """End the watchdog: the run has completed."""
+        if self._process is not None:
+            self._process.communicate(_DISMISSED)
+
+
+def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False) -> None:
+    """Watch the ranks of this host until all have ended.
+
+    Args:
+        folder: The run's folder.
+        ranks: Pid by rank.
+        temporary: Whether to remove the folder then.
+    """
+    watched, gone = _open(ranks)
+    poll = select.poll()
+    launchers = LauncherEnd()
+    for descriptor in (0, *watched, *launchers.descriptors):
+        poll.register(descriptor, select.POLLIN)
+    deadline: float | None = None
+    while watched:
+        ready = [descriptor for descriptor, _ in poll.poll(_OTHER_HOSTS_S * 1000)]
+        if 0 in ready and os.read(0, len(_DISMISSED)) == _DISMISSED:
+            return
+        launchers.note(ready, list(watched))
+        for descriptor in ready:  # the process has ended; if 0, the rank that started this one
+            poll.unregister(descriptor)
+            if descriptor in watched:
+                gone.append(watched.pop(descriptor))
+        if gone and deadline is None:
+            with contextlib.suppress(StoreError):  # the folder is gone, or full: ranks that hang must end all the same
+                _record_failure(
+                    folder, gone, launchers.message(), "" if temporary else "; the cycles written before are kept"
+                )
+        if deadline is None and (gone or read_failure(folder) is not None):
+            deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
+        if deadline is not None and time.monotonic() > deadline:
+            _end(list(watched))
+    _clean_up(folder, list(ranks), temporary=temporary)
+
+
+def _clean_up(folder: Path, ranks: list[int], *, temporary: bool) -> None:
+    """Leave nothing half-done behind: all ranks of this host have ended."""
+    if temporary:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with contextlib.suppress(StoreError):
+        _close(folder, ranks)
+
+
+def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
+    """Return the ranks by pidfd, and those that have ended already."""
+    watched, gone = {}, []
+    for rank, pid in ranks.items():
+        try:
+            watched[os.pidfd_open(pid)] = rank
+        except ProcessLookupError:
+            gone.append(rank)
+    return watched, gone
+
+
+def _record_failure(folder: Path, gone: list[int], how: str, kept: str) -> None:
+    """Record and report which ranks have ended, and `how`, and what is `kept`, unless the run has recorded its end."""
+    if read_manifest(folder).state != "running":
+        return
+    who = f"ranks {', '.join(map(str, sorted(gone)))}: each" if len(gone) > 1 else f"rank {gone[0]}:"
+    failure = Failure(rank=min(gone), message=how)
+    if read_failure(folder) is not None or not claim_failure(folder, failure):
+        return
+    fail(folder, failure, {})
+    if not is_child():  # otherwise the parent reports it, with the signal
+        print_error(f"{who} {how}{kept}")
+
+
+def _end(descriptors: list[int]) -> None:
+    """Kill ranks that hang: a stopped process reacts to no other signal."""
+    for descriptor in descriptors:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
+
+
+def _close(folder: Path, ranks: list[int]) -> None:
+    """Remove partial files; write the manifest as "failed" if a rank of this host was killed before it could."""
+    for rank in ranks:
+        for partial in folder.glob(f".rank{rank}.*"):
+            if partial.is_dir() and not partial.is_symlink():
+                shutil.rmtree(partial, ignore_errors=True)  # where torch wrote a trace
+            else:
+                partial.unlink(missing_ok=True)
+    failure = read_failure(folder)
+    # The state does not help: it is read as "failed" as soon as there is a failure.
+    if failure is not None and failure.rank in ranks and read_manifest(folder).finished_at is None:
+        fail(folder, failure, {})
+
+
+def main() -> None:
+    """Watch the ranks that the command line names: the folder, perhaps --temporary, then RANK:PID of each rank."""
+    folder, *ranks = sys.argv[1:]
+    pairs = [text.split(":") for text in ranks if text != _TEMPORARY]
+    watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs}, temporary=_TEMPORARY in ranks)
+
+
+if __name__ == "__main__":
+    main()

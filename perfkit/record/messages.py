@@ -1,0 +1,55 @@
+"""Status lines, warnings and errors of a recording: one line each on stderr, since stdout may be a script's own.
+
+They go through the logger `perfkit.record`, which shows them whether or not the program configures `logging`.
+"""
+
+import logging
+from typing import Final
+
+from perfkit.base.formatting import escape_unprintable, text_of
+from perfkit.base.log import STATUS, always_show
+from perfkit.errors import PerfkitError, RunError
+
+_LOG: Final = always_show("perfkit.record")
+
+
+def print_status(text: str, *, bare: bool = False) -> None:
+    """Print a status line, `perfkit: TEXT`; `bare` leaves the prefix out."""
+    _print(STATUS, text, bare=bare)
+
+
+def print_warning(text: str) -> None:
+    """Print `perfkit: warning: TEXT`."""
+    _print(logging.WARNING, text)
+
+
+def print_error(text: str) -> None:
+    """Print `perfkit: error: TEXT`."""
+    _print(logging.ERROR, text)
+
+
+def _print(level: int, text: str, *, bare: bool = False) -> None:
+    """Show a line although a script has disabled logging, or all loggers that it does not name (`dictConfig`)."""
+    if level >= _LOG.getEffectiveLevel():
+        record = _LOG.makeRecord(_LOG.name, level, __file__, 0, "%s", (text,), None, extra={"bare": bare})
+        for handler in _LOG.handlers:
+            handler.handle(record)
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line of printable text."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    text = escape_unprintable(" ".join(text_of(error).split()))
+    if isinstance(error, PerfkitError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def exit_cause(error: BaseException) -> BaseException:
+    """Return what ended a script; a `SystemExit` becomes an error that names the exit code."""
+    if not isinstance(error, SystemExit):
+        return error
+    # As in the interpreter: a number is the exit code, anything else is printed and the code is 1.
+    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({text_of(error.code)!r})"
+    return RunError(f"the script ended with {how}")

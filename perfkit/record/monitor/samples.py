@@ -1,0 +1,129 @@
+"""Samples of the host and the device, taken once per second in a thread: they cost too much to be taken per step."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import nan
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from perfkit.record.monitor.nvml import THROTTLING, NvmlDevice, open_nvml
+from perfkit.records.monitor import THROTTLED, UNKNOWN
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+
+class SampledColumns(NamedTuple):
+    """One sample: the last columns of the step log, in their order."""
+
+    allocated_bytes: int = UNKNOWN
+    peak_allocated_bytes: int = UNKNOWN
+    rss_bytes: int = UNKNOWN
+    peak_rss_bytes: int = UNKNOWN
+    host_available_bytes: int = UNKNOWN
+    throttle_reasons: int = UNKNOWN
+    process_busy: float = nan
+    host_busy: float = nan
+    device_busy: float = nan
+    temperature_c: float = nan
+    clock_mhz: float = nan
+    power_w: float = nan
+
+
+class Sample(NamedTuple):
+    """A sample, as it becomes part of the records of steps."""
+
+    taken_ns: int = 0
+    """By `time.perf_counter_ns`; 0 if none was taken."""
+    flags: int = 0
+    """Those of the step log's records that follow from it."""
+    columns: SampledColumns = SampledColumns()
+
+
+class Sampler:
+    """Takes samples of this process, its host and its device.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._memory = _device_memory(device)
+        self._nvml: NvmlDevice | None = open_nvml(device)
+        self._busy_before = _processor_times()
+        self._process_before = time.process_time_ns(), time.perf_counter_ns()
+
+    def take(self) -> Sample:
+        """Take a sample: reads counters of the system, of torch's allocator and of NVML; waits for no device."""
+        allocated, peak = self._memory()
+        device = self._nvml.read() if self._nvml is not None else None
+        columns = SampledColumns(
+            allocated_bytes=allocated,
+            peak_allocated_bytes=peak,
+            rss_bytes=_resident_bytes(),
+            peak_rss_bytes=_peak_resident_bytes(),
+            host_available_bytes=_read_kib("/proc/meminfo", "MemAvailable:"),
+            process_busy=self._process_busy(),
+            host_busy=self._host_busy(),
+            **({} if device is None else device._asdict()),
+        )
+        throttled = columns.throttle_reasons > 0 and columns.throttle_reasons & THROTTLING
+        return Sample(time.perf_counter_ns(), THROTTLED if throttled else 0, columns)
+
+    def _process_busy(self) -> float:
+        before, now = self._process_before, (time.process_time_ns(), time.perf_counter_ns())
+        self._process_before = now
+        return (now[0] - before[0]) / (now[1] - before[1]) if now[1] > before[1] else nan
+
+    def _host_busy(self) -> float:
+        before, now = self._busy_before, _processor_times()
+        self._busy_before = now
+        if before is None or now is None or now[1] <= before[1]:
+            return nan
+        return (now[0] - before[0]) / (now[1] - before[1])
+
+
+def _device_memory(device: torch.device) -> Callable[[], tuple[int, int]]:
+    """Return what reads how many bytes of a device tensors hold, and the most; unknown on a CPU."""
+    module: Any = None if device.type == "cpu" else torch.get_device_module(device.type)
+    if not (hasattr(module, "memory_allocated") and hasattr(module, "max_memory_allocated")):
+        return lambda: (UNKNOWN, UNKNOWN)
+    return lambda: (int(module.memory_allocated(device)), int(module.max_memory_allocated(device)))
+
+
+def _resident_bytes() -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    return UNKNOWN
+
+
+def _peak_resident_bytes() -> int:
+    known = _read_kib("/proc/self/status", "VmHWM:")
+    if known != UNKNOWN:
+        return known
+    # On Linux this is also the peak of what the process was before `exec`: of the program that has started it.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+
+
+def _read_kib(path: str, name: str) -> int:
+    """Return the bytes that a line of one of the kernel's tables gives in KiB; -1 without such a line."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return UNKNOWN
+
+
+def _processor_times() -> tuple[int, int] | None:
+    """Return how long the host's processors were busy and existed, in clock ticks; None if unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        ticks = [int(text) for text in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+        total, idle = sum(ticks), ticks[3] + ticks[4]
+        return total - idle, total
+    return None

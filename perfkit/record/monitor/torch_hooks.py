@@ -1,0 +1,228 @@
+"""Hooks in torch that tell the monitor where the host's time goes: loaders, collectives, backward passes, optimizers.
+
+They only read clocks. Under torch.compile they are not traced: what is compiled runs as without them.
+"""
+
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from perfkit.record.autograd_engine import hook_engine
+from perfkit.record.monitor.backward_loss import BackwardLoss
+from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
+
+_compiling: Final = torch.compiler.is_compiling
+_AVAILABLE: Final = dist.is_available()
+_queue_callback: Final = torch.autograd.Variable._execution_engine.queue_callback
+_Undo = Callable[[], None]
+
+
+class MonitorHooks:
+    """Hooks of this process, while installed.
+
+    Args:
+        times: What is told of the spans.
+        losses: What is told of the losses.
+    """
+
+    def __init__(self, times: StepTimes, losses: BackwardLoss) -> None:
+        self._times = times
+        self._losses = losses
+        self._undo: list[_Undo] = []
+
+    def install(self) -> None:
+        """Install the hooks. Those that a program installs later lie around them, and see them as part of torch."""
+        times = self._times
+        self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
+        if dist.is_available():
+            self._undo += [_wrap_method(owner, name, COLLECTIVE, times) for owner, name in _waits()]
+        self._undo += _around_optimizer(times)
+        self._undo += [_around_backward(times, self._losses), _before_scaling(times, self._losses)]
+
+    def remove(self) -> None:
+        """Remove the hooks; where the program has wrapped one, it stays, and is idle."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def _waits() -> list[tuple[Any, str]]:
+    """Return the methods in which the host waits for collectives.
+
+    DDP's own wait in C++: for the buffers of its model, and in the second step for the order of its buckets.
+    """
+    methods = [
+        (dist.Work, "wait"),
+        (getattr(dist, "Reducer", None), "_rebuild_buckets"),
+        (nn.parallel.DistributedDataParallel, "_sync_buffers"),
+    ]
+    return [(owner, name) for owner, name in methods if hasattr(owner, name)]
+
+
+def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not times.begin(span):
+            return function(self, *args, **kwargs)
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            times.end(span)
+
+    setattr(owner, name, hooked)
+
+    def undo() -> None:
+        if getattr(owner, name) is hooked:
+            setattr(owner, name, function)
+
+    return undo
+
+
+def _around_optimizer(times: StepTimes) -> list[_Undo]:
+    def begin(*_: Any) -> None:  # whatever else is returned replaces the arguments of the step
+        times.begin(OPTIMIZER)
+
+    end = partial(times.end, OPTIMIZER)
+    return [register_optimizer_step_pre_hook(begin).remove, register_optimizer_step_post_hook(end).remove]
+
+
+def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
+    def wrap(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            if not times.begin(BACKWARD):
+                return backward(*args, **kwargs)
+            loss = _only(args[0] if args else kwargs.get("tensors"))
+            end = _EndOfGradients(times, loss) if _has_peers() else None
+            if losses.wanted and times.counts:
+                losses.note(loss)
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                if end is not None:
+                    end.note()
+                times.end(BACKWARD)
+
+        return hooked
+
+    return hook_engine(wrap, accumulates=True)
+
+
+def _only(tensors: Any) -> Any:
+    """Return the only one of several tensors; else what is given."""
+    return tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
+
+
+def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
+    """Note scaled losses, also by scalers with their own `scale`, such as FSDP's, from their first object on.
+
+    FSDP's is not imported for it: that takes long.
+    """
+    undo: list[_Undo] = []
+    seen: set[type] = set()
+
+    def watch(scaler: type[Any]) -> None:
+        for owner in set(scaler.__mro__) - seen:
+            seen.add(owner)
+            if "scale" in vars(owner):
+                undo.append(_wrap_scale(owner, times, losses))
+
+    init = torch.amp.GradScaler.__init__
+
+    @functools.wraps(init)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not (_compiling() or times.is_stopped):
+            with suppress(Exception):  # the outermost boundary: beyond it is the program
+                watch(type(self))
+        init(self, *args, **kwargs)
+
+    watch(torch.amp.GradScaler)
+    torch.amp.GradScaler.__init__ = hooked  # type: ignore[method-assign]
+
+    def remove() -> None:
+        if torch.amp.GradScaler.__init__ is hooked:
+            torch.amp.GradScaler.__init__ = init  # type: ignore[method-assign]
+        while undo:
+            undo.pop()()
+
+    return remove
+
+
+def _wrap_scale(scaler: Any, times: StepTimes, losses: BackwardLoss) -> _Undo:
+    scale = scaler.scale
+
+    @functools.wraps(scale)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (_compiling() or times.is_stopped) and times.counts and self.is_enabled():
+            losses.scaled()
+        return scale(self, *args, **kwargs)
+
+    scaler.scale = hooked
+
+    def undo() -> None:
+        if scaler.scale is hooked:
+            scaler.scale = scale
+
+    return undo
+
+
+def _has_peers() -> bool:
+    world = dist.GroupMember.WORLD if _AVAILABLE else None
+    return world is not None and world.size() > 1
+
+
+class _EndOfGradients:
+    """Measures what a backward pass waits for once it has computed the last gradient: their reduction.
+
+    DDP and FSDP wait for it in callbacks at the end of the pass. Those run in the order in which they were queued, and
+    a callback that is queued when the pass begins runs first.
+
+    Args:
+        times: What is told.
+        loss: What the pass begins from.
+    """
+
+    __slots__ = ("_ends_ns", "_handle", "_times")
+
+    def __init__(self, times: StepTimes, loss: Any) -> None:
+        self._times = times
+        self._ends_ns: tuple[int, int] | None = None
+        self._handle: Any = None
+        times.may_wait()
+        # `suppress` calls three functions of Python: with cold caches it takes as long as what is in it.
+        try:
+            first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss  # an iterator is the program's
+            if isinstance(first, Tensor):
+                with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program's is to see it
+                    if not first.is_leaf:
+                        self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001, S110  the outermost boundary: beyond it is the program's backward pass
+            pass
+
+    def _on_first_gradient(self, _gradient: Tensor) -> None:
+        try:  # noqa: SIM105
+            _queue_callback(self._on_last_gradient)
+        except Exception:  # noqa: BLE001, S110  as above
+            pass
+
+    def _on_last_gradient(self) -> None:
+        self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
+
+    def note(self) -> None:
+        """Note that the backward pass has ended."""
+        if self._handle is not None:
+            self._handle.remove()
+        if self._ends_ns is not None:
+            ended_ns, waited_ns = self._ends_ns
+            seen_ns = self._times.total(COLLECTIVE) - waited_ns  # in `Work.wait`, which is counted already
+            self._times.add(COLLECTIVE, max(0, perf_counter_ns() - ended_ns - seen_ns))

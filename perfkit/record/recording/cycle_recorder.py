@@ -1,0 +1,298 @@
+"""Runs the profilers through the cycles of a schedule, from the warm-up of each to the files that it leaves."""
+
+import ctypes
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+import msgspec
+import torch
+from torch import Tensor, profiler
+
+from perfkit.errors import RunError
+from perfkit.record.distributed.rank_group import RankGroup
+from perfkit.record.recording.module_names import RecordedModules
+from perfkit.record.recording.profiler_options import ProfilerOptions, activities, every_thread
+from perfkit.record.recording.side_profilers import Recorder
+from perfkit.record.recording.spans import begin_span, end_span
+from perfkit.record.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
+from perfkit.record.schedule import Schedule
+from perfkit.record.step_listener import StepListener
+from perfkit.records.manifest import StepKind
+from perfkit.records.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors
+from perfkit.storage.run_folder import file_stem
+
+if TYPE_CHECKING:
+    from perfkit.record.recording.held_tensors import HeldTensors
+
+_LOG: Final = logging.getLogger(__name__)
+
+_KINETO_QUIET: Final = "6"
+
+MOVED: Final = "a step ended in another thread than those before, where torch's profiler cannot be stopped"
+
+
+def _held_tensors() -> "HeldTensors":
+    from perfkit.record.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
+
+    return HeldTensors()
+
+
+_recorders: "WeakSet[CycleRecorder]" = WeakSet()
+"""Those of this process."""
+
+
+@functools.cache
+def _stop_in_children() -> None:
+    """Let a process that is forked in a recorded step record nothing.
+
+    Such as a loader's worker: it inherits a profiler that nobody stops, and would keep 1 kB per operator to its end.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_stop_in_child)
+
+
+def has_profiled() -> bool:
+    """Return whether torch's profiler was made in this process, or in one that it was forked from."""
+    return _stop_in_children.cache_info().currsize > 0
+
+
+def _stop_in_child() -> None:
+    if any(recorder.recording for recorder in _recorders):
+        with suppress(AttributeError):  # torch calls it internal
+            torch._C._autograd._enable_record_function(False)
+
+
+class CycleRecorder(StepListener):
+    """Records the cycles of one rank with torch's profiler, and with what runs beside it.
+
+    Args:
+        ranks: The ranks of the run.
+        device: Where the model is; determines what is recorded.
+        folder: Where traces are written.
+        schedule: Which steps are recorded, counted from 0; None: no step is.
+        first_step: Number of the first step.
+        options: What is recorded besides operators.
+        recorders: Further profilers that record the same steps.
+        header: Returns the trace's header of a cycle; called when everything beside torch's profiler has stopped.
+        when_stopped: Called when the profiler has stopped, which has waited for the device.
+    """
+
+    waits_for_device = True
+
+    def __init__(
+        self,
+        ranks: RankGroup,
+        device: torch.device,
+        folder: Path,
+        schedule: Schedule | None,
+        first_step: int,
+        options: ProfilerOptions,
+        recorders: Iterable[Recorder],
+        header: Callable[[int], PerfkitHeader],
+        when_stopped: Callable[[], None],
+    ) -> None:
+        self._schedule = schedule
+        self._step = first_step - 1
+        """Number of the step that ended last."""
+        self._kind: StepKind | None = None
+        self._make_header = header
+        self._when_stopped = when_stopped
+        self._ranks = ranks
+        self._device = device
+        self._folder = folder
+        self._options = options
+        self._recorders = list(recorders)
+        if device.type == "cpu":
+            # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
+            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_QUIET)
+        self._profiler: profiler.profile | None = None
+        self._thread: threading.Thread | None = None
+        """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
+        self._marker: Any = None
+        self._held = _held_tensors() if options.profile_memory else None
+        self._modules = RecordedModules() if options.with_stack else None
+        self.recording = False
+        """Whether the step in progress is recorded."""
+        self.writing = False
+        """Whether a cycle is being written after its last step."""
+        self.traces = 0
+        """How many cycles have left a trace."""
+        self.has_moved = False
+        """Whether a step ended in another thread than the one that must stop the profiler."""
+        self.start_ns = 0
+        """When the recording of the latest cycle started (`time.time_ns`)."""
+        self.first_step = 0
+        """Number of the first recorded step of the latest cycle."""
+
+    def held_tensors(self) -> list[RecordedTensors] | None:
+        """Return what optimizers held in the latest cycle; None where memory is not recorded, or for too much."""
+        return None if self._held is None else self._held.records()
+
+    def begin(self) -> None:
+        """Put the profiler into the state that the schedule has for the first step."""
+        self._prepare_step(self._step + 1)
+
+    def end_step(self, step: int, kind: StepKind, _loss: Tensor | float | None, /) -> None:
+        """End the annotation of the step in progress, if it has one."""
+        self._step, self._kind = step, kind
+        self._end_annotation()
+
+    def between_steps(self) -> None:
+        """Write a cycle that has ended, and put the profiler into the state of the next step.
+
+        Raises:
+            RunError: The profiler was prepared in another thread.
+            StoreError: A file cannot be written.
+        """
+        if self._schedule is None:
+            return
+        if self._schedule.ends_cycle(self._step):
+            self.writing = True
+            self._write_cycle(self._schedule)
+            self.writing = False
+        self._prepare_step(self._step + 1)
+
+    def end(self) -> None:
+        """Write a cycle that the loop has left early, with the steps completed so far.
+
+        Raises:
+            RunError: The profiler was prepared in another thread.
+            StoreError: A file cannot be written.
+        """
+        self._end_annotation()
+        if self.recording and self._schedule is not None and self._kind == "active":
+            self._write_cycle(self._schedule)
+        self.discard()
+
+    def discard(self) -> None:
+        """Stop the profiler and discard what it has recorded; that of another thread is left to the process's end."""
+        self._end_annotation()
+        self._stop_others()
+        if self._profiler is not None and self._is_in_its_thread:
+            if not self.recording:
+                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
+            self._profiler.stop_trace()
+        self._profiler, self.recording = None, False
+
+    def _prepare_step(self, step: int) -> None:
+        state = "plain" if self._schedule is None else self._schedule.state(step)
+        if state == "plain":
+            return
+        self._check_thread()
+        if self._profiler is None:
+            self._profiler = self._make_profiler()
+            self._profiler.prepare_trace()
+        if state == "warmup":
+            return
+        if not self.recording:
+            self._start(self._profiler, step)
+        self._marker = begin_span(f"ProfilerStep#{step}")
+
+    def _end_annotation(self) -> None:
+        if self._marker is not None:
+            if self._is_in_its_thread:
+                end_span(self._marker)
+            self._marker = None
+
+    def _write_cycle(self, schedule: Schedule) -> None:
+        """Stop recording, write the files of the cycle on all ranks, and wait until all have done so."""
+        self._check_thread()
+        stopped = self._profiler
+        if stopped is None:
+            return
+        self._stop_others()
+        cycle = schedule.cycle(self._step)
+        stopped.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._make_header(cycle)).decode())
+        stopped.stop_trace()
+        self._profiler, self.recording = None, False
+        self._when_stopped()
+        stem = file_stem(self._ranks.rank, cycle, schedule.repeat)
+        activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
+        self._ranks.run_on_all(lambda: self._write_files(stopped, stem))
+        self.traces += 1
+        if schedule.repeat > 1:
+            give_back_free_memory()
+        _LOG.info("rank %d has written %s", self._ranks.rank, self._folder / f"{stem}.json.gz")
+        # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
+        self._ranks.barrier()
+        self._ranks.current_activity = activity
+
+    @property
+    def _is_in_its_thread(self) -> bool:
+        return self._profiler is None or self._thread in (None, threading.current_thread())
+
+    def _check_thread(self) -> None:
+        if not self._is_in_its_thread:
+            self.has_moved = True
+            raise RunError(MOVED)
+
+    def _start(self, torch_profiler: profiler.profile, step: int) -> None:
+        if self._modules is not None:
+            self._modules.start()
+        # Without this the first recorded collective includes the differences between the ranks' arrival times.
+        self._synchronize_ranks()
+        _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
+        self.start_ns = time.time_ns()
+        self.first_step = step
+        torch_profiler.start_trace()
+        self.recording = True
+        if self._held is not None:
+            self._held.start()
+        for recorder in self._recorders:
+            recorder.start()
+
+    def _stop_others(self) -> None:
+        """Stop what records beside torch's profiler."""
+        if self._held is not None:
+            self._held.stop()
+        for recorder in self._recorders:
+            recorder.stop()
+
+    def _synchronize_ranks(self) -> None:
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).synchronize(self._device)
+        self._ranks.barrier()
+
+    def _make_profiler(self) -> profiler.profile:
+        _stop_in_children()
+        _recorders.add(self)
+        thread = threading.current_thread()
+        # Another thread than the main one may end before the recording.
+        config = None if thread is threading.main_thread() else every_thread()
+        self._thread = thread if config is None else None
+        options = msgspec.structs.asdict(self._options)
+        return profiler.profile(activities=activities(self._device.type), experimental_config=config, **options)
+
+    def _write_files(self, stopped: profiler.profile, stem: str) -> None:
+        modules = None if self._modules is None else self._modules.names(stopped)
+        size = write_trace(stopped, self._folder / f"{stem}.json.gz", modules)
+        table = self._folder / f"{stem}.key_averages.txt"
+        if size <= MOST_TABLE_BYTES:
+            write_key_averages(stopped, table, self._options.record_shapes)
+        else:
+            _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)
+        for recorder in self._recorders:
+            recorder.write(self._folder / stem)
+
+
+def give_back_free_memory() -> None:
+    """Let the allocator return free pages (a few milliseconds); does nothing if it is not glibc's."""
+    _malloc_trim()(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object]:
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        return lambda _keep: None
+    return trim

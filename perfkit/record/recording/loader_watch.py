@@ -1,0 +1,137 @@
+"""Lets torch's data loaders time how their batches are fetched, in this process and in workers."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from torch.utils.data import dataloader
+
+from perfkit.base.atomic_write import temporary_prefix
+from perfkit.record.recording.loader_fetches import (
+    MAIN_PROCESS,
+    SUFFIX,
+    OwnFetches,
+    TimedWorker,
+    read_fetches,
+    time_fetches,
+    worker_runs,
+)
+from perfkit.record.step_listener import StepListener
+from perfkit.records.per_rank.loading import RecordedFetch
+
+_MOST_LISTED: Final = 20_000
+_MOST_FILES: Final = 256
+"""Files of workers that have ended which are kept: loaders make new workers each epoch."""
+
+
+class LoaderWatch(StepListener):
+    """The fetches of the data loaders of this process, from when it was made."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._folder: str | None = None
+        self._own: OwnFetches | None = OwnFetches()
+        """None while nothing is timed."""
+        self._hook_single()
+        self._hook_workers()
+        atexit.register(self.discard)
+
+    def resume(self) -> None:
+        """Time the loaders that are iterated over from now on, if no others are timed."""
+        if self._own is None:
+            self._own = OwnFetches()
+
+    def discard(self) -> None:
+        """Time no more fetches, and forget those so far; workers notice at their next batch."""
+        if os.getpid() != self._pid:
+            return
+        if self._own is not None:
+            self._own.is_over = True
+        self._own = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def since(self, begin_ns: int) -> list[RecordedFetch]:
+        """Return the fetches that ended after an instant, in order; the newest if there are very many."""
+        records = list(self._own or ())
+        for path in self._files():
+            records += read_fetches(path)
+        late = sorted((one for one in records if one[1] + one[2] + one[4] > begin_ns), key=lambda one: one[1])
+        return [RecordedFetch(*one) for one in late[-_MOST_LISTED:]]
+
+    def _hook_single(self) -> None:
+        kind: Any = dataloader._SingleProcessDataLoaderIter
+        init = kind.__init__
+
+        @wraps(init)
+        def hooked(iterator: Any, loader: Any) -> None:
+            init(iterator, loader)
+            if self._own is not None:
+                time_fetches(getattr(iterator, "_dataset_fetcher", None), MAIN_PROCESS, self._own)
+
+        kind.__init__ = hooked
+
+    def _hook_workers(self) -> None:
+        kind: Any = dataloader._MultiProcessingDataLoaderIter
+        init = kind.__init__
+
+        @wraps(init)
+        def hooked(iterator: Any, loader: Any) -> None:
+            own = loader.worker_init_fn
+            if (folder := self._worker_folder()) is not None:
+                loader.worker_init_fn = TimedWorker(own, folder)
+            try:
+                init(iterator, loader)
+            finally:
+                loader.worker_init_fn = own
+
+        kind.__init__ = hooked
+
+    def _worker_folder(self) -> str | None:
+        if self._own is None or os.getpid() != self._pid:
+            return None
+        if self._folder is None:
+            with suppress(OSError):
+                self._folder = tempfile.mkdtemp(prefix=temporary_prefix("perfkit-loader"))
+        self._files()  # to remove old ones
+        return self._folder
+
+    def _files(self) -> list[Path]:
+        """Return the files of workers that run, and the newest of those that have ended; remove the others."""
+        if self._folder is None:
+            return []
+        running: list[Path] = []
+        ended: list[tuple[float, Path]] = []
+        for path in Path(self._folder).glob(f"*{SUFFIX}"):
+            if worker_runs(path):
+                running.append(path)
+            else:
+                with suppress(OSError):
+                    ended.append((path.stat().st_mtime, path))
+        ended.sort(reverse=True)
+        for _, path in ended[_MOST_FILES:]:
+            path.unlink(missing_ok=True)
+        return running + [path for _, path in ended[:_MOST_FILES]]
+
+
+_watches: list[LoaderWatch] = []
+
+
+def watch_loaders() -> LoaderWatch:
+    """Return the watch of this process; the first call begins it, or one after it has stopped."""
+    if not _watches:
+        _watches.append(LoaderWatch())
+    _watches[0].resume()
+    return _watches[0]
+
+
+def stop_watching_loaders() -> None:
+    """Stop the watch of this process, if there is one."""
+    for watch in _watches:
+        watch.discard()

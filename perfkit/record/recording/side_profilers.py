@@ -1,0 +1,112 @@
+"""Profilers that record the same steps as torch.profiler, beside it: pyinstrument, and torch's memory history."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from perfkit.base.atomic_write import atomic_write, private_folder
+from perfkit.base.formatting import install_extra
+from perfkit.errors import LaunchEnvironmentError
+from perfkit.record.config import RunConfig
+
+MEMORY_EVENTS: Final = 100_000
+"""How many of the latest allocations and frees torch's memory history keeps."""
+
+
+class Recorder(Protocol):
+    """A profiler that is started before the first recorded step of a cycle and stopped after the last one.
+
+    Both happen between steps, and are part of no step's time.
+    """
+
+    def start(self) -> None:
+        """Begin to record."""
+
+    def stop(self) -> None:
+        """Stop recording, and keep what was recorded."""
+
+    def write(self, stem: Path) -> None:
+        """Write what was recorded to files that are named `stem` with a suffix.
+
+        Raises:
+            StoreError: One of them cannot be written.
+        """
+
+
+class PythonProfile:
+    """pyinstrument: where this process's time goes in Python code, by sampling."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None
+
+    def start(self) -> None:
+        """Begin to sample the main thread."""
+        from pyinstrument import Profiler
+
+        self._profiler = Profiler(async_mode="disabled")
+        self._profiler.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        if self._profiler is not None and self._profiler.is_running:
+            self._profiler.stop()
+
+    def write(self, stem: Path) -> None:
+        """Write HTML, speedscope's JSON and text."""
+        from pyinstrument.renderers import SpeedscopeRenderer
+
+        texts = {
+            "html": self._profiler.output_html(),
+            "speedscope.json": self._profiler.output(SpeedscopeRenderer()),
+            "txt": self._profiler.output_text(unicode=True, color=False),
+        }
+        for ending, text in texts.items():
+            with atomic_write(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as stream:
+                stream.write(text.encode())
+
+
+class MemoryHistory:
+    """torch's own record of allocations with their stacks, for pytorch.org/memory_viz.
+
+    It begins on construction, before the model is built, so that every block of a snapshot has its stack.
+    """
+
+    def __init__(self) -> None:
+        torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
+
+    def start(self) -> None:
+        """Do nothing: the history has already begun."""
+
+    def stop(self) -> None:
+        """Do nothing: the history goes on until the run ends."""
+
+    def write(self, stem: Path) -> None:
+        """Write a snapshot."""
+        target = stem.with_name(f"{stem.name}.memory.pickle")
+        with private_folder(target) as folder:
+            torch.cuda.memory._dump_snapshot(str(folder / target.name))  # type: ignore[no-untyped-call]
+            (folder / target.name).replace(target)
+
+
+def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:
+    """Return the profilers that the run's options ask for; call it before the model is built."""
+    recorders: list[Recorder] = []
+    if run.pyinstrument and rank == 0:
+        recorders.append(PythonProfile())
+    if run.memory_snapshot:
+        recorders.append(MemoryHistory())
+    return recorders
+
+
+def check_recorders(run: RunConfig) -> None:
+    """Check that the profilers that the run's options ask for are installed.
+
+    Raises:
+        LaunchEnvironmentError: One is not.
+    """
+    if run.pyinstrument and find_spec("pyinstrument") is None:
+        raise LaunchEnvironmentError(
+            f"--pyinstrument needs pyinstrument, which is not installed: {install_extra('run')}"
+        )

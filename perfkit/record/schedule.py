@@ -1,0 +1,99 @@
+"""The profiling schedule: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as in `torch.profiler.schedule`."""
+
+from typing import Annotated, Final, Literal, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perfkit.base.validation import plain_message
+from perfkit.errors import UsageError
+from perfkit.records.manifest import StepKind
+
+State = Literal["plain", "warmup", "active"]
+
+DEFAULT_SCHEDULE: Final = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
+"""Of workloads, scripts and loops alike."""
+
+PLAIN_STEPS_AFTER = 3
+"""Warm unprofiled steps that a run adds after its schedule, to measure the cost of profiling."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`skip_first` plain steps, then `repeat` cycles of `wait` plain, `warmup` and `active` steps."""
+
+    wait: Annotated[int, Meta(ge=0)] = 1
+    warmup: Annotated[int, Meta(ge=0)] = 1
+    active: Annotated[int, Meta(ge=1)] = 3
+    repeat: Annotated[int, Meta(ge=1)] = 1
+    skip_first: Annotated[int, Meta(ge=0)] = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `key=number,…`; missing keys have their defaults.
+
+        Raises:
+            UsageError: A key is unknown or given twice, or a number is out of range.
+        """
+        try:
+            return msgspec.convert(_pairs(text), cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"--schedule {text}: {plain_message(str(error))}") from error
+
+    @property
+    def cycle_steps(self) -> int:
+        """Steps of one cycle."""
+        return self.wait + self.warmup + self.active
+
+    @property
+    def steps(self) -> int:
+        """Steps up to the end of the last cycle."""
+        return self.skip_first + self.repeat * self.cycle_steps
+
+    def state(self, step: int) -> State:
+        """Return the state of the profiler in `step` (from 0)."""
+        if not self.skip_first <= step < self.steps:
+            return "plain"
+        position = (step - self.skip_first) % self.cycle_steps
+        if position < self.wait:
+            return "plain"
+        return "warmup" if position < self.wait + self.warmup else "active"
+
+    def cycle(self, step: int) -> int:
+        """Return the cycle (from 0) that `step` belongs to."""
+        return max(0, step - self.skip_first) // self.cycle_steps
+
+    def ends_cycle(self, step: int) -> bool:
+        """Return whether `step` is the last of its cycle: the trace is written after it."""
+        inside = self.skip_first <= step < self.steps
+        return inside and (step - self.skip_first + 1) % self.cycle_steps == 0
+
+
+def step_kind(schedule: Schedule | None, step: int) -> StepKind:
+    """Return the kind of `step`; without a schedule nothing is recorded.
+
+    The state of the profiler takes precedence: a warm-up or active step is never `cold`, not even as the first step.
+    """
+    state: State = "plain" if schedule is None else schedule.state(step)
+    after_export = schedule is not None and step > 0 and schedule.ends_cycle(step - 1)
+    if state == "plain" and (step == 0 or after_export):
+        return "cold"
+    return state
+
+
+def default_steps(schedule: Schedule | None) -> int:
+    """Return the default number of steps: enough of each kind to measure it."""
+    cold = 1
+    return (schedule.steps if schedule else 0) + cold + PLAIN_STEPS_AFTER
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise UsageError(f"--schedule {text}: '{part.strip()}' is not of the form key=number")
+        if key in pairs:
+            raise UsageError(f"--schedule {text}: {key} is given twice")
+        pairs[key] = value.strip()
+    return pairs

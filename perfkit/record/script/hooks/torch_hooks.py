@@ -1,0 +1,204 @@
+"""Hooks into torch that a script does not notice: after a step of an optimizer, around forward and backward passes.
+
+torch.compile must not trace them: it is told to leave them alone as soon as a script has loaded it, since loading it
+takes seconds. A compiled call is left alone as a whole; its modules are not called one by one.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from perfkit.record.autograd_engine import COMPILER, hook_engine, uncompiled
+from perfkit.record.import_hook import run_after_import
+
+
+def in_backward() -> bool:
+    """Return whether autograd's engine is running on this thread: no profiler may be started or stopped there."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def after_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
+    """Call `hook` with the optimizer after each step of every optimizer."""
+
+    def post_hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        hook(optimizer)
+
+    handles = [register_optimizer_step_post_hook(post_hook)]
+
+    def replace() -> None:
+        handles.pop().remove()
+        handles.append(register_optimizer_step_post_hook(uncompiled(post_hook)))
+
+    run_after_import(COMPILER, replace)
+
+
+def after_scaler_step(hook: Callable[[Any], None]) -> None:
+    """Call `hook` with the optimizer after each `GradScaler.step`, whether or not it has stepped the optimizer."""
+    step = torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def hooked_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, optimizer, *args, **kwargs)
+        hook(optimizer)
+        return result
+
+    def leave_alone() -> None:
+        nonlocal hook
+        hook = uncompiled(hook)
+
+    run_after_import(COMPILER, leave_alone)
+    torch.amp.GradScaler.step = hooked_step  # type: ignore[method-assign]
+
+
+def _never_compile_alone(function: Callable[..., Any]) -> None:
+    """Have torch.compile run a function as it is where it would begin to compile there; it must have been loaded.
+
+    It does so with torch's own `Module.__call__`, and compiles the forward passes within. A compiled function that
+    calls this one is compiled with it.
+    """
+    with contextlib.suppress(AttributeError):  # torch calls this internal
+        torch._dynamo.eval_frame.skip_code(function.__code__)
+
+
+class PassHook(Protocol):
+    """Is told when a forward or backward pass begins and ends."""
+
+    def begin(self, subject: Any) -> bool:
+        """Note that a pass begins, of a module or from a loss; returns whether `end` is wanted."""
+
+    def end(self, subject: Any, failed: bool) -> None:
+        """Note that it has ended; `failed` if by an error."""
+
+
+def around_backward(hook: PassHook) -> None:
+    """Call `hook` around each backward pass that adds gradients to `.grad`, with what it begins from."""
+    hook_engine(lambda engine: _wrapped(engine, hook), accumulates=True)
+
+
+def after_gradients(hook: Callable[[], None]) -> None:
+    """Call `hook` after each `torch.autograd.grad`, which returns gradients instead of adding them to `.grad`.
+
+    torch's zero-bubble pipelines compute all gradients of a stage with it.
+    """
+
+    def wrap(engine: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(engine)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            result = engine(*args, **kwargs)
+            hook()
+            return result
+
+        return hooked
+
+    hook_engine(wrap, accumulates=False)
+
+
+def _wrapped(function: Callable[..., Any], hook: PassHook) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        subject = args[0] if args else None
+        if not hook.begin(subject):
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            hook.end(subject, True)
+            raise
+        hook.end(subject, False)
+        return result
+
+    return hooked
+
+
+class ModuleCalls:
+    """Calls a hook around each call of a module, while installed.
+
+    Unlike torch's global forward hooks it costs a compiled module nothing: it is no reason to compile it again.
+    """
+
+    def __init__(self, hook: PassHook) -> None:
+        call, is_compiling = nn.Module.__call__, torch.compiler.is_compiling
+        begin, end = hook.begin, hook.end
+
+        @functools.wraps(call)
+        def hooked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or not begin(self):
+                return call(self, *args, **kwargs)
+            try:
+                result = call(self, *args, **kwargs)
+            except BaseException:
+                end(self, True)
+                raise
+            end(self, False)
+            return result
+
+        def leave_alone() -> None:
+            nonlocal begin, end
+            begin, end = uncompiled(begin), uncompiled(end)
+            _never_compile_alone(hooked)
+
+        run_after_import(COMPILER, leave_alone)
+        self._call = call
+        self._hooked = hooked
+
+    def install(self) -> None:
+        """Hook the calls of all modules, unless they are hooked already or the script has replaced `__call__`."""
+        if nn.Module.__call__ is self._call:
+            nn.Module.__call__ = self._hooked  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Remove the hook."""
+        if nn.Module.__call__ is self._hooked:
+            nn.Module.__call__ = self._call  # type: ignore[method-assign]
+
+
+def before_profiler(hook: Callable[[], None]) -> None:
+    """Call `hook` before a profiler of torch is created."""
+    for profiler_class in (torch.profiler.profile, torch.autograd.profiler.profile):
+        _call_before_init(profiler_class, hook)
+
+
+def _call_before_init(profiler_class: Any, hook: Callable[[], None]) -> None:
+    init = profiler_class.__init__
+
+    @functools.wraps(init)
+    def hooked_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("enabled", True) and args[:1] != (False,):
+            hook()
+        init(self, *args, **kwargs)
+
+    profiler_class.__init__ = hooked_init
+
+
+def device_of(subject: Any) -> torch.device | None:
+    """Return the device of an optimizer, a module or a loss; None if it has none.
+
+    Neither a subclass of `Tensor` nor a mode of the script sees that it is read.
+    """
+    with contextlib.suppress(AttributeError, TypeError, ValueError, StopIteration, RuntimeError):
+        if isinstance(subject, Optimizer):
+            subject = (parameter for group in subject.param_groups for parameter in group["params"])
+        elif isinstance(subject, nn.Module):
+            subject = own_parameters(subject)
+        first = subject if isinstance(subject, torch.Tensor) else next(iter(subject))
+        with torch._C.DisableTorchFunction():
+            return first.device if isinstance(first.device, torch.device) else None
+    return None
+
+
+def own_parameters(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the parameters of a module and of those within, calling no method that the script may have replaced."""
+    unseen, seen = [module], {id(module)}
+    while unseen:
+        fields = vars(unseen.pop())
+        yield from (parameter for parameter in fields.get("_parameters", {}).values() if parameter is not None)
+        for inner in fields.get("_modules", {}).values():
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                unseen.append(inner)

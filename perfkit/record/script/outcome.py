@@ -1,0 +1,112 @@
+"""The one line at the end of a recorded script: what was recorded and where, or why nothing was."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perfkit.base.formatting import shell_word
+from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
+from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
+from perfkit.record.lifecycle.local_launch import is_child
+from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.messages import exit_cause, one_line, print_error, print_status
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.first_cause import Cause
+from perfkit.record.script.steps.step_messages import NoSteps
+from perfkit.storage.run_folder import MANIFEST_NAME, list_files
+
+_STDERR: Final = 2
+
+
+class OutcomeReporter:
+    """Prints how the recording of a script has ended.
+
+    Args:
+        script: As the user gave it.
+        config: Options of the recording.
+    """
+
+    def __init__(self, script: str, config: ScriptConfig) -> None:
+        self._script = script
+        self._config = config
+        self.explained = False
+        """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
+
+    def without_answer(self) -> "OutcomeReporter":
+        """Return one that prints the command instead of the answer of the analysis, which takes time."""
+        other = OutcomeReporter(self._script, msgspec.structs.replace(self._config, report=False))
+        other.explained = self.explained
+        return other
+
+    def report_end(self, folder: Path, what: str, *, failed: bool = False) -> None:
+        """Print where the traces are, or why there are none; `what` describes how the script has ended.
+
+        After a failure without the answer of their analysis, which would push the script's own error off the screen.
+        """
+        if _has_trace(folder):
+            self._report_traces(folder, what, with_answer=self._config.report and not failed)
+        elif not self.explained:
+            print_status(f"{self._script}: {what}{self._why_no_trace(folder)}")
+
+    def _why_no_trace(self, folder: Path) -> str:
+        schedule = self._config.plan
+        if schedule is None:
+            return f"; their times: perfkit analyze {shell_word(self._as_given(folder))}"
+        needed = schedule.skip_first + schedule.cycle_steps
+        return f", and no trace: the first one takes {needed} steps with --schedule {self._config.schedule} ({folder})"
+
+    def _report_traces(self, folder: Path, what: str, *, with_answer: bool) -> None:
+        """Print what was recorded and the answer of its analysis, or the command that shows it."""
+        shown = self._as_given(folder)
+        how = f"to see where the time went: perfkit analyze {shell_word(shown)}"
+        if not (with_answer and has_small_traces(folder)):
+            print_status(f"{self._script}: {what}; {how}")
+            return
+        print_status(f"{self._script}: {what}, in {shown}")
+        if not print_answer(shown, _STDERR):
+            print_status(how)
+
+    def _as_given(self, folder: Path) -> Path:
+        """Return the folder as `--trace-dir` names it, unless the script has changed the working directory since."""
+        given = Path(self._config.trace_dir) / folder.name
+        return given if given.resolve() == folder else folder
+
+    def report_failure(self, folder: Path, rank: int, world_size: int, steps: int, cause: Cause) -> None:
+        """Print why the script failed on `rank`, which is the first rank that did."""
+        error = cause.error
+        # An interrupt or SIGTERM reaches all ranks: it is not a failure of this one.
+        if world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
+            self.report_end(folder, f"failed after {steps} steps", failed=True)
+            return
+        line = f"rank {rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
+        if _has_trace(folder):
+            line += f"; what was recorded before: perfkit analyze {shell_word(folder)}"
+        if is_child():  # the parent prints it, after the output of the other ranks
+            write_first_failure(FirstFailure(rank, line, cause.diagnosis), first=True)
+        else:
+            print_error(line)
+
+    def report_nothing_recorded(self, reason: NoSteps, *, one_of_several: bool) -> None:
+        """Print why the recording never began; where this is rank 0 of several, others may have been recorded."""
+        if reason.missed:
+            print_error(reason.text)
+        else:
+            print_status(f"{self._script}: {'rank 0: ' if one_of_several else ''}{reason.text}")
+
+    def report_own_profiler(self, *, has_begun: bool) -> None:
+        """Print that the script profiles itself; `has_begun` is whether perfkit has recorded steps of it before."""
+        what = "records no more steps" if has_begun else "does not record it beside that"
+        print_status(f"{self._script} profiles itself with torch.profiler: perfkit {what}")
+
+    def report_error(self, error: BaseException) -> None:
+        """Print that an error of perfkit's own has ended the recording."""
+        print_error(f"{one_line(error)}: {self._script} is not recorded any further")
+
+    def report_incomplete(self, error: BaseException) -> None:
+        """Print that an error of perfkit's own has kept what is known at the end from being written."""
+        print_error(f"{one_line(error)}: what is recorded of {self._script} is incomplete")
+
+
+def _has_trace(folder: Path) -> bool:
+    return any(file.kind == "trace" for file in list_files(folder))

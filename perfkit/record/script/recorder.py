@@ -1,0 +1,476 @@
+"""Records a training script that does not import perfkit: hooks of torch report what ends a step.
+
+A step lasts from one end to the next, by default from the end of one optimizer step to the end of the next. What comes
+before the first end is step 0, timed from the start of the script and `cold`; the schedule counts from step 1. After
+the schedule, a number of plain steps are timed, and then the script is left alone.
+
+Whatever goes wrong in perfkit is reported in one line, and the script continues without being recorded.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from perfkit.base.polling import wait_until
+from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.record.conditions import CaptureRules
+from perfkit.record.distributed.topology import Topology, device_in_use
+from perfkit.record.hangs.messages import count_messages
+from perfkit.record.hangs.worker_stacks import follow_forks
+from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
+from perfkit.record.lifecycle.parent_watch import before_end_with_parent
+from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.messages import one_line, print_warning
+from perfkit.record.on_demand.agent import CaptureAgent
+from perfkit.record.pause_state import PauseState
+from perfkit.record.recording.cycle_recorder import has_profiled
+from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
+from perfkit.record.recording.manifest_writer import RunDescription, create_run
+from perfkit.record.recording.pause_log import PauseLog
+from perfkit.record.recording.profiler_options import ProfilerOptions
+from perfkit.record.recording.recording import Recording
+from perfkit.record.schedule import default_steps, step_kind
+from perfkit.record.script.config import ScriptConfig
+from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
+from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
+from perfkit.record.script.hang_watch import ScriptHangWatch
+from perfkit.record.script.hooks.exit_hook import before_exit_at_once
+from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.record.script.hooks.script_pauses import PauseKeeper, ScriptPauses
+from perfkit.record.script.hooks.sigterm_hook import SigtermHook
+from perfkit.record.script.hooks.torch_hooks import (
+    after_gradients,
+    after_optimizer_step,
+    after_scaler_step,
+    around_backward,
+    before_profiler,
+    device_of,
+    in_backward,
+)
+from perfkit.record.script.manifest_assembly import (
+    UNKNOWN_FIELDS,
+    script_topology,
+)
+from perfkit.record.script.outcome import OutcomeReporter
+from perfkit.record.script.rank_environment import launcher_rank
+from perfkit.record.script.recording import ScriptRecording
+from perfkit.record.script.script_monitor import ScriptMonitor
+from perfkit.record.script.steps.marker import on_step
+from perfkit.record.script.steps.step_counter import StepCounter
+from perfkit.record.script.steps.step_messages import count_steps, explain_no_steps
+from perfkit.storage.run_folder import read_manifest
+
+TIMED_AFTER: Final = 100
+"""Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
+
+_SIGTERM_WAIT_S: Final = 1.0
+"""How long a rank that is to end waits for one of its threads which begins the run."""
+_BUSY_WAIT_S: Final = 0.4
+"""How long a script that ends at once waits until perfkit has ended a step: part of what `exit_hook` allows in all."""
+
+
+class ScriptRecorder:
+    """Records the steps of one process.
+
+    Args:
+        script: As the user gave it.
+        arguments: Those of the script.
+        config: Options of the recording.
+        begin_ns: When the script began (`time.perf_counter_ns`).
+        trace_dir: The folder of the runs, which `config` may name relative to where the script began.
+    """
+
+    def __init__(
+        self, script: str, arguments: Sequence[str], config: ScriptConfig, begin_ns: int, trace_dir: Path
+    ) -> None:
+        self._script = script
+        self._arguments = list(arguments)
+        self._config = config
+        self._begin_ns = begin_ns
+        self._trace_dir = trace_dir
+        self._schedule = config.plan
+        self._pid = os.getpid()
+        self._counter = StepCounter(config.step_rule)
+        self._annotations = Annotations()
+        self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
+        module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
+        self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
+        self._device: torch.device | None = None
+        self._pause_state = PauseState()
+        self._pauses = ScriptPauses(self._pause_keeper, self._pause_state)
+        self._monitor = ScriptMonitor(config, self._pause_state, begin_ns)
+        self._outcome = OutcomeReporter(script, config)
+        self._busy = False
+        self._over = False
+        self._has_ended = False
+        self._backward_threads = weakref.WeakSet[threading.Thread]()
+        """Where backward passes have run."""
+        self.missed = False
+        """Whether the script has ended well, and what `--step-on` names was not among what ran."""
+        self._recording: ScriptRecording | None = None
+        self._run = RunBeginning(self._begin_run)
+        self._first_step: FirstStepWatch | None = None
+        """None if the first step is not watched."""
+        self._sigterm = SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck)
+        if config.hang_after_s is not None:
+            self._first_step = FirstStepWatch(config.hang_after_s, self._run, self._find_ranks, self._is_busy)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has a recording."""
+        return self._recording is not None
+
+    @property
+    def is_aborted_at_exit(self) -> bool:
+        """Whether this is a forked child that cannot end as others do: the profiler's library waits for its threads."""
+        return os.getpid() != self._pid and has_profiled()
+
+    def attach(self) -> None:
+        """Install the hooks in torch."""
+        try:
+            follow_forks()
+            count_messages()
+            self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
+            after_optimizer_step(self._on_optimizer_step)
+            after_scaler_step(self._on_scaler_step)
+            around_backward(self._backward)
+            after_gradients(self._counter.after_gradients)
+            before_profiler(self._on_other_profiler)
+            self._pauses.attach()
+            watch_loaders()  # before the script makes its loaders
+            on_step(self._on_marker)
+            before_exit_at_once(self._on_exit_at_once)
+            if self._counts_forward:
+                self._forward.calls.install()
+            if self._first_step is not None:
+                self._sigterm.install()
+                self._first_step.start()
+        except Exception as error:  # noqa: BLE001  this runs inside the script's `import torch`
+            self._on_error(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """Write what is known once the script has ended, or is about to; `error` is why, None if it ended well."""
+        if os.getpid() != self._pid:
+            return
+        self._has_ended = True
+        self._monitor.close()
+        self._stop_first_step()
+        recording = self._recording
+        if recording is None:
+            self._over = True
+            stop_watching_loaders()
+            self._report_nothing_recorded(error)
+            with self._errors_contained():
+                folder = self._run.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
+                if folder is not None:
+                    self._outcome.report_end(folder, count_steps(len(read_manifest(folder).step_kinds)))
+            return
+        recording.hangs.stop(error)
+        if self._busy:  # a signal has arrived while a trace was being written
+            recording.fail_at_once(error or RunError("ended"))
+            return
+        with self._errors_contained():
+            recording.captures.close(failed=error is not None)
+            self._stop(recording, error)
+            recording.complete(error, self._counter, self._outcome)
+
+    @property
+    def _counts_forward(self) -> bool:
+        return self._config.step_rule.kind == "forward"
+
+    def _is_busy(self) -> bool:
+        return self._busy or self._pauses.in_progress
+
+    def _stop_first_step(self) -> None:
+        """Watch the first step no longer: it has ended, or will not be recorded."""
+        if self._first_step is not None:
+            self._first_step.stop()
+
+    def _pause_keeper(self) -> PauseKeeper | None:
+        if self._recording is None:
+            return self._monitor.keeper
+        if not self._over or self._busy:
+            return self._monitor if self._busy else self._recording.session
+        return self._recording.captures.session_in_progress or self._monitor
+
+    def _on_optimizer_step(self, optimizer: Optimizer) -> None:
+        self._pauses.trains()
+        self._note(optimizer, lambda: self._counter.after_optimizer_step(optimizer, in_backward=in_backward()))
+
+    def _on_scaler_step(self, optimizer: Any) -> None:
+        if isinstance(optimizer, Optimizer):
+            self._note(optimizer, lambda: self._counter.after_scaler_step(optimizer))
+
+    def _on_backward(self, loss: Any) -> None:
+        self._pauses.trains()
+        self._backward_threads.add(threading.current_thread())
+        self._note(loss, self._counter.after_backward)
+
+    def _on_forward(self, module: nn.Module) -> None:
+        if self._counts_forward:
+            self._note(module, self._counter.after_forward)
+
+    def _on_marker(self) -> None:
+        self._note(None, self._counter.after_marker)
+
+    def _note(self, subject: Any, ends_step: Callable[[], bool]) -> None:
+        """Note an event of the script, and end its step if `ends_step` returns so.
+
+        Nothing that goes wrong here may reach the script.
+        """
+        if os.getpid() != self._pid:  # a forked child trains something else
+            return
+        try:
+            if self._recording is None and not self._over:
+                self._note_device(subject)
+            ended = ends_step()
+        except Exception as error:  # noqa: BLE001
+            self._on_error(error)
+        else:
+            if ended:
+                self._step_ended()
+
+    def _step_ended(self) -> None:
+        recording = self._recording
+        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
+        captured = None if recording is None else recording.session.kind_in_progress
+        self._monitor.end_step(captured or own)
+        if not self._over:
+            self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
+            self._end_step()
+        elif recording is not None:
+            self._end_unrecorded_step(recording)
+        self._monitor.begin_step()
+
+    def _note_device(self, subject: Any) -> None:
+        device = device_of(subject)
+        if device is not None and device.type != "meta":  # on which nothing runs
+            self._device = device
+
+    def _check_backward_thread(self) -> None:
+        """Refuse to record without the forward and backward passes, which would pass for idle time."""
+        threads = self._backward_threads
+        if threads and threading.current_thread() not in threads and not self._counts_forward:
+            raise RunError(
+                "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
+            )
+
+    def _end_step(self) -> None:
+        with self._errors_contained():
+            recording = self._recording or self._start()
+            recording.session.step()
+            scheduled = default_steps(None) if self._schedule is None else self._schedule.steps
+            if recording.session.steps == scheduled:
+                recording.leave_record()
+            if recording.session.steps > scheduled + TIMED_AFTER:
+                self._stop(recording, None)
+            self._annotate(recording.session.recording or recording.captures.annotates)
+
+    def _end_unrecorded_step(self, recording: ScriptRecording) -> None:
+        """End a step after the schedule, which only a capture may record."""
+        self._busy = True  # a capture's profiler is none of the script's own
+        try:
+            recording.session.step()
+        finally:
+            self._busy = False
+        captured = recording.session.kind_in_progress
+        if captured is not None:
+            self._annotate(recording.captures.annotates)
+        if captured == "cold":
+            stop_watching_loaders()
+
+    def _annotate(self, enabled: bool) -> None:
+        """Annotate forward and backward passes from now on, or no more."""
+        self._annotations.enable(enabled)
+        if self._counts_forward:
+            return
+        if enabled:
+            self._forward.calls.install()
+        else:
+            self._forward.calls.remove()
+
+    def _on_error(self, error: Exception) -> None:
+        """Report an error of perfkit's own; the script continues without being recorded."""
+        if self._over:
+            if self._has_ended and isinstance(error, StoreError):
+                self._outcome.report_incomplete(error)
+            return
+        self._over = self._outcome.explained = True
+        self._stop_first_step()
+        self._outcome.report_error(error)
+        self._give_up(error)
+
+    def _on_other_profiler(self) -> None:
+        if self._recording is not None and not self._busy and os.getpid() == self._pid:
+            self._recording.captures.abandon("the script began to use its own profiler")
+        if self._busy or self._over or os.getpid() != self._pid:
+            return
+        self._outcome.explained = True
+        if self._recording is None:
+            self._over = True
+            self._stop_first_step()
+            stop_watching_loaders()
+        else:
+            with self._errors_contained():
+                self._recording.session.end_schedule(write=False)
+                self._stop(self._recording, None)
+        if launcher_rank().rank == 0:
+            self._outcome.report_own_profiler(has_begun=self._recording is not None)
+
+    def _start(self) -> ScriptRecording:
+        self._check_backward_thread()
+        cold_ns = time.perf_counter_ns() - self._begin_ns
+        self._stop_first_step()
+        ranks, folder, hangs = self._run.get()
+        device = self._device or device_in_use()
+        topology = script_topology(ranks.info, device)
+        session = self._make_session(ranks, device, folder)
+        self._monitor.open(session, folder, ranks.world_size, device)
+        self._monitor.publish(self._config, folder, topology.local_rank)
+        rules = self._capture_rules(topology, ranks)
+        captures = CaptureAgent(session, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
+        session.listeners += [captures, hangs]
+        self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
+        self._sigterm.install()
+        session.begin()
+        return self._recording
+
+    def _find_ranks(self) -> RankExchange:
+        return find_ranks(self._trace_dir, self._config.workload, own_connection=self._first_step is not None)
+
+    def _begin_run(self) -> BegunRun:
+        """Begin the run in a folder that the ranks agree on."""
+        timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
+        barriers = 0 if self._schedule is None else 2 * self._schedule.repeat
+        ranks = open_script_group(self._find_ranks(), barriers, timeout)
+        topology = script_topology(ranks.info, self._device or device_in_use())
+        description = self._describe_run()
+        folder = ranks.agree_on_folder(
+            lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
+        )
+        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
+        before_end_with_parent(lambda: clean_after_end_of_parent(folder), last=True)
+        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
+        return BegunRun(ranks, folder, hangs)
+
+    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Recording:
+        options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
+        session = Recording(
+            ranks,
+            device,
+            folder,
+            self._schedule,
+            options=ProfilerOptions(**options),
+            workload=self._config.workload,
+            source=self._config.source,
+        )
+        session.pauses = PauseLog(self._pause_state)
+        return session
+
+    def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
+        """Return the conditions of captures; what a script's ranks and device rule out is told once, and left out."""
+        rules = self._config.capture_rules
+        try:
+            rules.refuse_unseen_waits(ranks.world_size, topology.device)
+        except UsageError as error:
+            if ranks.rank == 0:
+                print_warning(one_line(error))
+            return msgspec.structs.replace(rules, conditions=tuple(c for c in rules.conditions if c != rules.late))
+        return rules
+
+    def _describe_run(self) -> RunDescription:
+        config: dict[str, Any] = {"script": self._script, "arguments": self._arguments}
+        if self._counter.counted is not None:
+            config["optimizer"] = self._counter.counted.class_name
+        return RunDescription(
+            workload=self._config.workload,
+            source=self._config.source,
+            config=config | msgspec.to_builtins(self._config),
+            unknown=UNKNOWN_FIELDS,
+        )
+
+    def _on_exit_at_once(self, code: int) -> None:
+        """Write what is known, in another thread than that of the steps: what runs there must not be stopped."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        try:
+            self._leave_at_once(code)
+        except Exception as error:  # noqa: BLE001  the outermost boundary of the thread
+            self._outcome.report_incomplete(error)
+
+    def _leave_at_once(self, code: int) -> None:
+        if self._recording is None:
+            self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
+            return
+        # Another thread of the script may end a step; if that writes a trace, it will not be complete.
+        if not wait_until(lambda: not self._busy, _BUSY_WAIT_S):
+            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
+        else:
+            self._recording.leave_at_once(code, self._counter, self._outcome)
+
+    def _on_sigterm(self) -> None:
+        self.end(TerminatedError("ended by SIGTERM"))
+
+    def _on_sigterm_while_stuck(self) -> None:
+        """Mark the run as failed, without what only the main thread knows: it does not return to Python."""
+        error = TerminatedError("ended by SIGTERM, stuck")
+        if self._recording is not None:
+            self._recording.fail_at_once(error)
+        else:
+            self._run.leave(error, _SIGTERM_WAIT_S)
+
+    def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
+        """Stop recording and timing; the run's folder is completed when the script ends."""
+        if self._over:
+            return
+        self._over = True
+        self._annotate(False)
+        recording.stop(error)
+
+    def _report_nothing_recorded(self, error: BaseException | None) -> None:
+        if self._outcome.explained or error is not None:
+            return
+        reason = explain_no_steps(self._config, self._counter, list(self._forward.seen))
+        self.missed = reason.missed
+        place = launcher_rank()
+        if place.rank == 0:
+            self._outcome.report_nothing_recorded(reason, one_of_several=place.world_size > 1)
+
+    @contextmanager
+    def _errors_contained(self) -> Iterator[None]:
+        """Let no error of perfkit's reach the script: it ends the recording instead."""
+        self._busy = True
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the script
+            self._on_error(error)
+        finally:
+            self._busy = False
+
+    def _give_up(self, error: Exception) -> None:
+        with suppress(Exception):
+            self._annotate(False)
+        recording = self._recording
+        if recording is None:
+            stop_watching_loaders()
+            with suppress(Exception):
+                self._run.leave(error)
+            return
+        recording.captures.close(failed=True)
+        with suppress(Exception):  # what is broken stays broken
+            recording.ranks.stop_waiting()
+            recording.session.end_schedule(write=False)
+        with suppress(Exception):
+            recording.record_failure(error)

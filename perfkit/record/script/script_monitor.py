@@ -1,0 +1,94 @@
+"""The monitor of a script's rank, which goes on when the recording is over."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from perfkit.record.monitor.step_times import DATA
+from perfkit.record.pause_state import PauseState
+from perfkit.record.recording.pause_log import OpenPause, PauseLog
+from perfkit.record.recording.recording import Recording
+from perfkit.record.script.config import ScriptConfig
+from perfkit.records.manifest import StepKind
+from perfkit.records.monitor import UNKNOWN
+from perfkit.records.per_run.pauses import PausePhase
+
+if TYPE_CHECKING:
+    from perfkit.record.monitor.step_monitor import StepMonitor
+
+
+class ScriptMonitor:
+    """Follows all steps of a script, if that is wanted; otherwise it only keeps pauses.
+
+    Args:
+        config: Options of the recording.
+        pauses: Whether the script pauses for a checkpoint or an evaluation, and for how long it has.
+        begin_ns: When the script began (`time.perf_counter_ns`).
+    """
+
+    def __init__(self, config: ScriptConfig, pauses: PauseState, begin_ns: int) -> None:
+        self.steps = 0
+        """Steps that have ended."""
+        self.pauses = PauseLog(pauses)
+        """Pauses in which nothing was recorded."""
+        self.monitor: StepMonitor | None = None
+        """None if it is off."""
+        if config.monitor_limit is not None:
+            from perfkit.record.monitor import step_monitor  # needs more of torch than the recording
+
+            self.monitor = step_monitor.StepMonitor(config.monitor_limit, pauses)
+            self.monitor.losses.wanted = True
+            self.monitor.begin_step(begin_ns)
+
+    def install(self) -> None:
+        """Install the hooks in torch: before others, which then run around them."""
+        if self.monitor is not None:
+            self.monitor.install()
+
+    def open(self, session: Recording, folder: Path, world_size: int, device: torch.device) -> None:
+        """Create the step log in the run's folder."""
+        if self.monitor is not None:
+            self.monitor.open(folder, session.rank, world_size, device)
+
+    def publish(self, config: ScriptConfig, folder: Path, local_rank: int) -> None:
+        """Let others read the figures, on one rank of each host; how many samples a step has is unknown."""
+        if self.monitor is not None and local_rank == 0:
+            self.monitor.publish(config.metrics_port, config.otlp, folder, None)
+
+    def end_step(self, kind: StepKind) -> None:
+        """End a step."""
+        if self.monitor is not None:
+            self.monitor.end_step(self.steps, kind, self.monitor.losses.get())
+        self.steps += 1
+
+    @property
+    def last_load_ns(self) -> int | None:
+        """How long the step that has ended waited for its batch, until the next one begins; None if unknown."""
+        if self.monitor is None or not self.monitor.is_on:
+            return None
+        last = self.monitor.times.take()[DATA]  # on a device the newest record is that of an earlier step
+        return None if last == UNKNOWN else last
+
+    def begin_step(self) -> None:
+        """Begin the next step."""
+        if self.monitor is not None:
+            self.monitor.begin_step()
+
+    def close(self) -> None:
+        """The script has ended."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    @property
+    def keeper(self) -> "ScriptMonitor | None":
+        """What keeps the pauses before the first step has ended; None if the monitor is off."""
+        return None if self.monitor is None else self
+
+    @contextmanager
+    def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
+        """Note a checkpoint."""
+        with self.pauses.pause(phase, self.steps) as pause:
+            yield pause

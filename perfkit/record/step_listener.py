@@ -1,0 +1,40 @@
+"""What listens to the steps of a recording: profiler, monitor, loaders, captures, the watch for hangs, the manifest."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from perfkit.records.manifest import StepKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class StepListener:
+    """Follows the steps of one rank's `Recording`, which calls this from the thread that trains.
+
+    A class that listens overrides what it needs. At the end, after a failure too, the last listener is called first.
+    """
+
+    waits_for_device: ClassVar[bool] = False
+    """Whether `discard` waits for the device, which after a failure may wait for a rank that is gone."""
+
+    def begin(self) -> None:
+        """The first step is about to begin."""
+
+    def begin_step(self) -> None:
+        """A step begins; a second call moves its beginning: its batch was requested later."""
+
+    def end_step(self, step: int, kind: StepKind, loss: "Tensor | float | None", /) -> None:
+        """A step has ended: its number, what it was, and its loss if known; one on a device is not waited for."""
+
+    def between_steps(self) -> None:
+        """Do what is part of no step, before the next one begins."""
+
+    def end(self) -> None:
+        """No more steps follow, and the run has not failed: stop."""
+        self.discard()
+
+    def fail(self, error: BaseException, /) -> None:
+        """The run has failed."""
+
+    def discard(self) -> None:
+        """Stop, and forget what is not written yet."""

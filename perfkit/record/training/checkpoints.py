@@ -1,0 +1,59 @@
+"""Writes the model and its optimizer between steps, into the run's folder; a whole one replaces the one before."""
+
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from perfkit.record.config import RunConfig
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.recording.pause_log import written_bytes
+from perfkit.record.recording.recording import Recording
+from perfkit.record.training.trainer import Trainer
+
+FILE_NAME: Final = "checkpoint.pt"
+FOLDER_NAME: Final = "checkpoint-step{}"
+
+
+class Checkpoints:
+    """Writes a checkpoint every so many steps.
+
+    With whole copies of the model on all ranks, rank 0 writes one file while the others go on. Where ranks share the
+    model, each writes its part by torch.distributed.checkpoint.
+
+    Args:
+        run: Options of the run.
+        ranks: The ranks.
+        folder: The run's folder.
+    """
+
+    def __init__(self, run: RunConfig, ranks: ProcessRankGroup, folder: Path) -> None:
+        self._every = run.checkpoint_interval or 0
+        self._is_whole = run.dp == "ddp" and "tp" not in run.layout(ranks.world_size).sizes
+        self._ranks, self._folder = ranks, folder
+
+    def after_step(self, trainer: Trainer, session: Recording) -> None:
+        """Write a checkpoint if it is time."""
+        if session.steps % self._every:
+            return
+        if self._is_whole:
+            if self._ranks.rank == 0:
+                self._write_file(trainer, session)
+        else:
+            self._write_parts(trainer, session)
+
+    def _write_file(self, trainer: Trainer, session: Recording) -> None:
+        path = self._folder / FILE_NAME
+        new = path.with_suffix(".tmp")
+        with session.pause("checkpoint") as pause:
+            torch.save({"step": session.steps, **trainer.state()}, new)
+            new.replace(path)
+            pause.wrote(path.stat().st_size)
+
+    def _write_parts(self, trainer: Trainer, session: Recording) -> None:
+        from torch.distributed.checkpoint import state_dict_saver  # takes time to import
+
+        folder = self._folder / FOLDER_NAME.format(session.steps)
+        with session.pause("checkpoint") as pause:
+            state_dict_saver.save(trainer.sharded_state(), checkpoint_id=folder)
+            pause.wrote(written_bytes(folder) or 0)

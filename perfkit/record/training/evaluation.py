@@ -1,0 +1,65 @@
+"""Evaluates the model between steps: the mean loss of samples that it is trained on, and of others."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from perfkit.record.config import RunConfig
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.messages import print_status
+from perfkit.record.recording.recording import Recording
+from perfkit.record.training.trainer import Trainer
+from workloads.base import EVALUATION_PARTS, Arrays, Workload
+
+
+class Evaluation:
+    """Evaluates every so many steps, on all ranks, each replica on its own samples.
+
+    Args:
+        workload: What is trained; it must have samples for evaluation.
+        run: Options of the run.
+        ranks: The ranks.
+    """
+
+    def __init__(self, workload: Workload[Any], run: RunConfig, ranks: ProcessRankGroup) -> None:
+        self._workload, self._ranks = workload, ranks
+        self._every, self._batch = run.eval_interval or 0, run.batch_size
+        layout = run.layout(ranks.world_size)
+        own, count = layout.replica(ranks.rank), run.eval_batches * run.batch_size
+        self._samples = {
+            part: _slice(workload.evaluation_samples(part, run.seed, count * layout.replicas), own * count, count)
+            for part in EVALUATION_PARTS
+        }
+
+    def after_step(self, trainer: Trainer, session: Recording) -> None:
+        """Evaluate if it is time, and print the losses as nanoGPT does."""
+        if session.steps % self._every:
+            return
+        with session.pause("evaluation"):
+            losses = {part: self._mean_loss(trainer, samples) for part, samples in self._samples.items()}
+        if self._ranks.rank == 0:
+            shown = ", ".join(f"{part} loss {loss:.4f}" for part, loss in losses.items())
+            print_status(f"step {session.steps}: {shown}", bare=True)
+
+    def _mean_loss(self, trainer: Trainer, samples: Arrays) -> float:
+        """Return the mean over all ranks."""
+        count = len(next(iter(samples.values())))
+        with trainer.evaluating() as model:
+            losses = [
+                self._loss(trainer, model, {name: array[at : at + self._batch] for name, array in samples.items()})
+                for at in range(0, count, self._batch)
+            ]
+        own = float(torch.stack(losses).mean().item())
+        return float(np.mean(self._ranks.all_gather(own)))
+
+    def _loss(self, trainer: Trainer, model: nn.Module, batch: Arrays) -> Tensor:
+        moved = {name: torch.from_numpy(array).to(trainer.device) for name, array in batch.items()}
+        return self._workload.loss(model, moved).detach().float()
+
+
+def _slice(samples: Arrays | None, start: int, count: int) -> Arrays:
+    if samples is None:
+        raise ValueError("the workload has no samples for evaluation")
+    return {name: np.ascontiguousarray(array[start : start + count]) for name, array in samples.items()}

@@ -1,0 +1,279 @@
+"""The training loop of one rank: micro-steps, precision, the strategy that shares the model, compilation."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from perfkit.record.config import RunConfig
+from perfkit.record.distributed.rank_group import ProcessRankGroup
+from perfkit.record.mesh import MeshLayout
+from perfkit.record.recording.manifest_writer import checksum_on_all_ranks
+from perfkit.record.recording.recording import Recording
+from perfkit.record.training.compile_monitor import CompileMonitor
+from perfkit.record.training.experts import Experts
+from perfkit.record.training.model_division import divide_model, make_device_mesh
+from perfkit.record.training.parameters import TrainedParameters
+from perfkit.record.training.progress import Show
+from perfkit.record.training.strategies import STRATEGIES
+from perfkit.records.manifest import RankMemory
+from workloads.base import Optimization, Workload
+from workloads.data.opening import Loader
+from workloads.data.sampling import EpochSampler
+from workloads.parallel import ExpertParallel, PipelineParallel
+
+if TYPE_CHECKING:
+    from perfkit.record.training.pipeline import Pipeline
+
+Batch = Mapping[str, Tensor]
+
+
+class Input(Struct, frozen=True, kw_only=True):
+    """What one rank trains on."""
+
+    loader: Loader
+    sampler: EpochSampler
+    """Samples single samples; the loader may wrap it in a batch sampler."""
+    steps: int
+    """Number of steps to train."""
+
+
+class Trainer:
+    """Trains a model on one rank.
+
+    Args:
+        workload: What is trained.
+        run: Options of the run.
+        ranks: The ranks.
+        model: Not wrapped, on its device, the same on every rank.
+        steps: Number of steps to train.
+    """
+
+    def __init__(
+        self, workload: Workload[Any], run: RunConfig, ranks: ProcessRankGroup, model: nn.Module, steps: int
+    ) -> None:
+        self._workload = workload
+        self._run = run
+        self._steps = steps
+        self._device = next(model.parameters()).device
+        layout = run.layout(ranks.world_size)
+        if run.checkpoint_activations:
+            checkpoint_activations(workload.layers(model))
+        self.compiled = CompileMonitor() if run.compile else None
+        """What was compiled; None unless the model is to be compiled."""
+        self.memory: RankMemory | None = None
+        """What this rank holds; None before the first step has ended."""
+        self._mesh = _make_mesh(layout, run, self._device)
+        self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
+        self._pipeline: Pipeline | None = None
+        if self._mesh is not None and "pp" in layout.sizes:
+            from perfkit.record.training import pipeline  # takes time to import
+
+            assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
+            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model, workload.layers)
+        bare = [model] if self._pipeline is None else self._pipeline.modules
+        parts = {
+            own: part
+            for module in bare
+            for own, part in divide_model(workload, run, self._strategy, self._mesh, module).items()
+        }
+        self.experts = self._find_experts(model, [*parts]) if self._pipeline is None else None
+        """The mixtures of experts; None if the model has none."""
+        # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
+        averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
+        wrapped = [self._strategy.wrap(module, workload.layers(module)) if averaged else module for module in bare]
+        if self._pipeline is not None:
+            self._pipeline.connect(wrapped)
+        copies = [] if self._pipeline is None else self._pipeline.tied_copies()
+        self._model = wrapped[0] if self._pipeline is None else nn.ModuleList(wrapped)
+        self._parameters = TrainedParameters(self._model, self._mesh, parts, copies)
+        own = self._make_optimization(bare[0] if self._pipeline is None else self._model, layout.replicas)
+        self._model, self._optimization = self._strategy.start(self._model, own)
+        # A disabled scaler passes everything through.
+        scaled = run.precision == "float16" and not self._strategy.OWN_PRECISION
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=scaled)
+
+    def _find_experts(self, model: nn.Module, divided: list[nn.Parameter]) -> Experts | None:
+        layers = self._workload.expert_layers(model) if isinstance(self._workload, ExpertParallel) else []
+        return Experts(layers, divided, self._mesh) if layers else None
+
+    def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
+        factory = self._strategy.optimizer_factory()
+        made: Optimization = self._workload.optimization(
+            model,
+            world_size=replicas,
+            accumulate=self._run.accumulate,
+            total_steps=self._steps,
+            device_type=self._device.type,
+            **({} if factory is None else {"make": factory}),
+        )
+        return made
+
+    def train(
+        self,
+        data: Input,
+        session: Recording,
+        show: Show,
+        between: Sequence["Callable[[Trainer, Recording], None]"] = (),
+    ) -> None:
+        """Train all steps, over as many epochs as needed, and call `between` after each."""
+        session.begin()
+        with _split_losses() if self._run.loss_parallel else nullcontext():
+            self._train(_batches(data, session), session, show, between)
+
+    def _train(
+        self,
+        batches: Iterator[Batch],
+        session: Recording,
+        show: Show,
+        between: Sequence["Callable[[Trainer, Recording], None]"],
+    ) -> None:
+        while session.steps < self._steps:
+            step = session.steps
+            if self.compiled is None:
+                loss = self._step(batches, session)
+            else:
+                with self.compiled.watching(step):
+                    loss = self._step(batches, session)
+            session.step(loss)
+            for action in between:
+                action(self, session)
+            if not session.recording or session.steps == self._steps:
+                show(session.steps)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        """Switch the model to evaluation, without gradients, in the precision of training."""
+        self._model.eval()
+        try:
+            with torch.no_grad(), self._autocast():
+                yield self._model
+        finally:
+            self._model.train()
+
+    def state(self) -> dict[str, Any]:
+        """Return the whole model's and optimizer's state, of which every rank has a copy."""
+        bare = getattr(self._model, "module", self._model)
+        return {"model": bare.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def sharded_state(self) -> dict[str, Any]:
+        """Return this rank's part of the state, by the names that the whole model has."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict  # takes time to import
+
+        model, optimizer = get_state_dict(self._model, self.optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What updates the parameters."""
+        return self._optimization.optimizer
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield name and tensor of each parameter that this rank trains, as its strategy has wrapped them."""
+        return self._model.named_parameters()
+
+    def checksum(self, ranks: ProcessRankGroup) -> str:
+        """Return the SHA-256 of the trained parameters; called by all ranks.
+
+        Raises:
+            RunError: It differs between ranks.
+        """
+        if self._pipeline is not None:
+            return self._pipeline.checksum(ranks, self._parameters.whole())
+        with self._strategy.gathered(self._model):
+            return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
+
+    def _step(self, batches: Iterator[Batch], session: Recording) -> Tensor | None:
+        if self._pipeline is None:
+            loss: Tensor | None = self._micro_steps(batches, session)
+        else:
+            loss = self._pipeline.compute(self._to_device(next(batches), session), session)
+        with session.phase("optimizer"):
+            self._update()
+        return loss
+
+    def _micro_steps(self, batches: Iterator[Batch], session: Recording) -> Tensor:
+        last = self._run.accumulate - 1
+        losses = [
+            self._micro_step(next(batches), session, last=number == last) for number in range(self._run.accumulate)
+        ]
+        return losses[0] if last == 0 else torch.stack(losses).mean()
+
+    def _micro_step(self, batch: Batch, session: Recording, last: bool) -> Tensor:
+        moved = self._to_device(batch, session)
+        with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
+            with session.phase("forward"), self._autocast():
+                loss = self._workload.loss(self._model, moved)
+            if self.experts is not None:
+                self.experts.count_tokens()
+            with session.phase("backward"):
+                part = loss if self._run.accumulate == 1 else loss / self._run.accumulate
+                self._strategy.backward(self._model, self._scaler.scale(part), last=last)
+                if last:
+                    self._strategy.finish_backward(self._model)
+                    if self.experts is not None:
+                        self.experts.finish_step()
+        return loss.detach()
+
+    def _to_device(self, batch: Batch, session: Recording) -> Batch:
+        with session.phase("to_device"):
+            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+
+    def _autocast(self) -> torch.autocast:
+        precision = "float32" if self._strategy.OWN_PRECISION else self._run.precision
+        dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+        return torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None)
+
+    def _update(self) -> None:
+        optimizer = self._optimization.optimizer
+        if self._optimization.clip_norm is not None:
+            self._scaler.unscale_(optimizer)
+            self._parameters.clip_gradients(self._optimization.clip_norm)
+        self._scaler.step(optimizer)
+        self._scaler.update()
+        if self._optimization.scheduler is not None:
+            self._optimization.scheduler.step()
+        if self.memory is None:
+            held = self._strategy.memory()
+            self.memory = held or self._parameters.measure_memory(self._strategy.local_optimizer(optimizer))
+        optimizer.zero_grad(set_to_none=True)
+
+
+def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> DeviceMesh | None:
+    """Return the mesh of the ranks; None if DDP over all ranks, which needs none, is all there is."""
+    if run.dp == "ddp" and list(layout.sizes) == ["dp"]:
+        return None
+    return make_device_mesh(layout, device.type, run.timeout_delta)
+
+
+def _split_losses() -> AbstractContextManager[None]:
+    """Return the context, for forward and backward, of losses of outputs that are split along their classes."""
+    from torch.distributed.tensor.parallel import loss_parallel  # takes time to import
+
+    context: AbstractContextManager[None] = loss_parallel()
+    return context
+
+
+def checkpoint_activations(layers: list[nn.Module]) -> None:
+    """Let each layer keep only its input for backward, and recompute the rest there (with the same dropout)."""
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def _batches(data: Input, session: Recording) -> Iterator[Batch]:
+    for epoch in itertools.count():
+        data.sampler.set_epoch(epoch)
+        yield from session.batches(data.loader)

@@ -1,0 +1,320 @@
+"""Aggregates of records: rows summed over the cycles of a rank or the ranks of a run, and the step time.
+
+The step time (metrics.md section 7) is the median over steps of the largest wall time over ranks. It has two sources,
+which differ: the run's own clock times every step, with and without the profiler (`clock_step_times`); traces contain
+the recorded steps only, and the windows of their steps (`traced_step_ns`), which are called profiled steps. Runs are
+compared by steps without the profiler if all of them have some (`common_kind`).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+from statistics import fmean, median
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perfkit.records.common import CATEGORIES, Category, MeasuredOn
+from perfkit.records.manifest import RankRecord, StepKind
+from perfkit.records.per_rank.idle import IdleCause, IdleTime
+from perfkit.records.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
+from perfkit.records.rank import (
+    CollectiveStat,
+    ExposedNs,
+    MemoryUse,
+    OperatorStat,
+    PhaseStat,
+    RankReport,
+    StepBreakdown,
+)
+from perfkit.records.run import RunReport, StepTimes
+
+MOST_PHASES: Final = 100
+"""Most names that are kept, because a program may put a number into each."""
+MOST_LAYER_ROWS: Final = 50
+"""Most rows of single layers that are kept; the rest are added up."""
+
+
+MOST_IDLE_CAUSES: Final = 100
+"""Most causes of idle time that are kept, besides one row per cause for all others."""
+OTHER_DETAILS: Final = "(others)"
+MAJORITY: Final = 0.5
+"""Share from which a part is most of the whole."""
+
+
+def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:
+    """Return one row per cause, detail and context, largest time first; of many, the smaller are added by cause."""
+    added = sorted(_add_causes(rows, keep_details=True), key=_by_time)
+    listed = [row for row in added if row.detail != OTHER_DETAILS]
+    # Rows that were added up before are of many already: they join those that are added up now.
+    before = [row for row in added if row.detail == OTHER_DETAILS]
+    rest = _add_causes([*listed[MOST_IDLE_CAUSES:], *before], keep_details=False)
+    return sorted((*listed[:MOST_IDLE_CAUSES], *rest), key=_by_time)
+
+
+def _by_time(row: IdleCause) -> tuple[int, str, str, str]:
+    return -row.total_ns, row.cause, row.detail, row.context or ""
+
+
+def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCause]:
+    groups: dict[tuple[str | None, ...], list[IdleCause]] = defaultdict(list)
+    for row in rows:
+        is_rest = not keep_details or row.detail == OTHER_DETAILS
+        groups[(row.cause, None, None) if is_rest else (row.cause, row.detail, row.context)].append(row)
+    return [
+        IdleCause(
+            cause=group[0].cause,
+            detail=OTHER_DETAILS if detail is None else detail,
+            context=context,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for (_, detail, context), group in groups.items()
+    ]
+
+
+def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
+    """Return the idle time of several traces or ranks."""
+    listed = list(times)
+    return IdleTime(
+        causes=add_idle_causes(row for time in listed for row in time.causes),
+        begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in listed),
+        kernels=sum(time.kernels for time in listed),
+        short_kernels=sum(time.short_kernels for time in listed),
+        has_python_frames=all(time.has_python_frames for time in listed),
+    )
+
+
+def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
+    """Return the idle time over all ranks that have steps."""
+    return add_idle_times(rank.idle for rank in ranks if rank.steps)
+
+
+def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
+    """Return one row per name and category, largest time first."""
+    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, row.category].append(row)
+    # Single rows are reused, so that with thousands of ranks few are copied.
+    added = [
+        group[0]
+        if len(group) == 1
+        else OperatorStat(
+            name=group[0].name,
+            category=group[0].category,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            **_longest(group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def _longest(group: Iterable[OperatorStat | CollectiveStat]) -> dict[str, Any]:
+    """Return the fields about the longest of all that the rows sum up."""
+    row: OperatorStat | CollectiveStat = max(group, key=attrgetter("max_ns"))
+    return {"max_ns": row.max_ns, "max_step": row.max_step, "max_at_ns": row.max_at_ns}
+
+
+def longest_mean_step_ns(run: RunReport) -> float:
+    """Return the mean profiled step of the rank on which it is longest (ns), without pauses; 0 without steps.
+
+    Ranks take as long, as a rule, but where only some have pauses: the others wait for these within their steps.
+    """
+    return max((fmean(step.wall_ns for step in rank.steps) for rank in run.ranks if rank.steps), default=0.0)
+
+
+def exposed_sums(steps: Iterable[StepBreakdown]) -> dict[Category, int]:
+    """Return the exclusive time of each category, summed over steps, in nanoseconds."""
+    exposed = [step.exposed_ns for step in steps]
+    return {category: sum(map(attrgetter(category), exposed)) for category in CATEGORIES}
+
+
+def _add_exposed(parts: Sequence[ExposedNs | None]) -> ExposedNs | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return ExposedNs(**{category: sum(getattr(part, category) for part in known) for category in CATEGORIES})
+
+
+def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
+    """Return one row per name, largest time first."""
+    groups: dict[str, list[PhaseStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name].append(row)
+    added = [
+        group[0]
+        if len(group) == 1
+        else PhaseStat(
+            name=name,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+            exposed_ns=_add_exposed([row.exposed_ns for row in group]),
+        )
+        for name, group in groups.items()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))[:MOST_PHASES]
+
+
+def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
+    """Return one row per operator, group, size and type; largest exposed time first, then largest total."""
+    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
+    for row in rows:
+        key = (row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket, row.dimension)
+        groups[key].append(row)
+    added = [
+        group[0]
+        if len(group) == 1
+        else CollectiveStat(
+            operator=group[0].operator,
+            group=group[0].group,
+            group_size=group[0].group_size,
+            bytes=group[0].bytes,
+            dtype=group[0].dtype,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            exposed_ns=sum(row.exposed_ns for row in group),
+            **_longest(group),
+            ddp_bucket=group[0].ddp_bucket,
+            dimension=group[0].dimension,
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+
+
+def add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
+    """Return one row per dimension, operator, phase and layer; largest exposed time first, then largest total.
+
+    Rows of layers beyond the first `MOST_LAYER_ROWS` are added up as `OTHER_LAYERS`.
+    """
+    return _add_with_layers(rows, ("dimension", "operator", "phase", "layer"), _ISSUED_SUMS)
+
+
+def add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
+    """Return one row per phase and layer, as `add_issued`."""
+    return _add_with_layers(rows, ("phase", "layer"), _GATHER_SUMS)
+
+
+_Row = TypeVar("_Row", IssuedCollectives, ParameterGathers)
+
+
+def _add_with_layers(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
+    added = sorted(_add_by(rows, key, sums), key=_by_exposed)
+    of_layers = [row for row in added if row.layer not in (None, OTHER_LAYERS)]
+    rest = {id(row) for row in of_layers[MOST_LAYER_ROWS:]}
+    folded = (replace(row, layer=OTHER_LAYERS) if id(row) in rest else row for row in added)
+    return sorted(_add_by(folded, key, sums), key=_by_exposed)
+
+
+def _add_by(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
+    groups: dict[tuple[object, ...], list[_Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(getattr(row, name) for name in key)].append(row)
+    return [group[0] if len(group) == 1 else replace(group[0], **_sums(group, sums)) for group in groups.values()]
+
+
+def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
+    """Return the sum over the cycles of a rank, or over ranks; None without any."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    regathered = [part.regathered_bytes for part in known]
+    return ShardedParameters(
+        gathers=add_gathers(row for part in known for row in part.gathers),
+        regathered_bytes=None if None in regathered else max(size or 0 for size in regathered),
+        **_sums(known, _REDUCTION_SUMS),
+    )
+
+
+def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
+    return {name: sum(getattr(row, name) for row in rows) for name in names}
+
+
+def _by_exposed(row: IssuedCollectives | ParameterGathers) -> tuple[object, ...]:
+    operator = row.operator if isinstance(row, IssuedCollectives) else ""
+    return -row.exposed_ns, -row.total_ns, row.phase or "", row.layer or "", operator
+
+
+_ISSUED_SUMS: Final = ("count", "bytes", "unsized", "total_ns", "exposed_ns")
+_REDUCTION_SUMS: Final = ("reductions", "reductions_ns", "reductions_exposed_ns", "tail_ns")
+_GATHER_SUMS: Final = tuple(name for name in ParameterGathers.__struct_fields__ if name not in {"phase", "layer"})
+
+
+def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
+    """Return one record per device with all steps; peak and curve are the highest's, or the first's of equals."""
+    groups: dict[str, list[MemoryUse]] = defaultdict(list)
+    for use in uses:
+        groups[use.device].append(use)
+    return [
+        group[0]
+        if len(group) == 1
+        else replace(
+            max(group, key=lambda use: use.peak.allocated_bytes), steps=[step for use in group for step in use.steps]
+        )
+        for group in groups.values()
+    ]
+
+
+# ---- step time -----------------------------------------------------------------------------------------------------
+
+
+def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> StepTimes:
+    """Return the wall time of each step by the run's own clock: the largest over ranks, of steps all ranks completed.
+
+    Args:
+        ranks: record of each rank, from the manifest.
+        kinds: kind of each step.
+    """
+    completed = min((len(rank.step_wall_ns) for rank in ranks), default=0)
+    walls_ns = [(kind, max(rank.step_wall_ns[step] for rank in ranks)) for step, kind in enumerate(kinds[:completed])]
+    return StepTimes(
+        plain_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "plain"],
+        recorded_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "active"],
+    )
+
+
+def mean_own_step_ns(rank: RankReport) -> float:
+    """Return a rank's mean step without exposed communication: in it, it may be waiting for others."""
+    return fmean(step.wall_ns - step.exposed_ns.communication for step in rank.steps)
+
+
+def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:
+    """Return the wall time of each recorded step (ns), by step number: the largest over ranks, from their traces."""
+    largest_ns: dict[int | None, int] = {}
+    for rank in ranks:
+        for step in rank.steps:
+            largest_ns[step.step] = max(largest_ns.get(step.step, 0), step.wall_ns)
+    return largest_ns
+
+
+def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
+    """Return the wall times of a run's steps of one kind, by its own clock; empty unless the run completed."""
+    if run.step_times is None or run.state != "completed":
+        return []
+    walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
+    return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
+
+
+def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
+    """Return the kind of steps that all runs have, so that profiler overhead does not look like a difference."""
+    kinds: tuple[MeasuredOn, ...] = ("plain", "recorded")
+    return next((kind for kind in kinds if all(steps_ns(run, kind) for run in runs)), None)
+
+
+def step_time_ns(walls_ns: Collection[int]) -> float | None:
+    """Return the step time, the median of the steps' wall times (ns); None without steps."""
+    return median(walls_ns) if walls_ns else None
+
+
+_MIN_DISAGREEMENT: Final = 0.01
+"""Smallest change of each step time whose direction counts."""
+
+
+def disagree(plain: float, profiled: float) -> bool:
+    """Return whether two ratios, of steps without the profiler and of profiled ones, differ in direction."""
+    return (plain - 1) * (profiled - 1) < 0 and min(abs(plain - 1), abs(profiled - 1)) >= _MIN_DISAGREEMENT

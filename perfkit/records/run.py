@@ -1,0 +1,261 @@
+"""Everything about one run."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from perfkit.records.common import Category, Finding
+from perfkit.records.cross_rank import BandwidthShare, CrossRankSummary
+from perfkit.records.display import RunPlots
+from perfkit.records.manifest import FileBandwidth, Injection, RankMemory, Throughput
+from perfkit.records.per_rank.memory import MemorySnapshot
+from perfkit.records.per_rank.sharding import DividedWork
+from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
+from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
+from perfkit.records.per_run.critical_path import CriticalPath
+from perfkit.records.per_run.monitor import MonitorSummary
+from perfkit.records.per_run.pauses import RankPauses
+from perfkit.records.per_run.pipeline import Pipeline
+from perfkit.records.per_run.step_timeline import StepTimeline
+from perfkit.records.per_run.whatif import PredictedSaving
+from perfkit.records.rank import RankReport
+from perfkit.records.roofline import Roofline
+
+
+class DataLoading(Struct, frozen=True, kw_only=True):
+    """Data loading of a run, over all its ranks and recorded steps."""
+
+    source: str | None
+    count: int
+    median_ns: int
+    max_ns: int
+    max_rank: int | None
+    max_step: int | None
+    exposed_share: float
+    """Exposed data loading / wall time, over ranks and steps."""
+    read_bytes_per_s: float | None
+    """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest, or if the
+    run's own rate is None (see `Throughput`)."""
+    file_bandwidth: FileBandwidth | None = None
+    """From the manifest."""
+    file_share: float | None = None
+    """Mean read rate per rank / read bandwidth of the file. Above one if the file is compressed, or was cached better
+    during the run than after it."""
+
+
+class ProfilerCost(Struct, frozen=True, kw_only=True):
+    """Cost of profiling by the run's own clock (largest wall time over ranks, median over steps)."""
+
+    plain_step_ns: int | None
+    recorded_step_ns: int | None
+    interval_ns: tuple[int, int] | None = None
+    """Lower and upper bound of the difference, each with 95 % confidence over the steps; None with too few steps."""
+    added_ns: int | None = None
+    """Recorded minus plain step time; None if the lower bound is not above zero, or less than a quarter of
+    the upper one: the variation between steps leaves no figure."""
+    ratio: float | None
+    """Recorded / plain step time; None like `added_ns`."""
+    reason: str | None
+    """Why there is no ratio."""
+
+
+Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "bubble", "none", "unknown"]
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """One sentence on where the run's time goes (metrics.md section 10)."""
+
+    bound: Bound
+    """What takes at least 80 % of the step, a straggler's `imbalance`, or the `bubble` of a pipeline; `none` if nothing
+    does, `unknown` if the traces do not show it."""
+    share: float
+    """Share of the profiled step, 0 to 1: of what `bound` names, and with `none` of the largest loss."""
+    largest_loss: Category | None = None
+    """The category other than compute that takes the most, with the profiler's cost taken off idle time (`overhead`);
+    None without a loss, and with `unknown`."""
+    sentence: str
+
+
+class Efficiency(Struct, frozen=True, kw_only=True):
+    """Efficiency of a run as multiplicative factors (metrics.md section 6); each in (0, 1], or None."""
+
+    parallel: float | None
+    """Mean compute / wall: the product of the five below; None if ranks are or may be missing."""
+    load_balance: float | None
+    """Loss from unequal compute over ranks; None if ranks are or may be missing."""
+    host: float | None
+    """Loss from copies, launch gaps, Python and synchronisation."""
+    input: float | None
+    """Loss from waiting for data."""
+    serialisation: float | None
+    """Loss from waiting for other ranks that is not due to load imbalance."""
+    transfer: float | None
+    """Loss from the data transfer of collectives."""
+    au: float | None
+    """Accelerator utilisation: compute / wall time without the first measured step; None if it is the only one."""
+    t_ns: int
+    """Wall time summed over steps, the largest over ranks, from when the last of them began to record."""
+    t_ideal_ns: int
+    """Time of the run with zero-cost transfers, by replay; at most `t_ns`."""
+    own_ns: int
+    """Time of the rank with the most compute, copies, idle time and data loading: without any communication."""
+    replayed_ns: int
+    """The same before it is clipped to its bounds."""
+    mean_compute_ns: float
+    max_compute_ns: int
+    sum_compute_ns: int
+    wait_ns: int
+    """Exposed communication that was waiting for other ranks, summed over ranks."""
+    transfer_ns: int
+    """The rest of exposed communication."""
+    unmatched_ns: int
+    """The part of it without a match or not n-to-n, which counts as transfer."""
+    reason: str | None
+    """Why factors are missing."""
+
+
+class StepTimes(Struct, frozen=True, kw_only=True):
+    """Wall time of each step by the run's own clock, the largest over ranks (metrics.md section 7)."""
+
+    plain_ns: list[int]
+    """Warm steps without the profiler."""
+    recorded_ns: list[int]
+    """Recorded steps."""
+
+
+class HostUsage(Struct, frozen=True, kw_only=True):
+    """Devices, threads and cores that a run's ranks use on one host."""
+
+    host: str
+    device: str
+    """Type of device that its ranks compute on: cpu, cuda, xpu."""
+    device_name: str
+    ranks: int
+    threads: int
+    """CPU threads of all its ranks."""
+    cores: int | None
+    """Cores that they may run on, in total; None if unknown."""
+
+
+class CrossCheckRow(Struct, frozen=True, kw_only=True):
+    """A rank's time according to perfkit and to another tool, summed over its steps."""
+
+    rank: int
+    window_ns: int
+    """All steps, from the start of the first on the host to the end of the last on host and device."""
+    compute_ns: int
+    other_ns: int
+    """Exposed communication and copies."""
+    idle_ns: int
+    """Overhead and exposed data loading: the device is idle."""
+    external_window_ns: int
+    """From the start of the first device event to the end of the last."""
+    external_compute_ns: int
+    external_other_ns: int
+    external_idle_ns: int
+    rounding_ns: int
+    """Largest change of a sum by the other tool's rounding; 0 where all times are whole microseconds."""
+    device_events: int | None = None
+    """Kernels and copies within the steps; None without a device."""
+    external_device_events: int | None = None
+    """Kernels and copies that the other tool kept; None if it does not tell."""
+    computing_events: int | None = None
+    """Those of `device_events` that compute; None without a device."""
+    external_computing_events: int | None = None
+    """Those of `external_device_events` that compute; None if the other tool does not tell."""
+    external_synchronisations: int = 0
+    """Events of waiting for the device that the other tool counts as work."""
+    external_host_events: int = 0
+    """Events of the host that the other tool counts as work of the device."""
+
+
+class CrossCheck(Struct, frozen=True, kw_only=True):
+    """`perfkit analyze --cross-check hta`."""
+
+    tool: str
+    rows: list[CrossCheckRow]
+
+
+class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
+    """Everything about one run."""
+
+    run: str
+    path: str
+    workload: str | None
+    source: str | None
+    world_size: int
+    """From the manifest or the headers, otherwise the highest rank plus one."""
+    state: str | None
+    """From the manifest; None for a foreign trace."""
+    verdict: Verdict
+    ranks: list[RankReport]
+    data_loading: DataLoading | None
+    profiler_cost: ProfilerCost | None
+    throughput: Throughput | None
+    config: dict[str, Any] | None
+    """From the manifest; None for a foreign trace."""
+    started_at: str | None = None
+    """From the manifest, as are the next three."""
+    commit: str | None = None
+    versions: dict[str, str] = {}
+    device_names: list[str] = []
+    """Distinct names, sorted."""
+    injections: list[Injection]
+    efficiency: Efficiency | None
+    """None without steps of known ranks."""
+    cross_rank: CrossRankSummary | None
+    """None for a single rank."""
+    dimensions: DimensionSummary | None = None
+    """None without collectives of known ranks."""
+    cross_check: CrossCheck | None = None
+    """None if not requested, or if the other tool failed."""
+    findings: list[Finding]
+    batch_size: int | None = None
+    """Samples per rank and step; None if unknown."""
+    hosts: list[HostUsage] = []
+    """Empty without a manifest, or if the run failed early."""
+    step_times: StepTimes | None = None
+    """None without a manifest, or if the run failed early."""
+    pipelines: list[Pipeline] = []
+    """Those with the largest bubbles first; empty if no micro-batches of a pipeline are annotated."""
+    divided_work: list[DividedWork] = []
+    """One per dimension of `tp`, `cp` and `ep` that has communication."""
+    rank_memory: list[RankMemory] = []
+    """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
+    critical_path: CriticalPath | None = None
+    """None without ranks, or if they recorded different steps."""
+    bandwidth_shares: list[BandwidthShare] | None = None
+    """By total time of all ranks, largest first; None without `--collectives`."""
+    roofline: Roofline | None = None
+    """None unless shapes were recorded on all ranks (`record_shapes`)."""
+    memory_snapshot: MemorySnapshot | None = None
+    """None without `--memory-snapshot`."""
+    nccl_logs: NcclLogs | None = None
+    """None without logs of NCCL, given by `--comm-log` or in the run's folder."""
+    one_ccl_logs: OneCclLogs | None = None
+    """None without logs of oneCCL, given by `--comm-log`."""
+    monitor: MonitorSummary | None = None
+    """The whole run, by the monitor's logs; None without any."""
+    predicted_savings: list[PredictedSaving] = []
+    """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
+    pauses: list[RankPauses] = []
+    """Checkpoints, evaluations and logging, which are no part of the steps, by phase and rank."""
+    step_marker: str | None = None
+    """The regular expression for the names of steps that the analysis was given; None for `ProfilerStep#N`."""
+    linked_collectives: list[LinkedCollective] = []
+    """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
+    step_timelines: list[StepTimeline] = []
+    """What ran when in a few steps; empty unless a page is written."""
+    subjects: dict[str, Any] = {}
+    """Records of the subjects that packages add (`perfkit.subjects`), by name."""
+
+    @property
+    def lacks_events(self) -> bool:
+        """Whether events are known to be missing in traces: what they would show is not known to be absent."""
+        return any(finding.code in ("damaged_trace", "skipped_events") for finding in self.findings)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether ranks have no trace, or may have none because their number is unknown."""
+        unknown = any(finding.code == "world_size_unknown" for finding in self.findings)
+        return unknown or len(self.ranks) < self.world_size

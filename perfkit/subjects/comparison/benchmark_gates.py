@@ -1,0 +1,162 @@
+"""Changes between two benchmarks, and conditions on them (`--fail-on`), by the rules of `perfkit compare`.
+
+A condition names a metric that several quantities may have: it holds if it holds for any of them. The intervals are
+over repeats; with fewer than three on a side a change cannot be told from noise, and a condition on it cannot be
+evaluated.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, ratio_interval
+from perfkit.records.common import Observation, Severity
+from perfkit.records.comparison import GateResult, GateState
+from perfkit.subjects.comparison.gates import Gate
+
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
+
+
+class Kind(NamedTuple):
+    """What a metric is."""
+
+    noun: str
+    """'bandwidth': what a quantity without a value does not have."""
+    limit: str
+    """An absolute limit in words: 'a number of GB/s'."""
+    change: str
+    """An example of a relative one."""
+    is_time: bool
+    scale: float
+    """What a value is divided by before it is compared with a number."""
+    show: Callable[[float], str]
+
+
+class Quantity(NamedTuple):
+    """What a condition compares."""
+
+    what: str
+    """What was measured."""
+    value: float | None
+    """None if it has no such value."""
+    before: float | None
+    """None if it is not in the earlier file."""
+    significant: bool | None
+    repeats: int
+    """The smaller number of repeats of both sides."""
+
+
+class _Outcome(NamedTuple):
+    state: GateState
+    message: str
+
+
+class RatioChange(NamedTuple):
+    """Relative change of a time between two benchmarks."""
+
+    ratio: float
+    interval: tuple[float, float] | None
+    significant: bool | None
+
+
+def change_of(
+    before: Sequence[float], after: Sequence[float], middles: tuple[float, float], assumed: float | None
+) -> RatioChange:
+    """Return the change between two sets of samples.
+
+    Args:
+        before: Samples of each repeat.
+        after: The same.
+        middles: Their medians.
+        assumed: Relative change up to which a change counts as noise.
+    """
+    enough = min(len(before), len(after)) >= FEWEST_RUNS
+    interval = ratio_interval(before, after) if enough else None
+    ratio = middles[1] / middles[0]
+    significant = None if interval is None else not interval[0] <= 1 <= interval[1]
+    if assumed is not None:
+        significant = significant is not False and abs(ratio - 1) > assumed
+    return RatioChange(ratio, interval, significant)
+
+
+def evaluate(gate: Gate, kind: Kind, quantities: Sequence[Quantity]) -> GateResult:
+    """Return the worst outcome of a condition over `quantities`, of which there is at least one."""
+    outcomes = [_outcome(gate, kind, one) for one in quantities]
+    worst = next(one for state in ("failed", "not_evaluated", "passed") for one in outcomes if one.state == state)
+    return GateResult(expression=gate.expression, state=worst.state, message=worst.message)
+
+
+def unknown_metric(gate: Gate, available: Sequence[str]) -> GateResult:
+    """Return the outcome of a condition on a metric that the benchmark does not have."""
+    message = f"no metric {gate.metric} in this benchmark; available: {', '.join(available)}"
+    return GateResult(expression=gate.expression, state="not_evaluated", message=message)
+
+
+def _outcome(gate: Gate, kind: Kind, one: Quantity) -> _Outcome:
+    if one.value is None:
+        return _Outcome("not_evaluated", f"{one.what} has no {kind.noun}")
+    return _relative(gate, kind, one, one.value) if gate.relative else _absolute(gate, kind, one, one.value)
+
+
+def _absolute(gate: Gate, kind: Kind, one: Quantity, value: float) -> _Outcome:
+    if (gate.unit not in _TIMES) if kind.is_time else gate.unit:
+        return _Outcome("not_evaluated", f"{gate.metric} needs {kind.limit}, or a relative change ({kind.change})")
+    failed = _COMPARE[gate.operator](value / kind.scale, gate.limit)
+    return _Outcome("failed" if failed else "passed", f"{kind.show(value)} ({one.what})")
+
+
+def _relative(gate: Gate, kind: Kind, one: Quantity, value: float) -> _Outcome:
+    if not one.before:
+        return _Outcome("not_evaluated", f"{one.what}: not in the earlier file")
+    relative = (value - one.before) / one.before
+    measured = f"{100 * relative:+.1f} % ({kind.show(one.before)} before, {kind.show(value)} after; {one.what})"
+    compare = _COMPARE[gate.operator]
+    holds = compare(relative, gate.limit)
+    if one.significant is None:
+        return _Outcome(
+            "not_evaluated",
+            f"{measured} cannot be told from noise with {one.repeats} repeat{'s' if one.repeats > 1 else ''}: use "
+            f"--repeats {FEWEST_RUNS} or more, or state the noise (--assume-noise 3%)",
+        )
+    if holds != compare(0.0, gate.limit) and not one.significant:
+        return _Outcome("not_evaluated", f"{measured} is within the variation of the repeats or the assumed noise")
+    return _Outcome("failed" if holds else "passed", measured)
+
+
+def find_few_repeats(repeats: int) -> Iterator[Observation]:
+    """Yield a finding if so many repeats do not show how much times vary."""
+    if repeats < FEWEST_RUNS:
+        yield Observation("too_few_repeats", {"fewest": FEWEST_RUNS}, "benchmark", "info")
+
+
+def find_shared_cores(hosts: Sequence[str], cores: Sequence[int | None]) -> Iterator[Observation]:
+    """Yield a finding per host with more ranks than cores.
+
+    Args:
+        hosts: Host of each rank.
+        cores: Cores of its host, of each rank; None if unknown.
+    """
+    for host, count in dict(zip(hosts, cores, strict=True)).items():
+        ranks = hosts.count(host)
+        if count is not None and ranks > count:
+            yield Observation("oversubscribed", {"ranks": ranks, "host": host, "cores": count}, "benchmark")
+
+
+def find_other_settings(before: Any, after: Any, names: Sequence[str], severity: Severity) -> Iterator[Observation]:
+    """Yield a finding if fields of these names differ between two benchmarks."""
+    values = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    if differing := {name: (old, new) for name, (old, new) in values.items() if old != new}:
+        yield Observation("configurations_differ", {"settings": differing}, "benchmark", severity)
+
+
+def find_other_versions(before: dict[str, str], after: dict[str, str]) -> Iterator[Observation]:
+    """Yield a finding if software that both benchmarks used differs."""
+    versions = {name: (old, after[name]) for name, old in before.items() if after.get(name, old) != old}
+    if versions:
+        yield Observation("versions_differ", {"versions": versions}, "benchmark")

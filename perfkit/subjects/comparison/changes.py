@@ -1,0 +1,171 @@
+"""Compare two sets of runs, metric by metric.
+
+A change is significant if the bootstrap interval of the ratio, with whole runs resampled, excludes 1. With fewer than
+three runs on a side significance is undecided: the steps of one run share its disturbances, so an interval over steps
+is shown and marked as such. Then the caller may state how much runs vary, and a larger change is significant.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple, get_args
+
+from perfkit.base.formatting import escape_unprintable
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+from perfkit.records.aggregate import disagree
+from perfkit.records.common import MeasuredOn, Observation
+from perfkit.records.comparison import Change, MetricKind
+from perfkit.records.config_identity import companions, format_option, performance_options
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import Resampling
+from perfkit.subjects.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics
+
+_KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
+
+
+class Resampled(NamedTuple):
+    """A bootstrap interval and what was resampled."""
+
+    interval: tuple[float, float]
+    unit: Resampling
+
+
+def changes(
+    before: Sequence[RunReport],
+    after: Sequence[RunReport],
+    measured_on: MeasuredOn | None = None,
+    assumed_noise: float | None = None,
+) -> list[Change]:
+    """Return every metric of either side, before and after.
+
+    Args:
+        before: runs of one configuration.
+        after: the runs to compare with them.
+        measured_on: as in `metrics`.
+        assumed_noise: relative change up to which a change is noise, where there are too few runs to measure it.
+    """
+    assumed = assumed_noise if few_runs(before, after) else None
+    sides = ([metrics(run, measured_on) for run in before], [metrics(run, measured_on) for run in after])
+    names = dict.fromkeys(name for side in sides for run in side for name in run)
+    rows = []
+    for name in names:
+        old, new = ([run[name] for run in side if name in run] for side in sides)
+        rows.append(_change(name, old, new, assumed))
+    return sorted(rows, key=_order)
+
+
+def few_runs(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+    """Return how many runs there are if too few to show how much runs vary, such as "1 run before and 2 after"."""
+    if min(len(before), len(after)) >= FEWEST_RUNS:
+        return None
+    return f"{len(before)} {'run' if len(before) == 1 else 'runs'} before and {len(after)} after"
+
+
+def _order(change: Change) -> tuple[int, float]:
+    ranked = change.kind in ("collective", "operator")
+    return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
+
+
+def _change(name: MetricName, before: list[Metric], after: list[Metric], assumed_noise: float | None) -> Change:
+    old, new = _value(before), _value(after)
+    ratio = new / old if old and new is not None else None
+    resampled = _resample(before, after) if old and new else None
+    return Change(
+        kind=name.kind,
+        name=name.name,
+        unit=(before or after)[0].unit,
+        before=old,
+        after=new,
+        ratio=ratio,
+        interval=resampled and resampled.interval,
+        resampled=resampled and resampled.unit,
+        significant=_is_significant(ratio, resampled, assumed_noise),
+    )
+
+
+def _is_significant(ratio: float | None, resampled: Resampled | None, assumed_noise: float | None) -> bool | None:
+    if resampled is not None and resampled.unit == "runs":
+        return not resampled.interval[0] <= 1 <= resampled.interval[1]
+    return abs(ratio - 1) > assumed_noise if assumed_noise is not None and ratio is not None else None
+
+
+def _value(side: list[Metric]) -> float | None:
+    return median(measure.value for measure in side) if side else None
+
+
+def _resample(before: list[Metric], after: list[Metric]) -> Resampled | None:
+    if min(len(before), len(after)) >= FEWEST_RUNS:
+        old, new = ([measure.value for measure in side] for side in (before, after))
+        return _resampled(old, new, "runs")
+    if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
+        return _resampled(before[0].samples, after[0].samples, "steps")
+    return None
+
+
+def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling) -> Resampled | None:
+    interval = ratio_interval(before, after)
+    return interval and Resampled(interval, unit)
+
+
+def disagreement(changes: Sequence[Change]) -> list[Observation]:
+    """Return a finding if steps with and without the profiler changed in opposite directions."""
+    ratios = {change.name: change.ratio for change in changes if change.kind == "run"}
+    plain, profiled = ratios.get(STEP_TIME.name), ratios.get(PROFILED_STEP.name)
+    if plain is None or profiled is None or not disagree(plain, profiled):
+        return []
+    return [Observation("profiled_step_disagrees", {"plain": plain, "profiled": profiled})]
+
+
+# ---- whether the two are comparable --------------------------------------------------------------------------------
+
+
+def findings(
+    before: Sequence[RunReport], after: Sequence[RunReport], assumed_noise: float | None = None
+) -> list[Observation]:
+    """Return the findings that limit the trust in the comparison."""
+    collected = []
+    if few_runs(before, after):
+        counts = {"before": len(before), "after": len(after), "fewest": FEWEST_RUNS}
+        collected.append(Observation("too_few_repeats", {**counts, "assumed_noise": assumed_noise}))
+    for side, runs in (("before", before), ("after", after)):
+        if mixed := _differing(runs):
+            collected.append(Observation("mixed_configurations", {"side": side, "options": mixed}))
+    if differing := _differing([before[0], after[0]]):
+        collected.append(Observation("configurations_differ", {"options": differing}))
+    return [*collected, *_environment_findings(before, after)]
+
+
+def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Observation]:
+    """Yield other differences between the runs, within a side or between sides; unknown values differ from nothing."""
+    sides = (before, after)
+    devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
+    if _differ(devices):
+        yield Observation("devices_differ", {"devices": list(map(sorted, devices))})
+    versions = {
+        name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
+        for name in sorted({name for side in sides for run in side for name in run.versions})
+    }
+    if differing := {name: list(map(sorted, known)) for name, known in versions.items() if _differ(known)}:
+        yield Observation("versions_differ", {"versions": differing})
+
+
+def _differ(sides: Sequence[set[str]]) -> bool:
+    return all(sides) and len(set.union(*sides)) > 1
+
+
+def _differing(runs: Sequence[RunReport]) -> dict[str, list[str]]:
+    """Return the options in which the runs differ, with their values."""
+    known = [settings(run) for run in runs]
+    names = sorted({name for one in known for name in one})
+    values = {
+        name: list(dict.fromkeys((escape_unprintable(format_option(one.get(name))) or "none") for one in known))
+        for name in names
+    }
+    differing = [name for name in names if len(values[name]) > 1]
+    # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
+    implied = {companion for name in differing for companion in companions(name, known)}
+    return {name: values[name] for name in differing if name not in implied}
+
+
+def settings(run: RunReport) -> dict[str, Any]:
+    """Return what runs of one configuration share: workload, ranks and every option that affects performance."""
+    return {"workload": run.workload, "ranks": run.world_size} | performance_options(run)

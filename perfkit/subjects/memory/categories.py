@@ -1,0 +1,129 @@
+"""What each block of memory is for, by what allocated it and how long it lived (metrics.md section 11)."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.kinds.classify import rows_by_key
+from perfkit.engine.steps.passes import NO_PASS
+from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryCategory
+from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
+from perfkit.subjects.memory.blocks import NEVER_NS, NOT_RECORDED, Blocks
+from perfkit.subjects.memory.host_activity import HostActivity
+from perfkit.subjects.memory.known_tensors import UNDECIDED, KnownTensors
+from perfkit.trace.intervals import Ints, Union, covers, uncovered_from
+
+Flags = NDArray[np.bool_]
+CODE: Final[dict[MemoryCategory, int]] = {name: code for code, name in enumerate(MEMORY_CATEGORIES)}
+
+
+def categorize(blocks: Blocks, known: KnownTensors, host: HostActivity) -> Ints:
+    """Return the category of each block, as an index into `MEMORY_CATEGORIES`: of the rules, the first that applies."""
+    life = _Life(blocks, host)
+    rules: tuple[tuple[MemoryCategory, Flags], ...] = (
+        ("before", blocks.begin == NOT_RECORDED),
+        ("input", covers(host.input, blocks.begin_ns)),
+        ("optimizer_state", life.made_in("optimizer") & life.outlives_pass & ~life.state_is_known(known)),
+        # Before gradients: FSDP also allocates other buffers in backward that live until the optimizer steps.
+        ("communication", life.within(host.communication)),
+        ("gradients", life.made_in("backward") & life.reaches_optimizer & ~life.noted_in_step(known)),
+        ("temporary", life.is_short),
+        ("activations", life.made_before_backward & life.reaches_backward & life.released_before_next),
+    )
+    category = np.select([flags for _, flags in rules], [CODE[name] for name, _ in rules], CODE["other"])
+    return np.where(known.category == UNDECIDED, category, known.category)
+
+
+class _Life:
+    """How long blocks lived, compared with the passes and operators that allocated them; flags of shape (b,)."""
+
+    def __init__(self, blocks: Blocks, host: HostActivity) -> None:
+        self._blocks = blocks
+        self._host = host
+        self._pass = host.passes.of(blocks.begin_ns)
+        self._step = host.steps.of(blocks.begin_ns)
+
+    def made_in(self, phase: PassPhase) -> Flags:
+        """Allocated in a pass of this phase."""
+        phases = np.append(self._host.passes.phase, NO_PASS)  # the last is for blocks in no pass
+        return np.asarray(phases[self._pass] == PASS_PHASES.index(phase))
+
+    def within(self, spans: dict[int, Union]) -> Flags:
+        """Allocated in a span of its thread."""
+        found = np.zeros(len(self._blocks.begin), np.bool_)
+        for thread, places in rows_by_key(self._blocks.thread, np.arange(len(found))).items():
+            if thread in spans:
+                found[places] = covers(spans[thread], self._blocks.begin_ns[places])
+        return found
+
+    @property
+    def outlives_pass(self) -> Flags:
+        """Still allocated when its pass ended."""
+        ends = np.append(self._host.passes.end, NEVER_NS)[self._pass]
+        after: Flags = self._blocks.end_ns > ends
+        return after
+
+    @property
+    def made_before_backward(self) -> Flags:
+        """Allocated in a forward pass, or by an operator in no pass at all."""
+        in_no_pass = (self._pass == NO_PASS) & self.within(self._host.operators)
+        return np.asarray(self.made_in("forward") | in_no_pass)
+
+    @property
+    def reaches_backward(self) -> Flags:
+        """Still allocated when the next backward pass of its step begins."""
+        return self._reaches(self._host.begins_of("backward"))
+
+    @property
+    def reaches_optimizer(self) -> Flags:
+        """Still allocated when the optimizer's next step begins, in the same step."""
+        return self._reaches(self._host.begins_of("optimizer"))
+
+    def _reaches(self, begins: Ints) -> Flags:
+        """Return whether blocks are still allocated at the first of these instants after theirs, in the same step."""
+        following = np.searchsorted(begins, self._blocks.begin_ns, side="left")
+        instant = np.append(begins, NEVER_NS)[following]
+        step = np.append(self._host.steps.of(begins), -2)[following]
+        reached: Flags = (step == self._step) & (self._blocks.end_ns > instant)
+        return reached
+
+    @property
+    def released_before_next(self) -> Flags:
+        """Released before the first backward pass of a later step, or, in the last step, while it was recorded."""
+        begins = self._host.begins_of("backward")
+        later = np.searchsorted(self._host.steps.of(begins), self._step, side="right")
+        limit = np.append(begins, NEVER_NS - 1)[later]
+        return np.asarray(self._blocks.end_ns <= limit)
+
+    @property
+    def is_short(self) -> Flags:
+        """Released in its pass; in no pass, in the operator that allocated it, or before the next backward pass."""
+        in_pass = (self._pass != NO_PASS) & ~self.outlives_pass
+        in_operator = np.zeros(len(in_pass), np.bool_)
+        operators = self._host.operators
+        for thread, places in rows_by_key(self._blocks.thread, np.flatnonzero(self._pass == NO_PASS)).items():
+            if thread in operators:
+                begin_ns = self._blocks.begin_ns[places]
+                in_operator[places] = self._blocks.end_ns[places] <= uncovered_from(operators[thread], begin_ns)
+        unused = self.made_before_backward & self._released_before_backward()
+        return np.asarray(in_pass | in_operator | unused)
+
+    def _released_before_backward(self) -> Flags:
+        begins = self._host.begins_of("backward")
+        following = np.searchsorted(begins, self._blocks.begin_ns, side="left")
+        step = np.append(self._host.steps.of(begins), -2)[following]
+        instant = np.append(begins, 0)[following]
+        released: Flags = (step == self._step) & (self._blocks.end_ns <= instant)
+        return released
+
+    def noted_in_step(self, known: KnownTensors) -> Flags:
+        """Allocated in a step in which the run noted what the gradients are."""
+        noted = self._host.steps.of(np.array(known.noted_ns, np.int64))
+        return np.isin(self._step, noted)
+
+    def state_is_known(self, known: KnownTensors) -> Flags:
+        """Allocated when the run had noted what the optimizer's state is, or still allocated when it next did."""
+        next_noted = np.searchsorted(known.noted_ns, self._blocks.begin_ns, side="right")
+        instant = np.append(np.array(known.noted_ns, np.int64), NEVER_NS)[next_noted]
+        return np.asarray((self._blocks.begin_ns > known.state_noted_ns) | (self._blocks.end_ns > instant))

@@ -1,0 +1,1 @@
+"""Tables as column specifications, and names that tables share."""

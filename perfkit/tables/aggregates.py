@@ -1,0 +1,75 @@
+"""Sums and medians over the ranks and steps of a run, for the tables. No new metric is computed here."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from perfkit.records.aggregate import (
+    add_collectives,
+    add_operators,
+    add_phases,
+    step_time_ns,
+    steps_ns,
+    traced_step_ns,
+)
+from perfkit.records.common import CATEGORIES
+from perfkit.records.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.records.run import RunReport
+
+ACTIVE = CATEGORIES[:-1]
+"""The categories that have a total: `overhead` is the time when none is active."""
+
+
+def steps_of(run: RunReport) -> list[StepBreakdown]:
+    """Return the steps of all ranks."""
+    return [step for rank in run.ranks for step in rank.steps]
+
+
+def exposed_sums(steps: Iterable[StepBreakdown]) -> list[int]:
+    """Return the summed exposed time per category (ns), in the order of `CATEGORIES`."""
+    rows = [[getattr(s.exposed_ns, c) for c in CATEGORIES] for s in steps]
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(CATEGORIES)
+
+
+def total_sums(steps: Iterable[StepBreakdown]) -> list[int]:
+    """Return the summed active time per category (ns), in the order of `ACTIVE`."""
+    rows = [[getattr(s.total_ns, c) for c in ACTIVE] for s in steps]
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(ACTIVE)
+
+
+def overlapped(total_ns: int, exposed_ns: int) -> float | None:
+    """Return the overlapped share of an active time; None if it was never active (metrics.md section 4)."""
+    return (total_ns - exposed_ns) / total_ns if total_ns else None
+
+
+def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
+    """Return the median wall time (ns); None without steps."""
+    return median(s.wall_ns for s in steps) if steps else None
+
+
+def step_time(run: RunReport) -> float | None:
+    """Return the median over steps of the largest wall time over ranks (ns; metrics.md section 7)."""
+    return step_time_ns(traced_step_ns(run.ranks).values())
+
+
+def headline_step_ns(run: RunReport) -> float | None:
+    """Return the step time that a report begins with (ns): of steps without the profiler if it has any, else profiled.
+
+    None without steps.
+    """
+    plain = step_time_ns(steps_ns(run, "plain"))
+    return step_time(run) if plain is None else plain
+
+
+def merged_operators(run: RunReport) -> list[OperatorStat]:
+    """Return kernels and operators summed over ranks, largest time first."""
+    return add_operators(row for rank in run.ranks for row in rank.operators)
+
+
+def merged_phases(run: RunReport) -> list[PhaseStat]:
+    """Return the annotated phases over all ranks, largest first."""
+    return add_phases(row for rank in run.ranks for row in rank.phases)
+
+
+def merged_collectives(run: RunReport) -> list[CollectiveStat]:
+    """Return collectives of one kind, group, size and type over all ranks, largest exposed time first."""
+    return add_collectives(row for rank in run.ranks for row in rank.collectives)

@@ -1,0 +1,1 @@
+"""Slices on top that use only public names of the rooms below."""

@@ -1,0 +1,370 @@
+"""Build the tracks of one trace: its threads and streams, and perfkit's own tracks above them."""
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.base.parsing import Ranges
+from perfkit.engine.attribution.items import find_items
+from perfkit.engine.attribution.views import Located
+from perfkit.engine.breakdown import Activity, find_activity
+from perfkit.engine.communication.collectives import Collectives, find_collectives
+from perfkit.engine.pipelines.actions import find_pipeline_spans
+from perfkit.engine.ranks.clock_alignment import aligned
+from perfkit.engine.steps.annotations import annotation_rows
+from perfkit.engine.steps.passes import find_passes
+from perfkit.engine.steps.trace_steps import find_trace_steps
+from perfkit.engine.steps.windows import Steps
+from perfkit.records.common import CATEGORIES
+from perfkit.records.cross_rank import HostClock
+from perfkit.records.kernel_rules import KernelRule
+from perfkit.tools.merge.collective_links import CollectiveLinks, Spans
+from perfkit.tools.merge.slices import find_module_work, loader_slices, loader_track, pipeline_slices
+from perfkit.tools.merge.tracks import Counter, RankTracks, Track
+from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
+from perfkit.trace.intervals import Ints, Union
+
+OWN_CATEGORY: Final = "perfkit"
+STEP_TRACK: Final = "perfkit: step"
+CATEGORY_TRACK: Final = "perfkit: where the time goes"
+WAIT_TRACK: Final = "perfkit: waits for another rank"
+DELAY_TRACK: Final = "perfkit: delays other ranks"
+DIMENSION_TRACK: Final = "perfkit: communication by dimension"
+PATH_TRACK: Final = "perfkit: critical path"
+PIPELINE_TRACK: Final = "perfkit: pipeline"
+MODULE_TRACK: Final = "perfkit: modules"
+MODULE_ARGUMENT: Final = "module"
+IN_FLIGHT: Final = "perfkit: bytes in flight"
+MEMORY: Final = "perfkit: memory allocated"
+_RANGE_NS: Final = 2**53
+"""104 days from the timeline's zero: later than any event of the run, and than a float resolves nanoseconds."""
+
+
+class Plan(NamedTuple):
+    """How to show one trace."""
+
+    place: int
+    name: str
+    clock: HostClock | None
+    stage: int | None
+    """The rank's place in a pipeline; None without one."""
+    steps: Ranges | None
+    step_marker: str | None
+    kernel_rules: Sequence[KernelRule]
+    links: CollectiveLinks | None
+    """None for all but the first trace of a rank."""
+    path: Spans | None
+    """What of the run's critical path is the rank's, by the reference clock; None as `links`, or if nothing is."""
+    arrows: dict[int, int]
+    arrow_ends: dict[int, tuple[int, int]]
+    first_launch: int
+    """Number of the first arrow from a launch to its kernel."""
+    base_ns: int
+    """The instant that is zero on the timeline."""
+
+
+class _Labels(dict[str, int]):
+    """Indices of labels that are added to those of the trace."""
+
+    def __init__(self, initial: tuple[str, ...]) -> None:
+        super().__init__()
+        self.all = list(initial)
+
+    def __missing__(self, label: str) -> int:
+        self.all.append(label)
+        self[label] = index = len(self.all) - 1
+        return index
+
+
+def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
+    """Return the tracks of a trace that was read with `detailed`."""
+    return _TrackBuilder(trace, plan).build()
+
+
+class _TrackBuilder:
+    def __init__(self, trace: RankTrace, plan: Plan) -> None:
+        if trace.detail is None:
+            raise ValueError("the trace was not read with `detailed`")
+        self.events: Events = trace.events
+        self.detail: TimelineDetail = trace.detail
+        self.memory = trace.memory
+        self.plan = plan
+        self.labels = _Labels(self.events.names)
+        self.header = trace.header
+        self.names, self.device, self.steps = find_trace_steps(trace, plan.step_marker, plan.kernel_rules)
+        self.frames = trace.frames
+        self.out_of_range = 0
+        self.module = np.full(len(self.events.kind), -1, np.int64)
+        """Label of the module that each event belongs to; -1 for none."""
+
+    def build(self) -> RankTracks:
+        plan = self.plan
+        tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._loaders(), *self._threads()]
+        return RankTracks(
+            place=plan.place,
+            name=plan.name,
+            tracks=tracks,
+            labels=self.labels.all,
+            categories=[*self.detail.categories, OWN_CATEGORY],
+            arrow_ends=plan.arrow_ends,
+            out_of_range=self.out_of_range,
+        )
+
+    def _aligned(self, time_ns: Ints) -> Ints:
+        return aligned(self.plan.clock, time_ns) if self.plan.clock else time_ns
+
+    def _in_range(self, time_ns: Ints) -> NDArray[np.bool_]:
+        """Return a mask of the (aligned) instants that are on the timeline."""
+        base_ns = self.plan.base_ns
+        return (time_ns >= base_ns) & (time_ns < base_ns + _RANGE_NS)
+
+    def _select(self, in_range: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the conjunction, and count what is wanted but outside the timeline."""
+        self.out_of_range += int(np.count_nonzero(wanted & ~in_range))
+        return in_range & wanted
+
+    # ---- selection -------------------------------------------------------------------------------------------------
+
+    def _step_shown(self, steps: Steps) -> NDArray[np.bool_]:
+        ranges = self.plan.steps
+        return np.array([ranges is None or (number is not None and number in ranges) for number in steps.number])
+
+    def _windows(self) -> tuple[Ints, Ints]:
+        """Return start and end of the shown steps, on the host and on the device."""
+        if self.steps is None or self.plan.steps is None:
+            return np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
+        shown = self._step_shown(self.steps)
+        return self.steps.host_start_ns[shown], self.steps.bounds[1:][shown]
+
+    def _rows(self) -> Ints:
+        """Return the shown events: those that begin in the selected steps, device events by their launch."""
+        events = self.events
+        rows = _within(events.start_ns, *self._windows())
+        if self.plan.steps is not None and self.steps is not None:
+            shown = self._step_shown(self.steps)
+            step = self.steps.device_step
+            rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
+        in_range = self._in_range(self._aligned(events.start_ns)) & self._in_range(self._aligned(events.end_ns))
+        return np.flatnonzero(self._select(in_range, rows))
+
+    # ---- tracks of the trace ---------------------------------------------------------------------------------------
+
+    def _threads(self) -> Iterator[Track]:
+        events, rows = self.events, self._rows()
+        launch, collective = self._launch_arrows(rows), self._collective_arrows(rows)
+        rows = rows[np.argsort(events.thread[rows], kind="stable")]
+        cuts = np.flatnonzero(np.diff(events.thread[rows])) + 1
+        tracks = []
+        for number, here in enumerate(np.split(rows, cuts) if len(rows) else ()):
+            thread = int(events.thread[here[0]])
+            kinds = set(np.unique(events.kind[here]).tolist())
+            order = (self._order(kinds, here), number)
+            track = Track(
+                name=self._thread_name(thread, kinds),
+                start_ns=self._aligned(events.start_ns[here]),
+                end_ns=self._aligned(events.end_ns[here]),
+                label=events.name[here].astype(np.int64),
+                category=self.detail.category[here].astype(np.int64),
+                launch=launch[here],
+                collective=collective[here],
+                argument=self.module[here],
+                argument_name=MODULE_ARGUMENT,
+            )
+            tracks.append((order, track))
+        yield from _with_unique_names([track for _, track in sorted(tracks, key=lambda item: item[0])])
+
+    def _order(self, kinds: set[int], rows: Ints) -> int:
+        """Return the sort key of a thread: the one with the steps, other threads, devices, others."""
+        if kinds & {EventKind.KERNEL, EventKind.COPY}:
+            return 2
+        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN, EventKind.TOOL}:
+            return 3
+        steps = self.steps.host_start_ns if self.steps is not None and self.steps.from_annotations else rows[:0]
+        annotations = rows[self.events.kind[rows] == EventKind.ANNOTATION]
+        return 0 if np.isin(steps, self.events.start_ns[annotations]).any() else 1
+
+    def _thread_name(self, thread: int, kinds: set[int]) -> str:
+        pid, tid = self.detail.threads[thread]
+        on_device = bool(kinds & {EventKind.KERNEL, EventKind.COPY})
+        what = "stream" if on_device else "thread"
+        recorded = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
+        name = recorded if recorded.startswith(what) else f"{what} {recorded}"
+        return f"{name} (device {pid})" if on_device else name
+
+    def _launch_arrows(self, rows: Ints) -> Ints:
+        """Return the number of the arrow that begins (or, negative, ends) at each event, 0 for none.
+
+        If one launch started several activities, the arrow goes to the first.
+        """
+        events, device = self.events, self.device
+        arrow = np.zeros(len(events.kind), np.int64)
+        shown = np.zeros(len(events.kind), np.bool_)
+        shown[rows] = True
+        linked = np.flatnonzero((device.launch_row >= 0) & shown[device.row])
+        linked = linked[shown[device.launch_row[linked]]]
+        linked = linked[events.start_ns[device.launch_row[linked]] <= events.start_ns[device.row[linked]]]
+        linked = linked[np.argsort(events.start_ns[device.row[linked]], kind="stable")]
+        nonempty = events.end_ns > events.start_ns
+        linked = linked[nonempty[device.row[linked]] & nonempty[device.launch_row[linked]]]
+        launches, first = np.unique(device.launch_row[linked], return_index=True)
+        number = self.plan.first_launch + np.arange(len(launches))
+        arrow[launches], arrow[device.row[linked[first]]] = number, -number
+        return arrow
+
+    def _collective_arrows(self, rows: Ints) -> Ints:
+        arrow = np.zeros(len(self.events.kind), np.int64)
+        if not self.plan.arrows:
+            return arrow
+        for row in self._communicating(rows).tolist():
+            arrow[row] = self.plan.arrows.pop(int(self.events.start_ns[row]), 0)
+        return arrow
+
+    def _communicating(self, rows: Ints) -> Ints:
+        """Return the events of collectives: kernels, or annotations of the backend."""
+        if len(self.device.row):
+            return np.intersect1d(self.device.row[self.device.is_communication], rows)
+        annotations: Ints = rows[self.events.kind[rows] == EventKind.ANNOTATION]
+        return annotations[self.names.whole_span_annotation[self.events.name[annotations]]]
+
+    # ---- perfkit's own tracks --------------------------------------------------------------------------------------
+
+    def _own_tracks(self) -> Iterator[Track]:
+        if self.steps is not None:
+            shown = self._step_shown(self.steps)
+            numbers = [number for number, wanted in zip(self.steps.number, shown, strict=True) if wanted]
+            labels = ["the whole trace" if number is None else f"step {number}" for number in numbers]
+            spans = Spans(self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown], labels)
+            yield self._own(STEP_TRACK, spans)
+            activity = find_activity(self.events, self.names, self.device, self.steps)
+            yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
+            collectives, _ = find_collectives(self.events, self.names, self.device, activity, self.steps, self.header)
+            pipeline = find_pipeline_spans(self.events, self.device, activity, collectives, self.steps)
+            pipeline = pipeline and pipeline.at_stage(self.plan.stage)
+            if pipeline is not None:
+                yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
+            modules = self._modules(activity, collectives, self.steps, shown)
+            if modules is not None and len(modules.start_ns):
+                yield self._own(MODULE_TRACK, modules)
+        if self.plan.path:
+            yield self._aligned_track(PATH_TRACK, self.plan.path)
+        if self.plan.links:
+            yield self._own(WAIT_TRACK, self.plan.links.waits)
+            yield self._own(DELAY_TRACK, self.plan.links.delays_others)
+            if self.plan.links.dimensions.label:
+                yield self._own(DIMENSION_TRACK, self.plan.links.dimensions)
+
+    def _modules(
+        self, activity: Activity, collectives: Collectives, steps: Steps, shown: NDArray[np.bool_]
+    ) -> Spans | None:
+        """Return the shown steps' work by module, and note the module of each event."""
+        events, device, marker = self.events, self.device, self.plan.step_marker
+        located = Located(
+            events,
+            self.frames,
+            lambda: annotation_rows(events, self.names, steps, marker),
+            find_passes(events, steps),
+            lambda: find_items(events, device, activity, collectives, steps),
+            steps,
+        )
+        found = find_module_work(located, device, shown)
+        if found is None:
+            return None
+        used = np.unique(found.of_event[found.of_event >= 0])
+        label = np.array([self.labels[found.texts[text]] for text in used.tolist()] or [-1], np.int64)
+        place = np.minimum(np.searchsorted(used, found.of_event), len(label) - 1)
+        self.module = np.where(found.of_event >= 0, label[place], -1)
+        return found.spans
+
+    def _loaders(self) -> Iterator[Track]:
+        """Yield a track of each worker of the rank's data loaders."""
+        header = self.header.perfkit
+        if header is None or not header.fetches or self.steps is None:
+            return
+        shown = self._step_shown(self.steps)
+        windows = self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown]
+        for worker, (spans, notes) in loader_slices(header.fetches, *windows).items():
+            track = self._own(loader_track(worker), spans, notes)
+            yield track._replace(argument_name="samples")
+
+    def _own(self, name: str, spans: Spans, notes: Sequence[str | None] = ()) -> Track:
+        aligned_spans = Spans(self._aligned(spans.start_ns), self._aligned(spans.end_ns), spans.label)
+        return self._aligned_track(name, aligned_spans, notes)
+
+    def _aligned_track(self, name: str, spans: Spans, notes: Sequence[str | None] = ()) -> Track:
+        """Return a track of spans that are by the reference clock, with a note for each or none at all."""
+        start_ns, end_ns = spans.start_ns, spans.end_ns
+        selected = self._select(self._in_range(start_ns) & self._in_range(end_ns), np.ones(len(start_ns), np.bool_))
+        none = np.zeros(np.count_nonzero(selected), np.int64)
+        return Track(
+            name=name,
+            start_ns=start_ns[selected],
+            end_ns=end_ns[selected],
+            label=np.array([self.labels[label] for label in spans.label], np.int64)[selected],
+            category=none + len(self.detail.categories),
+            launch=none,
+            collective=none,
+            argument=np.array([-1 if note is None else self.labels[note] for note in notes], np.int64)[selected]
+            if notes
+            else none - 1,
+        )
+
+    def _counters(self) -> Iterator[Counter]:
+        if self.plan.links and len(self.plan.links.in_flight[0]):
+            time_ns, value = self.plan.links.in_flight
+            yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
+        for key, memory in self.memory.items():
+            shown = _within(memory.time_ns, *self._windows())
+            yield self._counter(f"{MEMORY}, {device_name(*key)}", memory.time_ns, memory.allocated_bytes, shown)
+
+    def _counter(self, name: str, time_ns: Ints, value: Ints, wanted: NDArray[np.bool_]) -> Counter:
+        aligned_ns = self._aligned(time_ns)
+        selected = self._select(self._in_range(aligned_ns), wanted)
+        return Counter(name, aligned_ns[selected], value[selected])
+
+
+def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
+    """Split the shown steps' windows into segments of one exclusive category each (metrics.md section 4)."""
+    pauses = steps.pauses
+    unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading, pauses.spans)
+    cuts = np.unique(np.concatenate([*(edge for spans in unions for edge in spans), steps.bounds]))
+    cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]
+    start = cuts[:-1]
+    # Pauses come first: no category is active in them.
+    labels = [*CATEGORIES, *(f"{one.phase} (not in the step)" for one in pauses.found)]
+    category = np.full(len(start), len(CATEGORIES) - 1, np.int64)
+    for number in reversed(range(len(CATEGORIES) - 1)):
+        category[_covered(unions[number], start)] = number
+    paused = _covered(pauses.spans, start)
+    category[paused] = len(CATEGORIES) + np.searchsorted(pauses.host.start, start[paused], side="right") - 1
+    step = np.searchsorted(steps.bounds, start, side="right") - 1
+    opens = np.flatnonzero(np.diff(category, prepend=-1) | np.diff(step, prepend=-1))
+    begin, end = start[opens], np.append(start[opens[1:]], cuts[-1:])
+    wanted = shown[step[opens]]
+    return Spans(begin[wanted], end[wanted], [labels[number] for number in category[opens][wanted].tolist()])
+
+
+def _covered(spans: Union, instant: Ints) -> NDArray[np.bool_]:
+    if not len(spans.start):
+        return np.zeros(len(instant), np.bool_)
+    last = np.searchsorted(spans.start, instant, side="right") - 1
+    return (last >= 0) & (spans.end[last] > instant)
+
+
+def _within(instant: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Return a mask of the instants within any of the spans, which are in order."""
+    if not len(start):
+        return np.zeros(len(instant), np.bool_)
+    last = np.searchsorted(start, instant, side="right") - 1
+    return (last >= 0) & (np.maximum.accumulate(end)[last] > instant)
+
+
+def _with_unique_names(tracks: list[Track]) -> Iterator[Track]:
+    """Append numbers to repeated track names."""
+    seen: Tally[str] = Tally()
+    for track in tracks:
+        seen[track.name] += 1
+        number = seen[track.name]
+        yield track if number == 1 else track._replace(name=f"{track.name} [{number}]")

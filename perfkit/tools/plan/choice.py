@@ -1,0 +1,133 @@
+"""Which layout is the best of those that fit, and the decision in words."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from perfkit.base.formatting import duration, size
+from perfkit.records.plan import PlannedDevice, PlannedLayout
+
+CLOSE: Final = 1.05
+"""Predicted times within this ratio are not told apart: the simplest layout wins."""
+
+DIVIDING: Final = ("tp", "pp", "cp", "ep")
+"""Dimensions of a mesh that divide more than samples."""
+
+_ORDER: Final = ("ddp", "zero1", "zero2", "zero3", "hsdp")
+
+Question = tuple[str, Callable[[PlannedLayout], bool]]
+
+
+def _is_divided(one: PlannedLayout) -> bool:
+    return any(one.mesh.get(name, 1) > 1 for name in DIVIDING)
+
+
+QUESTIONS: Final[tuple[Question, ...]] = (
+    ("Do the training state and the activations fit on one device", lambda one: _is_plain(one, ("ddp",))),
+    (
+        "Do they fit with the state sharded over data-parallel ranks (ZeRO)",
+        lambda one: _is_plain(one, _ORDER[1:]),
+    ),
+    (
+        "Do they fit with recomputed activations",
+        lambda one: not _is_divided(one) and one.checkpointing != "none",
+    ),
+    ("Do they fit with experts distributed over ranks (expert parallel)", lambda one: one.mesh.get("ep", 1) > 1),
+    (
+        "Do they fit with each layer split over the ranks of a host (tensor parallel)",
+        lambda one: one.mesh.get("tp", 1) > 1 and one.mesh.get("pp", 1) == 1,
+    ),
+    ("Do they fit with each sequence split over ranks (context parallel)", lambda one: one.mesh.get("cp", 1) > 1),
+    ("Do they fit with the layers split over ranks (pipeline)", lambda one: one.mesh.get("pp", 1) > 1),
+)
+"""In order; the first answer 'yes' decides."""
+
+
+def _is_plain(one: PlannedLayout, names: Sequence[str]) -> bool:
+    return not _is_divided(one) and one.checkpointing == "none" and one.dp in names
+
+
+def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tuple[int | None, str]:
+    """Return the place of the best layout, and why it is the best or why there is none."""
+    if device is None:
+        return None, "no device given: use --device or --cluster to see what fits and how long a step takes"
+    if device.memory_bytes is None:
+        return None, f"the memory of {device.name} is not in the device table"
+    fitting = [one for one in layouts if one.fits]
+    if not fitting:
+        return None, _nothing_fits(layouts)
+    runnable = [one for one in fitting if one.refused is None]
+    if not runnable:
+        return None, f"{len(fitting)} fit, but `perfkit run` supports none of them: {fitting[0].refused}"
+    best, why = _best(runnable)
+    return list(layouts).index(best), why
+
+
+def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:
+    simplest = sorted(fitting, key=simplicity)
+    timed = [(one.step.step_ns, one) for one in simplest if one.step is not None]
+    if not timed:
+        return simplest[
+            0
+        ], "the simplest that fits; the device's peak for this precision is unknown, so that no time is predicted"
+    fastest_ns, fastest = min(timed, key=lambda pair: pair[0])
+    time_ns, best = next(pair for pair in timed if pair[0] <= CLOSE * fastest_ns)
+    if best is fastest:
+        return (
+            best,
+            f"the shortest predicted step ({duration(time_ns)}) of the {len(timed)} that fit",
+        )
+    return best, (
+        f"the simplest whose predicted step ({duration(time_ns)}) is within {100 * (CLOSE - 1):.0f} % of the shortest "
+        f"({duration(fastest_ns)}: {describe(fastest)})"
+    )
+
+
+def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
+    unknown = [one for one in layouts if one.fits is None]
+    if unknown:
+        missing = "--layers, --width and --sequence"
+        return f"the state fits with {unknown[0].name}, but activations are not counted: add {missing}"
+    least = min(layouts, key=lambda one: one.memory.needed_bytes)
+    return (
+        f"nothing fits: {describe(least)} needs the least, {size(least.memory.needed_bytes)}, which is "
+        f"{size(least.over_bytes)} too much: use more ranks, a smaller --batch-size or devices with more memory"
+    )
+
+
+def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
+    """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
+    dimensions = sum(one.mesh.get(name, 1) > 1 for name in DIVIDING)
+    return dimensions, int(one.checkpointing != "none"), one.sequence_parallel + one.loss_parallel, _ORDER.index(one.dp)
+
+
+def describe(one: PlannedLayout) -> str:
+    """Return a layout in words."""
+    return (
+        one.name
+        + {"none": "", "full": ", full checkpointing", "selective": ", selective checkpointing"}[one.checkpointing]
+    )
+
+
+def decide(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> list[str]:
+    """Return the questions that lead to a strategy, up to the first 'yes', with the figures that answer them."""
+    if device is None or device.memory_bytes is None:
+        return []
+    lines = []
+    for question, belongs in QUESTIONS:
+        own = [one for one in layouts if belongs(one)]
+        if not own:
+            continue
+        fitting = sorted((one for one in own if one.fits), key=simplicity)
+        if fitting:
+            one = fitting[0]
+            lines.append(f"{question}? Yes: {describe(one)} needs {size(one.memory.needed_bytes)}.")
+            return lines
+        lines.append(f"{question}? {_no(own)}")
+    return lines
+
+
+def _no(layouts: Sequence[PlannedLayout]) -> str:
+    least = min(layouts, key=lambda one: one.memory.needed_bytes)
+    if least.fits is None:
+        return f"Unknown: {describe(least)} needs {size(least.memory.needed_bytes)} without its activations."
+    return f"No: {describe(least)} needs {size(least.memory.needed_bytes)}, {size(least.over_bytes)} too much."

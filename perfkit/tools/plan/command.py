@@ -1,0 +1,191 @@
+"""From the options of `perfkit plan` to a plan."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from perfkit.errors import UsageError
+from perfkit.record.durations import parse_duration
+from perfkit.records.plan import Plan, PlannedDevice
+from perfkit.tools.plan.api import own_module, plan_own
+from perfkit.tools.plan.check import check_run
+from perfkit.tools.plan.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
+from perfkit.tools.plan.hardware import find_hardware
+from perfkit.tools.plan.layout import Checkpointing
+from perfkit.tools.plan.measured import measured_rates
+from perfkit.tools.plan.models import Model, counted_model, gpt_model
+from perfkit.tools.plan.planner import RESERVE, Request, make_plan
+from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.refine import refine
+from perfkit.tools.plan.shape import Shape
+
+DEFAULT_ATTENTION: Final = "fused"
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """Sizes of the model, by the workload's names."""
+
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    block: int | None = None
+    vocab_size: int | None = None
+    bias: bool | None = None
+    experts: int | None = None
+    top_k: int | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return those that were given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of `perfkit plan`, as they are given; None leaves a default."""
+
+    model: str = "gpt"
+    preset: str | None = None
+    params: float | None = None
+    sizes: Sizes = Sizes()
+    ranks: int = 1
+    batch_size: int | None = None
+    precision: str | None = None
+    checkpoint: Checkpointing | None = None
+    attention: str = DEFAULT_ATTENTION
+    tokens: float | None = None
+    device: str | None = None
+    device_table: Path | None = None
+    cluster: str | None = None
+    cluster_table: Path | None = None
+    efficiency: float | None = None
+    link_efficiency: float | None = None
+    latency: str | None = None
+    reserve: float = RESERVE
+    explain: bool = False
+    trace: bool = False
+    inputs: tuple[str, ...] = ()
+    batch: str | None = None
+    measured: Path | None = None
+    check: Path | None = None
+
+
+def plan_model(options: Options) -> Plan:
+    """Return the plan that the options ask for.
+
+    Raises:
+        UsageError: An option, or a combination, is invalid.
+    """
+    if options.check is not None:
+        return _checked(options, options.check)
+    request = make_request(options)
+    if ".py:" in options.model:
+        plan = plan_own(own_module(options.model, list(options.inputs), options.batch), request)
+    elif options.inputs or options.batch:
+        raise UsageError("--input and --batch describe what FILE.py:FUNCTION is called with: gpt has its own batches")
+    else:
+        plan = make_plan(request)
+        plan = refine(plan, request) if options.trace else plan
+    if not options.explain:
+        return plan
+    first = 0 if plan.best is None else plan.best
+    return replace(plan, explained=sorted({first, 0}))
+
+
+def _checked(options: Options, path: Path) -> Plan:
+    """Return the check of a run, by its own rates unless others are given."""
+    described = (options.preset, options.params, options.batch_size, options.batch, options.checkpoint, *options.inputs)
+    if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
+        raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
+    for option, unused in (
+        ("--tokens", options.tokens is None),
+        ("--attention", options.attention == DEFAULT_ATTENTION),
+        ("--reserve", options.reserve == RESERVE),
+        ("--explain", not options.explain),
+    ):
+        if not unused:
+            raise UsageError(f"{option} has no effect with --check: remove it")
+    rates, device = _rates_and_device(options, options.precision or "float32")
+    _refuse_rates(options, device)
+    return check_run(path, None if rates == Rates() else rates, device)
+
+
+def make_request(options: Options) -> Request:
+    """Return what is to be planned.
+
+    Raises:
+        UsageError: An option, or a combination, is invalid.
+    """
+    model = _model(options)
+    precision = options.precision or ("mixed" if options.params is not None else "float32")
+    rates, device = _rates_and_device(options, precision)
+    _refuse_rates(options, device)
+    if model.shape.layers is None and options.attention != DEFAULT_ATTENTION:
+        why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
+        raise UsageError(f"--attention has no effect: the model {why}")
+    return Request(
+        shape=model.shape,
+        ranks=options.ranks,
+        global_batch=options.ranks * (options.batch_size or model.batch_size),
+        precision=precision,
+        device=device,
+        rates=rates,
+        fused=options.attention == "fused",
+        reserve=options.reserve,
+        tokens=options.tokens,
+        checkpointing=options.checkpoint or ("none" if ".py:" in options.model else None),
+        workload=model.workload,
+        options=model.options,
+    )
+
+
+def _refuse_rates(options: Options, device: PlannedDevice | None) -> None:
+    for option in ("tokens", "efficiency", "link_efficiency", "latency"):
+        if device is None and getattr(options, option) is not None:
+            raise UsageError(f"{_flag(option)} has no effect without a device: name one with --device or --cluster")
+    if device is None and options.measured is not None:
+        raise UsageError(
+            f"--from {options.measured} gives rates, but not what computes: name a device with --device or --cluster"
+        )
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+def _model(options: Options) -> Model:
+    given = options.sizes.given()
+    if ".py:" in options.model:
+        if given or options.params is not None or options.preset is not None or options.batch_size is not None:
+            raise UsageError(f"{options.model} has its own sizes: give only --input or --batch")
+        return Model(shape=Shape(name=options.model, tensors=(), are_whole=True), batch_size=1)
+    if options.params is not None:
+        if options.preset is not None:
+            raise UsageError("--params describes another model: remove --preset")
+        return counted_model(options.params, given)
+    if options.model != "gpt":
+        raise UsageError(
+            f"{options.model}: there are formulas for gpt, or give the size of another model with --params"
+        )
+    return gpt_model(options.preset, given)
+
+
+def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedDevice | None]:
+    """Return what a run of `--from` measured, else the values of the options."""
+    for option in ("device_table", "cluster_table"):
+        if getattr(options, option) is not None and options.device is None and options.cluster is None:
+            raise UsageError(f"{_flag(option)} has no effect unless a device is named: add --device or --cluster")
+    device = find_hardware(
+        PRECISIONS[precision],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    latency = LATENCY_NS if options.latency is None else float(parse_duration(options.latency, "--latency"))
+    rates = Rates(
+        efficiency=options.efficiency or EFFICIENCY,
+        link_efficiency=options.link_efficiency or LINK_EFFICIENCY,
+        latency_ns=latency,
+    )
+    return (rates, device) if options.measured is None else measured_rates(options.measured, rates, device)

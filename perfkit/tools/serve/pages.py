@@ -1,0 +1,200 @@
+"""The pages of `perfkit serve`: the list of runs, and reports, which are analysed when they are first asked for.
+
+A report is shown in a frame below a bar with links, so that it is the same page that `perfkit analyze -o` writes.
+"""
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from perfkit._version import __version__
+from perfkit.base.formatting import escape_unprintable
+from perfkit.errors import PerfkitError
+from perfkit.record.on_demand.mailbox import has_died
+from perfkit.records.report import Report
+from perfkit.report import DEFAULT_TOP, reporter
+from perfkit.storage.discovery import RunLocation
+from perfkit.storage.run_folder import read_manifest
+from perfkit.tools.serve.runs import RunList, find_trace, has_data, key_of, links, signature_of
+
+_KEPT: Final = 32
+"""Reports that are kept; each is some megabytes."""
+_MOST_LINKS: Final = 64
+"""Traces with their own link."""
+_MOST_DIGITS: Final = 9
+
+
+class Page(NamedTuple):
+    """An answer to a request."""
+
+    content: bytes
+    media_type: str = "text/html; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+    frames: bool = False
+    """Whether it shows another page of the server in itself."""
+    location: str = ""
+    """Where the browser is sent instead."""
+
+
+class Pages:
+    """Answers for the paths below the server's secret one; may be used by several threads.
+
+    Args:
+        folders: What to show.
+        open_trace: Returns the address at which the Perfetto UI shows a trace, at a step and a time of it if these
+            are given: a number or None, and a span as of `perfkit view --at` or nothing.
+    """
+
+    def __init__(self, folders: list[Path], open_trace: Callable[[Path, int | None, str], str]) -> None:
+        self._runs = RunList(folders)
+        self._folders = folders
+        self._open_trace = open_trace
+        self._reports: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._analysing = threading.Lock()
+        self._templates = Environment(
+            loader=PackageLoader("perfkit.tools.serve", "assets"), autoescape=True, undefined=StrictUndefined
+        )
+
+    def answer(self, path: str) -> Page:
+        """Return the page at a path, such as `run/KEY` or `compare?before=KEY&after=KEY`."""
+        try:
+            parts = urlsplit(path)
+            given = {key: values[0] for key, values in parse_qs(parts.query, errors="surrogateescape").items()}
+        except ValueError:  # no address: the brackets of a host that is none
+            return _not_found()
+        name, _, rest = parts.path.partition("/")
+        answers: dict[str, Callable[[], Page]] = {
+            "": self._list,
+            "runs.json": self._runs_json,
+            "run": lambda: self._run(rest),
+            "report": lambda: self._report(rest),
+            "compare": lambda: self._compare(given),
+            "comparison": lambda: self._comparison(given),
+            "perfetto": lambda: self._perfetto(rest, given),
+        }
+        try:
+            return answers.get(name, _not_found)()
+        except PerfkitError as error:
+            return self._message(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001  the outermost boundary of a request
+            return self._message(f"perfkit failed: {error!r}", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _list(self) -> Page:
+        return self._render("runs.html.j2", folders=[str(folder) for folder in self._folders])
+
+    def _runs_json(self) -> Page:
+        return Page(msgspec.json.encode(self._runs.read()), "application/json")
+
+    def _run(self, key: str) -> Page:
+        location = self._runs.find(key)
+        if location is None:
+            return _not_found()
+        traces = links(location)
+        return self._render(
+            "frame.html.j2",
+            frames=True,
+            title=escape_unprintable(location.name),
+            source=f"../report/{key}",
+            home="..",
+            traces=[
+                (label, f"../perfetto/{key}?{urlencode({'trace': file}, errors='surrogateescape')}")
+                for label, file in traces[:_MOST_LINKS]
+            ],
+            more=max(0, len(traces) - _MOST_LINKS),
+        )
+
+    def _report(self, key: str) -> Page:
+        location = self._runs.find(key)
+        if location is None:
+            return _not_found()
+        if not has_data(location) and _is_running(location):
+            return self._message("This run has written nothing to analyse yet. Reload once it has.", HTTPStatus.OK)
+        return self._kept((key, signature_of(location)), lambda: _analyse(location))
+
+    def _compare(self, given: dict[str, str]) -> Page:
+        before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
+        if before is None or after is None:
+            return _not_found()
+        query = f"before={key_of(before.path)}&after={key_of(after.path)}"
+        return self._render(
+            "frame.html.j2",
+            frames=True,
+            title=escape_unprintable(f"{before.name} → {after.name}"),
+            source=f"comparison?{query}",
+            home=".",
+            traces=[],
+            more=0,
+        )
+
+    def _comparison(self, given: dict[str, str]) -> Page:
+        before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
+        if before is None or after is None:
+            return _not_found()
+        from perfkit.pipeline.compare import compare
+
+        signatures = tuple((key_of(side.path), signature_of(side)) for side in (before, after))
+        return self._kept(signatures, lambda: compare(before.path, after.path))
+
+    def _perfetto(self, key: str, given: dict[str, str]) -> Page:
+        location = self._runs.find(key)
+        trace = find_trace(location, given.get("trace", "")) if location else None
+        step = given.get("step", "")
+        if trace is None or not ((step.isascii() and step.isdecimal() and len(step) <= _MOST_DIGITS) or not step):
+            return _not_found()
+        address = self._open_trace(trace, int(step) if step else None, given.get("at", ""))
+        return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
+
+    def _kept(self, key: Hashable, analyse: Callable[[], Any]) -> Page:
+        """Return the report kept under a key, or analyse; one at a time, for it takes all cores."""
+        if key not in self._reports:
+            with self._analysing:
+                if key not in self._reports:
+                    self._keep(key, analyse())
+        return Page(self._reports[key])
+
+    def _keep(self, key: Hashable, record: Any) -> None:
+        text = io.StringIO()
+        reporter(type(record), "html").write(record, text, top=DEFAULT_TOP)
+        self._reports[key] = text.getvalue().encode("utf-8", "replace")
+        while len(self._reports) > _KEPT:
+            self._reports.popitem(last=False)
+
+    def _message(self, text: str, status: HTTPStatus) -> Page:
+        return self._render("message.html.j2", status=status, message=text)
+
+    def _render(self, name: str, *, status: HTTPStatus = HTTPStatus.OK, frames: bool = False, **values: object) -> Page:
+        text = self._templates.get_template(name).render(
+            style=_asset("runs.css"), script=_asset("runs.js"), version=__version__, **values
+        )
+        return Page(text.encode("utf-8", "replace"), status=status, frames=frames)
+
+
+def _analyse(location: RunLocation) -> Report:
+    from perfkit.pipeline.analyze import analyze
+    from perfkit.tools.merge.step_timelines import with_step_timelines
+
+    by_folder = location.has_manifest or not location.traces
+    report = analyze(*([location.path] if by_folder else location.traces))
+    return with_step_timelines(report)
+
+
+def _is_running(location: RunLocation) -> bool:
+    return location.has_manifest and read_manifest(location.path).state == "running" and not has_died(location.path)
+
+
+def _not_found() -> Page:
+    return Page(b"There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
+
+
+def _asset(name: str) -> Markup:
+    return Markup(files("perfkit.tools.serve").joinpath("assets", name).read_text("utf-8"))  # noqa: S704  perfkit's own file

@@ -1,0 +1,174 @@
+"""Collect the stacks of a run's work, rank by rank, with what each weighs."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from perfkit.base.parsing import Ranges
+from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
+from perfkit.engine.runs.rank_assignment import assign_ranks
+from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
+from perfkit.engine.trace_context import TraceContext
+from perfkit.engine.trace_summary import MOST_STEPS, check_step_marker
+from perfkit.errors import UsageError
+from perfkit.pipeline.step_graph import load_run
+from perfkit.pipeline.summarize import Options
+from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
+from perfkit.report.wording.findings import word_all
+from perfkit.storage.discovery import find_run
+from perfkit.trace.events import EventKind
+from perfkit.trace.intervals import Ints
+from perfkit.trace.reader import read_trace
+
+Weight = Literal["device", "exposed", "host", "communication-bytes"]
+WEIGHTS: Final[tuple[Weight, ...]] = get_args(Weight)
+By = Literal["python", "module", "operator"]
+BYS: Final[tuple[By, ...]] = get_args(By)
+
+Stack = tuple[str, ...]
+"""Names from the outermost to the innermost."""
+
+
+class RankStacks(NamedTuple):
+    """The stacks of one rank, with their sums, largest first."""
+
+    name: str
+    stacks: dict[Stack, int]
+
+
+class Stacks(NamedTuple):
+    """The stacks of a run."""
+
+    weight: Weight
+    by: By
+    ranks: list[RankStacks]
+    warnings: list[str]
+    """What is lost of damaged traces."""
+
+    @property
+    def total(self) -> int:
+        """Sum over all stacks: nanoseconds or bytes."""
+        return sum(sum(rank.stacks.values()) for rank in self.ranks)
+
+
+class Selection(NamedTuple):
+    """What to collect; None for what the traces suggest, or for all."""
+
+    weight: Weight | None = None
+    by: By | None = None
+    ranks: Ranges | None = None
+    steps: Ranges | None = None
+    step_marker: str | None = None
+    kernel_rules: tuple[KernelRule, ...] = ()
+    max_bytes: int | None = None
+
+
+def collect_stacks(path: Path, selection: Selection) -> Stacks:
+    """Return the stacks of a run or trace.
+
+    Raises:
+        TraceError: a trace cannot be read, or has neither steps nor work.
+        UsageError: the traces have nothing for the weight or view, or no such rank or step, or are of several jobs.
+    """
+    check_step_marker(selection.step_marker)
+    location = find_run(path)
+    if len(location.traces) > 1 and not location.has_manifest:
+        _refuse_several_jobs(path, selection)
+    weight, by = selection.weight, selection.by
+    found: dict[str, defaultdict[Stack, int]] = {}
+    ranks, steps = set[int](), set[int]()
+    warnings: list[str] = []
+    uses: list[list[KernelRuleUse]] = []
+    for file, number, work, damage in _located(location.traces, selection):
+        uses.append(work.names.rule_uses)
+        if number is not None:
+            ranks.add(number)
+        if selection.ranks is not None and (number is None or number not in selection.ranks):
+            continue
+        warnings += (f"{file.name}: {what}" for what in damage)
+        steps |= {step for step in work.steps.number if step is not None}
+        # The first trace decides for all: their sums are of one kind.
+        weight = weight or ("device" if work.has_device else "host")
+        by = by or _first_recorded(work)
+        _check_recorded(weight, by, work, file)
+        sums = found.setdefault(file.name if number is None else f"rank {number}", defaultdict(int))
+        for stack, value in _stacks_of(work, weight, by, selection.steps).items():
+            sums[stack] += value
+    _check(selection, ranks, steps)
+    by_weight = {name: dict(sorted(sums.items(), key=lambda item: (-item[1], item[0]))) for name, sums in found.items()}
+    warnings += (finding.message for finding in word_all(unused_rules(add_rule_uses(uses))))
+    rank_stacks = [RankStacks(name, sums) for name, sums in by_weight.items()]
+    return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
+
+
+def _refuse_several_jobs(path: Path, selection: Selection) -> None:
+    """Raise UsageError for traces of several jobs: the ranks that have one number in them would be summed up.
+
+    Jobs may differ only in the times of their steps, so each trace is analysed besides, unless that is cached.
+    """
+    marker, rules = selection.step_marker, selection.kernel_rules
+    load_run(path, Options(step_marker=marker, max_bytes=selection.max_bytes, kernel_rules=rules), True, None)
+
+
+def _located(
+    files: list[Path], selection: Selection
+) -> Iterator[tuple[Path, int | None, TraceContext, tuple[str, ...]]]:
+    """Yield the work of each trace with its rank, and what is lost of it, one trace in memory at a time."""
+    for file in files:
+        trace = read_trace(file, max_bytes=selection.max_bytes)
+        (number,), _ = assign_ranks([(file.name, trace.header.rank)], None)
+        marker, rules = selection.step_marker, selection.kernel_rules
+        yield file, number, TraceContext(trace, str(file), marker, rules, most_steps=MOST_STEPS), trace.damage
+
+
+def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:
+    if selection.ranks is not None:
+        selection.ranks.check(ranks, "rank")
+    if selection.steps is not None:
+        selection.steps.check(steps, "step")
+
+
+def _first_recorded(work: TraceContext) -> By:
+    return next((by for by in BYS if work.located.has(by)), "operator")
+
+
+def _check_recorded(weight: Weight, by: By, work: TraceContext, file: Path) -> None:
+    """Raise UsageError if a trace has nothing for a weight or view."""
+    if weight in ("device", "exposed") and not work.has_device:
+        raise UsageError(f"--weight {weight}: {file} has no device activity; use --weight host")
+    if weight == "host" and work.has_device:
+        raise UsageError(f"--weight host: {file} has device activity, which is its work; use --weight device")
+    if not work.located.has(by):
+        what = "calls of modules" if by == "module" else "functions of the program"
+        raise UsageError(f"--by {by}: {file} has no {what}; record with --with-stack (with_stack=True)")
+
+
+def _stacks_of(work: TraceContext, weight: Weight, by: By, wanted: Ranges | None) -> dict[Stack, int]:
+    located, table = work.located, PathTable()
+    path = located.paths(by, table)
+    if by != "operator":
+        path = _with_work(work, path, table)
+    columns = {"exposed": located.items.exposed_ns, "communication-bytes": located.items.communication_bytes}
+    values = columns.get(weight, located.items.total_ns)
+    if wanted is not None:
+        shown = np.array([step is not None and step in wanted for step in work.steps.number], np.bool_)
+        values = np.where((located.items.step >= 0) & shown[located.items.step], values, 0)
+    sums = sum_by(path, values, len(table.parent))
+    texts = PathTexts(table, located.texts)
+    found: defaultdict[Stack, int] = defaultdict(int)
+    for number in np.flatnonzero(sums).tolist():
+        found[texts[number]] += int(sums[number])
+    return found
+
+
+def _with_work(work: TraceContext, path: Ints, table: PathTable) -> Ints:
+    """Return the paths extended by the innermost operator and the kernel: what runs at the end of the stack."""
+    located, events = work.located, work.located.events
+    operator, row = located.operator_row, located.items.row
+    path = path.copy()
+    for own, of in ((operator, operator >= 0), (row, (row >= 0) & (events.kind[row] != EventKind.OPERATOR))):
+        path[of] = table.extend(path[of], events.name[own[of]].astype(np.int64))
+    return path

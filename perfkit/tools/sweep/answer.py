@@ -1,0 +1,226 @@
+"""What a sweep found: which configuration is fastest, by how much, and which command shows more."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from msgspec import json
+
+from perfkit.base.formatting import duration, escape_unprintable, rate, shell_word
+from perfkit.errors import PerfkitError, StoreError
+from perfkit.records.common import CATEGORIES
+from perfkit.records.manifest import RunManifest
+from perfkit.records.sweep import SweepAnswer, SweepConfiguration
+from perfkit.storage.run_folder import list_files, read_manifest
+from perfkit.tools.sweep.folder import SweepFolder
+from perfkit.tools.sweep.plan import Axis
+from perfkit.tools.sweep.point import Point
+
+_MOST_BYTES: Final = 60_000_000
+"""Larger traces (compressed, of the two runs) would keep the end of a sweep waiting."""
+_MAIN_SHARE: Final = 0.5
+"""Smallest share of the whole difference that is called the reason."""
+_NAMES: Final = {
+    "compute": "computation",
+    "communication": "exposed communication",
+    "memcpy": "copying",
+    "data_loading": "waiting for data",
+    "overhead": "idle time",
+}
+
+
+def why_faster(folder: Path, faster: SweepConfiguration, slower: SweepConfiguration) -> list[str]:
+    """Return the sentence that names where the recorded steps of two configurations differ most.
+
+    Empty if their steps do different amounts of work, if the recorded steps do not confirm the difference, if
+    no category makes up half of it, or if the traces are missing, damaged or large.
+    """
+    if faster.samples_per_step != slower.samples_per_step or faster.ranks != slower.ranks:
+        return []
+    runs = [folder / faster.runs[0], folder / slower.runs[0]]
+    try:
+        if sum(_trace_bytes(run) for run in runs) > _MOST_BYTES:
+            return []
+        fast_ns, slow_ns = (_mean_step_ns(run) for run in runs)
+    except (PerfkitError, OSError):  # the sweep is complete without its explanation
+        return []
+    if not fast_ns or not slow_ns:
+        return []
+    saved_ns = {name: slow_ns[name] - fast_ns[name] for name in CATEGORIES}
+    whole_ns = sum(saved_ns.values())
+    name = max(CATEGORIES, key=lambda category: saved_ns[category])
+    if whole_ns <= 0 or saved_ns[name] < _MAIN_SHARE * whole_ns:
+        return []
+    return [
+        f"Mainly less {_NAMES[name]}: {duration(fast_ns[name])} instead of {duration(slow_ns[name])} "
+        "per recorded step and rank."
+    ]
+
+
+def _trace_bytes(run: Path) -> int:
+    return sum((run / file.path).stat().st_size for file in list_files(run) if file.kind == "trace")
+
+
+def _mean_step_ns(run: Path) -> dict[str, float]:
+    """Return the exposed time by category (ns), mean over recorded steps and ranks; empty without any."""
+    from perfkit.pipeline.analyze import analyze  # numpy
+    from perfkit.tables.aggregates import exposed_sums, steps_of
+
+    (report,) = analyze(str(run), executor="serial").runs
+    steps = steps_of(report)
+    return dict(zip(CATEGORIES, (ns / len(steps) for ns in exposed_sums(steps)), strict=True)) if steps else {}
+
+
+_ENOUGH_RUNS: Final = 3
+"""With fewer repeats there is a hint at how much one run tells."""
+
+
+def answer(folder: SweepFolder, points: Sequence[Point], axes: Sequence[Axis]) -> SweepAnswer:
+    """Return what a sweep found in the completed ones of `points`.
+
+    Args:
+        folder: Its folder.
+        points: All that were asked for.
+        axes: The options that were varied.
+    """
+    records = [folder.record_of(point) for point in points]
+    found = configurations(folder, points, axes)
+    return SweepAnswer(
+        folder=escape_unprintable(str(folder.path)),
+        points=records,
+        configurations=found,
+        sentences=_sentences(folder.path, found),
+        commands=_commands(folder.path, found),
+    )
+
+
+def configurations(folder: SweepFolder, points: Sequence[Point], axes: Sequence[Axis]) -> list[SweepConfiguration]:
+    """Return what completed runs measured, by configuration, the fastest first; without runs that measured no rate."""
+    repeats: dict[str, list[Point]] = {}
+    for point in points:
+        repeats.setdefault(point.key, []).append(point)
+    options = _differing(points, axes)
+    found = [_configuration(folder, same, options) for same in repeats.values()]
+    return sorted((one for one in found if one), key=lambda one: -one.samples_per_s)
+
+
+def comparable(fastest: SweepConfiguration, others: Iterable[SweepConfiguration]) -> SweepConfiguration | None:
+    """Return the fastest of `others` on as many ranks; None if there is none."""
+    return next((other for other in others if other.ranks == fastest.ranks), None)
+
+
+def told_apart(faster: SweepConfiguration, slower: SweepConfiguration) -> bool:
+    """Return whether every run of one is faster than every run of the other."""
+    return faster.slowest_samples_per_s > slower.fastest_samples_per_s
+
+
+def _differing(points: Sequence[Point], axes: Sequence[Axis]) -> list[str]:
+    """Return the options that tell the points apart, besides the number of ranks."""
+    varied = [axis.option for axis in axes if len(axis.values) > 1]
+    sizes: dict[int, set[int]] = {}
+    for point in points:
+        sizes.setdefault(point.ranks, set()).add(point.config["batch_size"])
+    both_scalings = any(len(of_ranks) > 1 for of_ranks in sizes.values())
+    return [*varied, *(["batch_size"] if both_scalings and "batch_size" not in varied else [])]
+
+
+def _configuration(folder: SweepFolder, points: Sequence[Point], options: Sequence[str]) -> SweepConfiguration | None:
+    runs = [run for point in points if (run := _completed(folder, point))]
+    rates = [run.throughput.samples_per_s for run in runs if run.throughput]
+    if not rates:
+        return None
+    first = points[0]
+    ranks = "1 rank" if first.ranks == 1 else f"{first.ranks} ranks"
+    values = [f"{option}={_text(first.config.get(option))}" for option in options]
+    typical = median(rates)
+    step_ns = median(run.throughput.step_ns for run in runs if run.throughput)
+    return SweepConfiguration(
+        name=", ".join([ranks, *values]),
+        ranks=first.ranks,
+        runs=[run.run for run in runs],
+        samples_per_s=typical,
+        slowest_samples_per_s=min(rates),
+        fastest_samples_per_s=max(rates),
+        step_ns=step_ns,
+        samples_per_step=round(rates[0] * runs[0].throughput.step_ns / 1e9) if runs[0].throughput else 0,
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ";".join(map(_text, value))
+    return value if isinstance(value, str) else json.encode(value).decode()
+
+
+def _completed(folder: SweepFolder, point: Point) -> RunManifest | None:
+    """Return the manifest of a completed run that measured a rate."""
+    if folder.state(point) != "completed":
+        return None
+    try:
+        manifest = read_manifest(folder.find(point))
+    except StoreError:
+        return None
+    return manifest if manifest.throughput else None
+
+
+def _sentences(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
+    """Return which configuration is fastest, and what is known about the next one on as many ranks."""
+    if len(found) < 2:
+        return []
+    fastest, *others = found
+    speed = rate(fastest.samples_per_s, "samples")
+    sentences = [f"Fastest: {fastest.name}, with {speed} (step {duration(fastest.step_ns)})."]
+    if (other := comparable(fastest, others)) is None:
+        return [*sentences, *_repeats_missing(found)]
+    beside = f"{other.name}: {rate(other.samples_per_s, 'samples')}"
+    sentences += _work_differs(fastest, other)
+    if not told_apart(fastest, other):
+        return [*sentences, f"It cannot be told from {beside}: their runs overlap.", *_repeats_missing(found)]
+    less = 1 - other.samples_per_s / fastest.samples_per_s
+    sentences.append(f"The next on as many ranks is {beside}, {100 * less:.3g} % less.")
+    return [*sentences, *why_faster(folder, fastest, other), *_repeats_missing(found)]
+
+
+def _work_differs(fastest: SweepConfiguration, other: SweepConfiguration) -> list[str]:
+    """Return that two configurations do different work in a step: more samples keep a device busier."""
+    samples = [one.samples_per_step for one in (fastest, other)]
+    if samples[0] == samples[1] or not all(samples):
+        return []
+    return [
+        f"A step of it has {samples[0]} samples, one of the next {samples[1]}: they do not do the same work per step."
+    ]
+
+
+def _repeats_missing(found: Sequence[SweepConfiguration]) -> list[str]:
+    fewest = min(len(one.runs) for one in found)
+    if fewest >= _ENOUGH_RUNS:
+        return []
+    count = "one run" if fewest == 1 else f"{fewest} runs"
+    return [f"Some have {count} only: --repeat {_ENOUGH_RUNS} shows how much runs differ."]
+
+
+def _commands(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
+    commands = [f"perfkit analyze {shell_word(folder)}"]
+    other = comparable(found[0], found[1:]) if found else None
+    if other:
+        commands.append(f"perfkit compare {shell_word(folder / other.runs[0])} {shell_word(folder / found[0].runs[0])}")
+    return commands
+
+
+def table(found: Sequence[SweepConfiguration], most: int) -> list[str]:
+    """Return the configurations as lines of a table, at most `most` of them."""
+    rows = [
+        (one.name, rate(one.samples_per_s, "samples"), f"step {duration(one.step_ns)}", _count(one.runs))
+        for one in found[:most]
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    lines = [
+        f"{name:<{widths[0]}}  {speed:>{widths[1]}}  {step:<{widths[2]}}  {runs}" for name, speed, step, runs in rows
+    ]
+    left = len(found) - most
+    return [*lines, *([f"and {left} more"] if left > 0 else [])]
+
+
+def _count(runs: Sequence[str]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -1,1 +1,0 @@
-"""Helpers independent of traces and runs: formatting, atomic files, system limits, signals."""
