@@ -32,6 +32,7 @@ from perfkit._version import __version__
 from perfkit.records.display import RENDERING
 
 if TYPE_CHECKING:
+    from perfkit.engine.subject import Subject as Subject
     from perfkit.errors import CaptureBusyError as CaptureBusyError
     from perfkit.errors import CaptureError as CaptureError
     from perfkit.errors import ExternalToolError as ExternalToolError
@@ -96,6 +97,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "RunManifest": "perfkit.records.manifest",
     "RunReport": "perfkit.records.run",
     "Session": "perfkit.record.recording.recording",
+    "Subject": "perfkit.engine.subject",
     "StepWork": "perfkit.record.recording.throughput",
     "WhatIf": "perfkit.records.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
@@ -138,6 +140,7 @@ __all__ = [
     "Session",
     "StepWork",
     "StoreError",
+    "Subject",
     "TraceError",
     "UndecidedGateError",
     "UsageError",

@@ -109,6 +109,11 @@ class Registry(Generic[T]):
         return added
 
 
+def installed(group: str) -> list[tuple[str, str, str]]:
+    """Return name, target and origin of each entry point of a group, without importing any."""
+    return sorted((entry.name, entry.value, _origin(entry)) for entry in entry_points(group=group))
+
+
 def resolve(target: str) -> Any:
     """Return what `module:name` names; the module is imported on first use."""
     module, _, name = target.partition(":")

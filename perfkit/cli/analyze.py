@@ -17,7 +17,7 @@ from perfkit.errors import UsageError
 from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names
-from perfkit.subjects.table import SUBJECTS
+from perfkit.subjects.table import SUBJECTS, answer_subjects
 from perfkit.tools.cross_check.cross_checks import CROSS_CHECKS, with_cross_check
 
 app = App()
@@ -239,11 +239,11 @@ def analyze(
 
 def _asked(section: list[str] | None, targets: Targets, *, html: bool) -> tuple[str, ...] | None:
     """Return the subjects to compute for what is written; None for all."""
-    from perfkit.subjects.table import answer_subjects
-
+    if html:
+        return None
     if section:
         return tuple(section)
-    return answer_subjects() if targets.is_answer and not html else None
+    return answer_subjects() if targets.is_answer else None
 
 
 def _page_steps(steps: str | None, *, has_timelines: bool) -> Ranges | None:

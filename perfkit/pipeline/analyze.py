@@ -46,7 +46,7 @@ from perfkit.storage.run_folder import read_manifest, read_sweep
 from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
 from perfkit.subjects.scaling.option_comparison import profiled_order_findings
 from perfkit.subjects.scaling.summary import scaling
-from perfkit.subjects.table import Asked, answer_subjects
+from perfkit.subjects.table import SUBJECTS, Asked, answer_subjects
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
@@ -135,16 +135,18 @@ def analyze(
     others = _load_other_files(collectives, memory_snapshot, flat_paths([comm_log]))
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
-    asked = None if subjects is None else tuple(subjects)
+    asked = _checked(subjects)
+    advised = asked is None or set(answer_subjects()) <= set(asked)
+    if (by or forecast) and not advised:
+        raise UsageError("--by and --forecast compare whole runs: remove --section")
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=asked)
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
     by_location = [
-        _runs(location, outcome_iterator, rank, step_marker, devices, page_steps, subjects) for location in locations
+        _runs(location, outcome_iterator, rank, step_marker, devices, page_steps, asked) for location in locations
     ]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
-    advised = asked is None or set(answer_subjects()) <= set(asked)
     multi_run = scaling(relevant, by, forecast) if advised else None
     insights = find_insights(relevant, multi_run) if advised else Insights([], [])
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
@@ -165,6 +167,18 @@ def analyze(
     if strict:
         raise_if_lost(report)
     return report
+
+
+def _checked(subjects: Collection[str] | None) -> tuple[str, ...] | None:
+    """Return names of subjects.
+
+    Raises:
+        UsageError: there is no such subject.
+    """
+    for name in [subjects] if isinstance(subjects, str) else subjects or ():
+        if isinstance(subjects, str) or name not in SUBJECTS:
+            raise UsageError(f"subjects={subjects!r}: expected names of {', '.join(SUBJECTS.names())}")
+    return None if subjects is None else tuple(subjects)
 
 
 def _load_other_files(

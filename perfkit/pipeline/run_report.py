@@ -1,7 +1,7 @@
 """Build the report of one run from the summaries of its traces."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -10,11 +10,12 @@ from perfkit.engine.runs.manifest_metrics import manifest_metrics
 from perfkit.engine.runs.pauses import pauses_clauses
 from perfkit.engine.runs.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.pipeline.subject_parts import compute_parts
 from perfkit.pipeline.words import verdict as in_words
 from perfkit.records.common import Finding, Observation, worst_first
 from perfkit.records.run import RunReport, Verdict
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.table import Asked, asked_subjects
+from perfkit.subjects.table import Asked
 
 _FIELDS: Final = frozenset(RunReport.__struct_fields__)
 _NOT_ASKED: Final = Verdict(bound="unknown", share=0.0, sentence="")
@@ -39,8 +40,8 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         subjects: names of the subjects to report; None for all. Without causes of idle time there is no verdict.
     """
     manifest = context.manifest
-    findings = worst_first([*lost, *word_all(context.findings)])
-    parts, added = _parts(context, subjects)
+    parts, added, failed = compute_parts(subjects, "run", context, _FIELDS)
+    findings = worst_first([*lost, *word_all([*context.findings, *failed])])
     explained = subjects is None or "idle" in subjects
     report = RunReport(
         run=run,
@@ -66,19 +67,6 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
 def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
     """Return the report with findings about what was observed after its own."""
     return replace(run, findings=[*run.findings, *word_all(observed)])
-
-
-def _parts(context: RunContext, subjects: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parts of perfkit's own subjects by field, and of those that packages add by name."""
-    parts: dict[str, Any] = {}
-    added: dict[str, Any] = {}
-    for name, subject in asked_subjects(subjects):
-        for field, compute in subject.run.items():
-            if field in _FIELDS:
-                parts[field] = compute(context)
-            else:
-                added[name] = compute(context)
-    return parts, added
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:

@@ -1,9 +1,8 @@
 """Summarise one trace: the function that executors run for each rank."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from perfkit.engine.communication.collective_calls import collect_calls
@@ -11,8 +10,9 @@ from perfkit.engine.communication.collectives import tabulate_collectives
 from perfkit.engine.steps.pauses import traced
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS, TraceSummary
+from perfkit.pipeline.subject_parts import compute_parts
 from perfkit.records.kernel_rules import KernelRule
-from perfkit.subjects.table import Asked, asked_subjects
+from perfkit.subjects.table import Asked
 from perfkit.trace.events import Header, RankTrace
 
 _FIELDS: Final = frozenset(TraceSummary.__struct_fields__)
@@ -41,24 +41,15 @@ def summarize_trace(
     """
     context = TraceContext(trace, file, step_marker, kernel_rules, graph_events, MOST_STEPS)
     del trace  # the context releases it as soon as possible
-    parts: dict[str, Any] = {}
-    added: dict[str, Any] = {}
-    causes = False
-    for name, subject in asked_subjects(subjects):
-        causes = causes or "idle" in subject.rank
-        for field, compute in subject.rank.items():
-            if field in _FIELDS:
-                parts[field] = compute(context)
-            else:
-                added[name] = msgspec.to_builtins(compute(context))
+    parts, added, failed = compute_parts(subjects, "rank", context, _FIELDS)
     header = context.header
     parts |= {
         "has_device": context.has_device,
-        "steps": context.break_down(with_causes=causes),
+        "steps": context.break_down(with_causes="idle" in parts),
         "operators": context.operators,
         "rule_uses": context.names.rule_uses,
         "counts": {kind.name.lower(): count for kind, count in sorted(context.trace.counts.items())},
-        "findings": [replace(finding, file=file) for finding in context.findings],
+        "findings": [replace(finding, file=file) for finding in (*context.findings, *failed)],
     }
     collectives, activity, steps = context.collectives, context.activity, context.steps
     del context  # the tables of collectives may have millions of rows, as the events have

@@ -19,7 +19,7 @@ from perfkit.errors import UsageError
 from perfkit.record.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.record.durations import parse_duration
 from perfkit.record.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.records.monitor import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
+from perfkit.records.step_log_size import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"

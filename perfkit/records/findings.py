@@ -127,6 +127,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     # Extensions
     "cross_check_failed": "The cross-check with another tool failed.",
     "insight_rule_failed": "An insight rule of a plug-in failed; its insights are left out.",
+    "subject_failed": "A subject of a plug-in failed; what it tells is left out.",
 }
 
 _ERRORS: Final = (

@@ -204,12 +204,6 @@ class StepLogHeader(Struct, frozen=True, kw_only=True):
     """In the order in which they lie in a record, without gaps."""
 
 
-DEFAULT_MOST_BYTES: Final = 64 << 20
-"""About 340,000 records."""
-LEAST_MOST_BYTES: Final = 64 << 10
-"""A smaller log would be rolled up all the time."""
-
-
 class StepRecord(NamedTuple):
     """What the monitor knows of a step when it has ended: the columns of the log without `check`, in their order.
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.base.regular_file import open_regular
+from perfkit.plugins import installed
 from perfkit.storage import cache_folder
 
 _RACY_NS: Final = 2_000_000_000
@@ -30,7 +31,10 @@ _RACY_NS: Final = 2_000_000_000
 
 _DIGEST_BYTES: Final = 16
 _RESULT, _STAT = ".result", ".seen"
-_ANALYSIS_CODE: Final = ("trace", "analysis", "schema", "util", "phases.py", "accelerators.py", "pipeline/summarize.py")
+_ANALYSIS_CODE: Final = (
+    *("trace", "engine", "subjects", "records", "base", "phases.py", "python_functions.py", "accelerators.py"),
+    *("pipeline/summarize.py", "pipeline/trace_summary.py"),
+)
 """The parts of perfkit that determine a result."""
 
 
@@ -136,7 +140,8 @@ def _analyzer() -> bytes:
     )
     code = (file.name.encode() + b"\0" + file.read_bytes() for file in files)
     # The rows themselves: a plug-in may change, or be one that could not be loaded last time.
-    return _digest(__version__.encode(), repr(accelerators()).encode(), *code)
+    rows = repr(accelerators()), repr(installed("perfkit.subjects"))
+    return _digest(__version__.encode(), *(row.encode() for row in rows), *code)
 
 
 def _digest(*parts: bytes) -> bytes:

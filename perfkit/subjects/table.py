@@ -1,6 +1,7 @@
 """All subjects: one row each, in the order in which they are shown."""
 
 from collections.abc import Collection, Iterator
+from functools import cache
 from typing import Final
 
 from perfkit.engine.subject import Subject
@@ -31,7 +32,7 @@ SUBJECTS: Final[Registry[Subject]] = Registry(
     {name: f"perfkit.subjects.{name.replace('-', '_')}:SUBJECT" for name in _NAMES},
     instance_of(Subject, "perfkit.Subject"),
 )
-"""Names of `--section`, blocks of the page."""
+"""Names of `--section`."""
 
 Asked = Collection[str] | None
 """Names of subjects; None for all."""
@@ -42,9 +43,15 @@ def asked_subjects(asked: Asked) -> Iterator[tuple[str, Subject]]:
     for name in SUBJECTS.builtin:
         if asked is None or name in asked:
             yield name, SUBJECTS.load(name)
-    for name, subject in SUBJECTS.load_plugins():
+    for name, subject in _added():
         if asked is None or name in asked:
             yield name, subject
+
+
+@cache
+def _added() -> tuple[tuple[str, Subject], ...]:
+    """Return the subjects that packages add; each that cannot be loaded is warned of once."""
+    return tuple(SUBJECTS.load_plugins())
 
 
 def answer_subjects() -> tuple[str, ...]:

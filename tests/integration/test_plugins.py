@@ -106,7 +106,7 @@ def test_a_broken_package_costs_one_line(packages: Path, run_folder: Path, tmp_p
     metadata = tmp_path / "perfkit_broken-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: perfkit-broken\nVersion: 1.0\n")
-    groups = ("workloads", "sources", "reporters", "insights", "executors", "accelerators")
+    groups = ("workloads", "sources", "reporters", "subjects", "insights", "executors", "accelerators")
     entries = "".join(f"[perfkit.{group}]\nbroken = perfkit_broken:X\n" for group in groups)
     (metadata / "entry_points.txt").write_text(entries)
     both = Path(os.pathsep.join((str(packages), str(tmp_path))))
@@ -116,9 +116,20 @@ def test_a_broken_package_costs_one_line(packages: Path, run_folder: Path, tmp_p
     assert sorted(done.stderr.splitlines()) == [
         f"perfkit: warning: accelerator 'broken' of perfkit-broken 1.0 {cause}",
         f"perfkit: warning: insight rule 'broken' of perfkit-broken 1.0 {cause}",
+        f"perfkit: warning: subject 'broken' of perfkit-broken 1.0 {cause}",
     ]
     two = [str(shutil.copytree(run_folder, tmp_path / "runs" / name)) for name in ("a", "b")]
     parallel = execute(both, "analyze", *two, "--no-cache", "-f", "csv", "--executor", "processes", "--workers", "2")
     assert sorted(parallel.stderr.splitlines()) == sorted(done.stderr.splitlines())  # workers repeat nothing
     asked = execute(both, "run", "broken")
     assert (asked.returncode, asked.stderr) == (1, f"perfkit: error: workload 'broken' of perfkit-broken 1.0 {cause}\n")
+
+
+def test_a_subject_is_a_section_and_a_record(packages: Path, run_folder: Path) -> None:
+    shown = execute(packages, "analyze", str(run_folder), "--section", "long-operators", "--no-cache")
+    assert shown.returncode == 0, shown.stderr
+    report = json.loads(execute(packages, "analyze", str(run_folder), "--json", "--no-cache").stdout)
+    (run,) = report["runs"]
+    longest = {row["name"] for rank in run["ranks"] for row in rank["operators"] if row["max_ns"] > 1_000_000}
+    assert set(run["subjects"]["long-operators"]) == longest
+    assert ("Operators that took more than 1 ms" in shown.stdout) == bool(longest)

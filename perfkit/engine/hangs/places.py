@@ -10,7 +10,7 @@ from perfkit.records.hang import AwaitedMessage, Frame, RankState
 DEFAULT_GROUP: Final = "default_pg"
 """torch's description of the process group of all ranks."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-_PACKAGE: Final = f"{Path(__file__).parents[1]}/"
+_PACKAGE: Final = f"{Path(__file__).parents[2]}/"
 _OWN: Final = (_PACKAGE, "/perfkit/record/", "/perfkit/integrations/", "/perfkit/cli/", "/perfkit/__main__.py")
 """All of perfkit, and of one elsewhere, as where a record of another machine is read, what is on a program's stack."""
 _TRAINING: Final = "/perfkit/record/training/"

@@ -12,18 +12,15 @@ from perfkit.records.per_rank.idle import CAUSES
 from perfkit.trace.events import Events, PythonFrames
 from perfkit.trace.intervals import Ints
 
-(
-    SYNCHRONISATION,
-    LAUNCH_BOUND,
-    HOST_WORK,
-    ALLOCATION,
-    COMPILATION,
-    DEPENDENCY,
-    NOT_RUNNING,
-    PROFILER,
-    UNKNOWN,
-) = range(len(CAUSES))
-"""Places in `CAUSES`."""
+SYNCHRONISATION: Final = CAUSES.index("synchronisation")
+LAUNCH_BOUND: Final = CAUSES.index("launch_bound")
+HOST_WORK: Final = CAUSES.index("host_work")
+ALLOCATION: Final = CAUSES.index("allocation")
+COMPILATION: Final = CAUSES.index("compilation")
+DEPENDENCY: Final = CAUSES.index("dependency")
+NOT_RUNNING: Final = CAUSES.index("not_running")
+PROFILER: Final = CAUSES.index("profiler")
+UNKNOWN: Final = CAUSES.index("unknown")
 
 FIXED: Final = (
     "between operators",

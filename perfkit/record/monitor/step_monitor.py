@@ -26,7 +26,8 @@ from perfkit.record.own_threads import start_own_thread
 from perfkit.record.pause_state import PauseState
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
-from perfkit.records.monitor import DEFAULT_MOST_BYTES, KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
+from perfkit.records.monitor import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
+from perfkit.records.step_log_size import DEFAULT_MOST_BYTES
 from perfkit.storage.step_log.writer import StepLogWriter
 
 if TYPE_CHECKING:

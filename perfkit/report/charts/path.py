@@ -76,7 +76,7 @@ def _bars(kind: str, spans: Sequence[PathSpan]) -> Spec:
         "y": [f"rank {span.rank}" for span in spans],
         "text": [_plain(span.name) for span in spans],
         "textposition": "none",
-        "marker": {"color": _COLOURS[kind], "pattern": shading, "line": {"width": 0}},
+        "marker": {"color": _COLOURS.get(kind, _COLOURS["unknown"]), "pattern": shading, "line": {"width": 0}},
         "hovertemplate": f"%{{y}}, from %{{base:.6~g}} ms: %{{x:.6~g}} ms<br>%{{text}}<extra>{WORDS[kind]}</extra>",
     }
 

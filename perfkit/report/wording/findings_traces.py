@@ -94,6 +94,7 @@ TRACES: Final[Mapping[str, str | Callable[..., str]]] = {
     "not_a_trace": "{error}",
     "unreadable_trace": "{error}",
     "worker_lost": "{path}: not analysed: {error}",
+    "subject_failed": "{error}",
     "damaged_trace": "{damage}",
     "damaged_header": "{damage}",
     "skipped_events": _REPAIRED,

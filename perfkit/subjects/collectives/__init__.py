@@ -9,6 +9,7 @@ SUBJECT: Final = Subject(
     run={
         "cross_rank": lambda run: run.cross_rank,
         "dimensions": lambda run: run.dimensions,
+        "efficiency": lambda run: run.efficiency,
         "linked_collectives": lambda run: run.linked_collectives,
     },
 )

@@ -43,7 +43,7 @@ class Steps:
     def steps(self) -> int:
         return len(self.losses)
 
-    def start(self) -> None:
+    def begin(self) -> None:
         pass
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ import torch
 
 import perfkit
 from perfkit.record.monitor import step_monitor
-from perfkit.records.monitor import LEAST_MOST_BYTES
+from perfkit.records.step_log_size import LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
 _NUMBER: Final = 8

@@ -28,6 +28,7 @@ TRACES: Final = [
     Observation("not_a_trace", {"error": "notes.json: not a profiler trace"}),
     Observation("unreadable_trace", {"error": "rank1.json: not JSON"}),
     Observation("worker_lost", {"path": "run/rank1.json", "error": "it needs more memory than available"}),
+    Observation("subject_failed", {"error": "subject 'mine' of mypackage 1.0 failed: KeyError: 3"}),
     Observation("damaged_trace", {"damage": "ends within an event"}),
     Observation("damaged_header", {"damage": "no device list"}),
     Observation("skipped_events", {"count": 1, "noun": "event", "what": "without a usable start, skipped"}),

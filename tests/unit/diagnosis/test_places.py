@@ -9,10 +9,10 @@ from perfkit.engine.hangs.places import program_frame
 from perfkit.records.hang import Frame
 
 PACKAGE = Path(perfkit.__file__).parent
-TRAINING = PACKAGE / "capture" / "training"
+TRAINING = PACKAGE / "record" / "training"
 TORCH = Frame(function="all_reduce", file="/venv/lib/python3.12/site-packages/torch/distributed/x.py", line=1)
 SCRIPT = Frame(function="main", file="/home/somebody/perfkit/train.py", line=10)
-START = Frame(function="_execute", file=str(PACKAGE / "capture" / "script" / "runner.py"), line=1)
+START = Frame(function="_execute", file=str(PACKAGE / "record" / "script" / "runner.py"), line=1)
 
 
 def place_in(*files: str | Path) -> Frame | None:
@@ -22,8 +22,8 @@ def place_in(*files: str | Path) -> Frame | None:
 
 def test_no_file_of_perfkits_is_the_place_of_a_script() -> None:
     files = [path for path in PACKAGE.rglob("*.py") if TRAINING not in path.parents]
-    assert PACKAGE / "capture" / "autograd_engine.py" in files
-    for path in [*files, PACKAGE / "capture" / "added_later.py", Path("/elsewhere/perfkit/record/added_later.py")]:
+    assert PACKAGE / "record" / "autograd_engine.py" in files
+    for path in [*files, PACKAGE / "record" / "added_later.py", Path("/elsewhere/perfkit/record/added_later.py")]:
         hooked = Frame(function="hooked", file=str(path), line=41)
         assert program_frame([TORCH, hooked, SCRIPT, START]) == SCRIPT, path
 
@@ -36,5 +36,5 @@ def test_a_workload_of_perfkits_is_a_program(file: Path) -> None:
 
 
 def test_without_a_program_the_innermost_function_is_named() -> None:
-    assert place_in(PACKAGE / "capture" / "autograd_engine.py") == TORCH
+    assert place_in(PACKAGE / "record" / "autograd_engine.py") == TORCH
     assert program_frame([]) is None

@@ -77,5 +77,5 @@ def test_a_package_that_is_not_installed_names_its_extra(monkeypatch: pytest.Mon
 
 
 def test_a_child_that_fails_is_reported_by_its_last_line() -> None:
-    with pytest.raises(ProbeError, match=r"No module named 'perfkit\.doctor\.nothing'"):
+    with pytest.raises(ProbeError, match=r"No module named 'perfkit\.tools\.doctor\.nothing'"):
         ask_child("perfkit.tools.doctor.nothing", "print_nothing")

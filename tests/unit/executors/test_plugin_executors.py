@@ -33,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pk_executors\nVersion: 1.2\n")
     rows = "threads = pk_executors:open_threads\nfailing = pk_executors:fail\nfile = pk_executors:open_file\n"
-    (metadata / "entry_points.txt").write_text(f"[perfkit.base.executors]\n{rows}")
+    (metadata / "entry_points.txt").write_text(f"[perfkit.executors]\n{rows}")
     monkeypatch.syspath_prepend(str(tmp_path))
     rebuilt: Registry[executors.ExecutorFactory] = Registry(
         executors.EXECUTORS.group,

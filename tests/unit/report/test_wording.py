@@ -13,7 +13,7 @@ from perfkit.records.facts import FORMATS, fact, in_words
 from perfkit.report.wording import REMEDIES, SENTENCES
 
 ROOT = Path(perfkit.__file__).parent
-FILES = sorted(path for room in ("insights", "analysis") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(path for room in ("insights", "engine", "subjects") for path in (ROOT / room).rglob("*.py"))
 
 
 class Made(NamedTuple):

@@ -52,4 +52,4 @@ def test_no_child_is_started_as_a_module() -> None:
         for path in root.rglob("*.py")
         if 'sys.executable, "-m"' in path.read_text(encoding="utf-8")
     ]
-    assert found == ["sweep/job_scripts.py"]
+    assert found == ["tools/sweep/job_scripts.py"]

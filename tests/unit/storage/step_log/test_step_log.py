@@ -10,15 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.records.monitor import (
-    CHECK,
-    HEADER_BYTES,
-    LEAST_MOST_BYTES,
-    LOSS_GIVEN,
-    STEP_DTYPE,
-    StepLogHeader,
-    StepRecord,
-)
+from perfkit.records.monitor import CHECK, HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE, StepLogHeader, StepRecord
+from perfkit.records.step_log_size import LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import Records, StepLogReader, find_step_logs, read_steps, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
 from tests.support.processes.waiting import MOST_S
