@@ -10,7 +10,10 @@ _LIBRARIES: Final = frozenset(
     | {"triton", "typer"}
 ).union(sys.stdlib_module_names)
 """Packages whose functions explain less than their callers. kineto writes paths relative to `sys.path`."""
-_OF_THE_PROGRAM: Final = ("perfkit/record/training/", "perfkit/record/injected_delay.py")
+_OF_THE_PROGRAM: Final = (
+    *("perfkit/record/training/", "perfkit/record/injected_delay.py"),
+    *("perfkit/capture/training/", "perfkit/capture/injected_delay.py"),  # traces from when the folder was called so
+)
 """perfkit's own training loop is the program, where perfkit trains a workload, and so are delays put into it."""
 _INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3|/torchinductor_|\.triton/")
 """Paths of installed packages, and of what torch.compile has generated."""

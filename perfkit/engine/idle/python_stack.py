@@ -20,7 +20,9 @@ _WAITING: Final = re.compile(
     r"|<method '(recv|recv_into|accept|connect)' of '_socket\."
 )
 """Built-in functions in which a thread does not run."""
-_PROFILER: Final = re.compile(r"torch/profiler/|perfkit/record/(?!training/|injected_delay|script/hooks/|monitor/)")
+_PROFILER: Final = re.compile(
+    r"torch/profiler/|perfkit/(?:record|capture)/(?!training/|injected_delay|script/hooks/|monitor/)"
+)
 """perfkit's hooks lie around calls of the program: what runs within them is the program's, or has its own frames."""
 _COMPILER: Final = re.compile(
     r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|codegen)"
