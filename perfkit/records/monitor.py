@@ -146,7 +146,6 @@ LOSS_GIVEN: Final = 1
 THROTTLED: Final = 2
 
 KIND_NUMBERS: Final[dict[StepKind, int]] = {"cold": 0, "plain": 1, "warmup": 2, "active": 3}
-MIXED_KINDS: Final = -1
 UNKNOWN: Final = -1
 """Integers that are not known."""
 

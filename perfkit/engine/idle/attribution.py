@@ -80,19 +80,20 @@ def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device
         texts=Texts(events, frames),
         blocking=blocking,
         launches=Union(events.start_ns[launches], events.end_ns[launches]),
-        profiling=_spans(events, tools[names.profiling_tool[events.name[tools]]]),
-        compiling=_spans(events, tools[names.compiling_tool[events.name[tools]]]),
+        profiling=spans_of_rows(events, tools[names.profiling_tool[events.name[tools]]]),
+        compiling=spans_of_rows(events, tools[names.compiling_tool[events.name[tools]]]),
         stepless=_between(events, markers),
     )
 
 
-def _spans(events: Events, rows: Ints) -> Union:
+def spans_of_rows(events: Events, rows: Ints) -> Union:
+    """Return the union of the spans (ns) of rows of `events`."""
     return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
 
 
 def _between(events: Events, markers: Ints) -> Union:
     """Return the spans between steps, from the end of the first to the start of the last."""
-    spans = _spans(events, markers)
+    spans = spans_of_rows(events, markers)
     return Union(spans.end[:-1], spans.start[1:])
 
 

@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 
+from perfkit.engine.idle.attribution import spans_of_rows
 from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
 from perfkit.engine.steps.passes import Passes, find_passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.phases import annotation
 from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import EMPTY, Ints, Union, union
+from perfkit.trace.intervals import Ints, Union
 
 _SHARDING: Final = "FSDP::"
 """Begins the annotations of FSDP2, in which only it allocates: it gathers and reduces parameters there."""
@@ -48,7 +49,7 @@ def find_host_activity(events: Events, names: Names, steps: Steps) -> HostActivi
     return HostActivity(
         steps=steps,
         passes=find_passes(events, steps),
-        input=_spans(events, loading),
+        input=spans_of_rows(events, loading),
         operators=_by_thread(events, operators),
         communication=_by_thread(events, communicating),
     )
@@ -62,8 +63,4 @@ def _named(events: Events, rows: Ints, matches: Callable[[str], bool]) -> Ints:
 
 
 def _by_thread(events: Events, rows: Ints) -> dict[int, Union]:
-    return {thread: _spans(events, own) for thread, own in rows_by_key(events.thread, rows).items()}
-
-
-def _spans(events: Events, rows: Ints) -> Union:
-    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
+    return {thread: spans_of_rows(events, own) for thread, own in rows_by_key(events.thread, rows).items()}

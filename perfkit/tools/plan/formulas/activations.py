@@ -65,11 +65,6 @@ def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int
     return tokens * (-(-between // layout.between) + gathered + -(-split // layout.tp))
 
 
-def selective_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int) -> int:
-    """Return what one layer keeps if attention's scores are computed again: as if they were fused."""
-    return layer_bytes(shape, layout, precision, samples, fused=True)
-
-
 def activations_of(
     shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int, *, fused: bool
 ) -> Activations | None:
