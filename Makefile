@@ -67,10 +67,12 @@ docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning i
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-# Tests that compare wall times come last, one at a time.
+# Files without such tests are not even imported. Tests that compare wall times come last, one at a time.
+with_tests = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
+
 slow: $(READY) $(HTA) $(DEEPSPEED) $(TRACKERS) ## Run the tests that take longer
-	$(PYTEST) -n $(SLOW_WORKERS) $(PARALLEL) -m 'slow and not timing'
-	$(PYTEST) -m timing
+	$(PYTEST) -n $(SLOW_WORKERS) $(PARALLEL) -m 'slow and not timing' $(call with_tests,slow)
+	$(PYTEST) -m timing $(call with_tests,timing)
 
 lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/ruff check
@@ -78,11 +80,11 @@ lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Property tests try more examples here than in `make test`. Types and pages each take one core for a minute or more.
+# Property tests try more examples here than in `make test`. Types take one core for minutes: the fast tests run beside.
 check: export HYPOTHESIS_PROFILE := full
 check: $(DOCS) ## Everything that CI checks
-	$(MAKE) -j2 lint docs
-	$(MAKE) test slow
+	$(MAKE) -j2 lint docs test
+	$(MAKE) slow
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, the monitor, the profiler, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
@@ -93,6 +95,7 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	for chunk in 1 32; do $(BIN)/perfkit input --source hdf5 --hdf5-chunk $$chunk --hdf5-compression gzip \
 	    --sample-size 43K --threads 1 --data-dir traces/.data/bench; done
 	rm -r traces/.data/bench
+	$(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 2 -m tests.benchmarks.bench_collectives
 	$(BIN)/python -m tests.benchmarks.bench_monitor
 	$(BIN)/python -m tests.benchmarks.bench_profiler_cost
 	$(BIN)/python -m tests.benchmarks.bench_stragglers

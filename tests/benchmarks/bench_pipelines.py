@@ -17,7 +17,6 @@ from typing import Final
 
 import perfkit
 from perfkit.records.per_run.pipeline import Pipeline
-from tests.support.processes.launching import in_real_time
 from tests.support.processes.sleeping_pipeline import install, record
 
 _SCHEDULES: Final = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zero-bubble": 2}
@@ -28,13 +27,13 @@ _POINTS: Final = 0.03
 
 def _recorded(folder: Path, schedule: str, ranks: int, batches: int, each_ms: float, heavy: int | None) -> Pipeline:
     """Record and analyze one pipeline; `heavy` is the stage that takes longer."""
-    sizes = ("--micro-batches", str(batches), "--batch-size", str(batches))
-    times = [word for part in ("forward", "input", "weight") for word in (f"--{part}-ms", str(each_ms))]
-    layers = ("--layers", str(ranks * _SCHEDULES[schedule]))
-    longer = () if heavy is None else ("--heavy-stage", str(heavy), "--heavy-factor", str(_FACTOR))
+    options = f"--pp-schedule {schedule} --micro-batches {batches} --batch-size {batches}"
+    options += "".join(f" --{part}-ms {each_ms}" for part in ("forward", "input", "weight"))
+    options += f" --layers {ranks * _SCHEDULES[schedule]}"
+    if heavy is not None:
+        options += f" --heavy-stage {heavy} --heavy-factor {_FACTOR}"
     name = f"{schedule}-{ranks}-{batches}-{heavy}"
-    options = ("--pp-schedule", schedule, *sizes, *times, *layers, *longer)
-    (run,) = perfkit.analyze(record(folder, *options, ranks=ranks, name=name, before=in_real_time())).runs
+    (run,) = perfkit.analyze(record(folder, {name: options}, ranks=ranks)[name]).runs
     (found,) = run.pipelines
     return found
 

@@ -1,6 +1,6 @@
 """Options of training, on real ranks: their effect is read from the traces.
 
-The arithmetic of gradients is in tests/unit/capture/training.
+The arithmetic of gradients is in tests/unit/record/training.
 """
 
 import math
@@ -196,12 +196,3 @@ def test_compiled(tmp_path: Path) -> None:
             assert len(annotations(trace, f"perfkit.{phase}")) == 2 * 3
     for rank in run.ranks:
         assert reduced(rank) != []
-
-
-@pytest.mark.slow  # compiles a model
-def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
-    done = execute(tmp_path, *ONE_LAYER, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=2 * LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    assert "perfkit: warning: torch compiled during recorded steps (0)" in done.stderr
-    (run,) = perfkit.analyze(tmp_path).runs
-    assert "compilation_recorded" in {finding.code for finding in run.findings}

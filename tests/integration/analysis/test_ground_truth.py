@@ -19,7 +19,7 @@ from perfkit.records.common import CATEGORIES
 from perfkit.records.run import RunReport
 from tests.support.attempts import Attempts
 from tests.support.processes.command import run_command
-from tests.support.processes.launching import PYTHON, TORCHRUN, execute, in_real_time, record_forked
+from tests.support.processes.launching import in_real_time, record_forked
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
@@ -141,72 +141,3 @@ def test_in_the_merged_timeline_the_delay_is_the_others_waiting(
         begin, end = int(str(step["ts"])), int(str(step["ts"])) + int(str(step["dur"]))
         waited_ns = sum(int(str(row["dur"])) for row in waits if begin <= int(str(row["ts"])) < end)
         assert 0.5 * DELAY_MS * MS < waited_ns < 5 * DELAY_MS * MS
-
-
-GRADIENT = """
-import sys, time
-import torch, torch.distributed as dist
-import perfkit
-
-dist.init_process_group("gloo")
-torch.set_num_threads(1)
-weight = torch.ones(64, 64)
-for elements in map(int, sys.argv[2:]):
-    gradient, took = torch.ones(elements), []
-    with perfkit.profile(f"{sys.argv[1]}/n{elements}", schedule="wait=1,warmup=2,active=9") as prof:
-        for _ in prof.batches(range(12)):
-            with prof.phase("forward"):
-                weight @ weight
-            with prof.phase("backward"):
-                begin = time.perf_counter()
-                dist.all_reduce(gradient)
-                took.append(time.perf_counter() - begin)
-            prof.step()
-    if dist.get_rank() == 0:
-        print(sorted(took[3:])[4])
-dist.destroy_process_group()
-"""
-
-
-def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(GRADIENT)
-    sizes = (400_000, 4_000_000)
-    done = execute([*TORCHRUN, str(script), str(tmp_path), *map(str, sizes)])
-    assert done.returncode == 0, done.stderr
-    figures = []
-    for elements, took in zip(sizes, done.stdout.split(), strict=True):
-        (run,) = perfkit.analyze(tmp_path / f"n{elements}").runs
-        (row,) = run.ranks[0].collectives
-        assert (row.operator, row.bytes, row.count) == ("all_reduce", 4 * elements, 9)
-        figures.append((float(took) * 1000, medians(run)))
-    (small, before), (large, after) = figures
-    grown = large - small
-    assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=SIZE)
-    for category in ("compute", "data_loading", "overhead"):
-        assert abs(after[0, category] - before[0, category]) < SIZE * grown
-
-
-# What a profiler costs in these steps: 40 ms, slept where the schedule records.
-DEAR_PROFILER = """
-import sys, time
-import perfkit
-
-with perfkit.profile(sys.argv[1], schedule="wait=12,warmup=1,active=9") as prof:
-    for step in range(24):
-        time.sleep(0.060 if 13 <= step < 22 else 0.020)
-        prof.step()
-"""
-
-
-def test_the_cost_of_the_profiler_is_what_recorded_steps_take_longer(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(DEAR_PROFILER)
-    done = execute([*in_real_time(), *PYTHON[:1], str(script), str(tmp_path / "run")])
-    assert done.returncode == 0, done.stderr
-    (run,) = perfkit.analyze(tmp_path / "run").runs
-    cost = run.profiler_cost
-    assert cost is not None
-    assert cost.reason is None
-    assert cost.added_ns == pytest.approx(40 * MS, rel=SIZE)
-    assert cost.plain_step_ns == pytest.approx(20 * MS, rel=SIZE)

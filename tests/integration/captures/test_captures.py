@@ -1,4 +1,4 @@
-"""Captures of runs of two ranks, under each launcher."""
+"""Captures of runs of two ranks."""
 
 import os
 import shutil
@@ -21,14 +21,12 @@ from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (
     LIMIT_S,
-    MPIEXEC,
     PYTHON,
     ROOT,
     TINY,
     TORCHRUN,
     environment,
     execute,
-    needs_mpiexec,
     start,
 )
 
@@ -60,19 +58,12 @@ def wait_until_it_takes_requests(run: Path) -> None:
         time.sleep(0.3)
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        pytest.param([*MPIEXEC, *PYTHON, "run", UNTIL_TOLD], id="mpiexec", marks=needs_mpiexec),
-        pytest.param([*TORCHRUN, "-m", "perfkit", "run", UNTIL_TOLD], id="torchrun"),
-    ],
-)
-def test_both_ranks_record_the_same_steps(launcher: list[str], tmp_path: Path) -> None:
+def test_both_ranks_record_the_same_steps(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     # Slow steps, because a capture is planned some steps ahead of those that the machine's load has slowed down.
     told = ["--", "--until", str(stop), "--sleep", "0.05"]
     options = ["--trace-dir", str(tmp_path), "--name", "mine", "--no-report", *told]
-    run = start([*launcher, *options])
+    run = start([*TORCHRUN, "-m", "perfkit", "run", UNTIL_TOLD, *options])
     folder = tmp_path / "mine"
     try:
         wait_until_it_takes_requests(folder)

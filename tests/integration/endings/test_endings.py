@@ -62,7 +62,7 @@ def test_rank_0_that_hangs_is_named(tmp_path: Path) -> None:
 def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp_path: Path) -> None:
     parent = start([*ENDLESS, "--num-workers", "1", "--trace-dir", str(tmp_path)])
     try:
-        wait_for_folder(tmp_path)
+        folder = wait_for_folder(tmp_path)
         deadline = time.monotonic() + LIMIT_S
         # Two ranks with server, tracker and worker each, and a watchdog.
         while len(descendants_of(parent.pid)) < 9 and time.monotonic() < deadline:
@@ -75,7 +75,10 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
     finally:
         parent.kill()
     assert still_alive(processes) == []
-    assert len(messages(errors)) == 1, errors
+    (line,) = messages(errors)
+    assert parent.returncode != 0
+    assert "interrupted" in line or number == signal.SIGKILL
+    assert read_manifest(folder).state == "failed"
 
 
 SLOW_WRITER = """
@@ -194,14 +197,14 @@ def test_a_rank_that_never_steps_delays_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # the rank that never steps goes on for seconds
-@pytest.mark.parametrize("learner", [0, 1])
-def test_a_rank_that_never_steps_and_ends_last_names_the_folder(learner: int, tmp_path: Path) -> None:
+def test_a_rank_that_never_steps_and_ends_last_names_the_folder(tmp_path: Path) -> None:
     # The watch for hangs lets that rank begin the run as well, so that the run is over when it ends.
     options = ["--hang-after", "2s", "--no-report", "--name", "l", "--trace-dir", str(tmp_path)]
-    done = execute([*LEARNER, *options, "--", str(learner), "8"])
+    done = execute([*LEARNER, *options, "--", "1", "8"])
     assert done.returncode == 0, done.stderr
-    own = sorted(line.split("learner.py: ")[1] for line in done.stderr.splitlines() if "learner.py: " in line)
-    assert own[0] == f"10 steps; to see where the time went: perfkit analyze {tmp_path / 'l'}"
-    assert len(own) == 1 + learner  # rank 0 says why it has none
-    assert all(line.startswith("rank 0: no step of an optimizer") for line in own[1:])
+    named, unnamed = sorted(
+        line.split("learner.py: ")[1] for line in done.stderr.splitlines() if "learner.py: " in line
+    )
+    assert named == f"10 steps; to see where the time went: perfkit analyze {tmp_path / 'l'}"
+    assert unnamed.startswith("rank 0: no step of an optimizer")
     assert read_manifest(tmp_path / "l").state == "completed"

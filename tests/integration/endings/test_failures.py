@@ -137,17 +137,13 @@ FLAKY = pytest.mark.flaky(reruns=2)
 """Of killed ranks: without a core to run on, what watches them learns of it when the launcher has ended the other."""
 
 
-# Each failure under two launchers, each launcher with two failures or more. `make test` has a killed rank in test_run.
+# Each launcher with a failure, because each ends ranks in its own way. `make test` has a killed rank in test_run.
 @pytest.mark.parametrize(
     ("failure", "launcher"),
     [
-        pytest.param("raise", "mpich", marks=[needs_mpiexec, pytest.mark.slow]),
         pytest.param("raise", "openmpi", marks=pytest.mark.slow),
         pytest.param("stop", "torchrun", marks=pytest.mark.slow),  # waits for the 20 s of --timeout
-        pytest.param("stop", "openmpi", marks=pytest.mark.slow),
         pytest.param("kill", "mpich", marks=[needs_mpiexec, pytest.mark.slow, FLAKY]),
-        pytest.param("kill", "torchrun", marks=[pytest.mark.slow, FLAKY]),
-        pytest.param("leave", "mpich", marks=[needs_mpiexec, pytest.mark.slow]),
         pytest.param("leave", "torchrun", marks=pytest.mark.slow),
     ],
 )
@@ -210,7 +206,6 @@ LEFT = "ended with exit code 0 after 8 timed steps"
     ("how", "leaver", "last", "line", "message"),
     [
         ("vanish", 1, 8, f"rank 1: {LEFT}", LEFT),
-        ("kill", 0, 8, "rank 0 was killed by SIGKILL", "was killed, or ended without a message"),
         ("end", 1, 8, "rank 1 was ended by SIGTERM", "ended by SIGTERM"),
         ("vanish", 1, 0, "rank 1 ended early, with exit code 0; then rank 0: RuntimeError: ", None),
     ],

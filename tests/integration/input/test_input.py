@@ -4,41 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-import perfkit
-from perfkit.records.run import RunReport
 from perfkit.storage.run_folder import read_manifest
-from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, execute, record_forked
-
-
-def record(trace_dir: Path, name: str, *options: str) -> RunReport:
-    command = [*PYTHON, "run", *options, "--threads", "1", "--trace-dir", str(trace_dir), "--name", name]
-    done = execute(command)
-    assert done.returncode == 0, done.stderr
-    (report,) = perfkit.analyze(trace_dir / name).runs
-    return report
-
-
-@pytest.mark.slow  # compares wall times of two runs
-@pytest.mark.timing
-@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
-def test_prefetching_hides_the_load_and_the_report_still_shows_it(tmp_path: Path) -> None:
-    # Slow reads (each sample unpacks a whole chunk, larger than HDF5's cache) beside longer steps.
-    slow = ["transformer", "--samples", "256", "--batch-size", "8", "--source", "hdf5", "--read", "per-sample"]
-    slow += ["--hdf5-chunk", "64", "--hdf5-compression", "gzip", "--steps", "12"]
-    slow += ["--schedule", "wait=4,warmup=1,active=6"]
-    direct = record(tmp_path, "direct", *slow)
-    ahead = record(tmp_path, "ahead", *slow, "--num-workers", "1", "--prefetch", "4")
-    waits = [run.ranks[0].steps for run in (direct, ahead)]
-    exposed = [median(step.exposed_ns.data_loading for step in steps) for steps in waits]
-    assert exposed[1] < exposed[0] / 2
-    # Overlapped, not gone: every step still has its load, as short as the wait for it.
-    assert all(step.loads.count == 1 for steps in waits for step in steps)
-    assert all(rank.data_loading is not None for rank in (direct, ahead))
-
+from tests.support.processes.launching import LIMIT_S, ROOT, environment, record_forked
 
 GREEDY = """
 import json, resource, sys

@@ -107,12 +107,12 @@ def test_both_ranks_of_a_script_are_told_of_to_prometheus_while_it_runs(tmp_path
         scrape(port)
 
 
-@pytest.mark.slow  # ten loops are killed
+@pytest.mark.slow  # five loops are killed
 def test_what_a_killed_loop_has_recorded_is_readable(tmp_path: Path) -> None:
-    done = execute([sys.executable, "-m", "tests.support.processes.killed_monitors", str(tmp_path), "10"])
+    done = execute([sys.executable, "-m", "tests.support.processes.killed_monitors", str(tmp_path), "5"])
     assert done.returncode == 0, done.stderr
     figures = [[int(text) for text in line.split()] for line in done.stdout.splitlines()]
-    assert len(figures) == 10
+    assert len(figures) == 5
     for returned, recorded, damaged in figures:
         assert recorded >= returned > 0  # what `step()` has returned from is there
         assert recorded <= returned + 1

@@ -32,17 +32,15 @@ def record(folder: Path, *cases: list[str]) -> list[RunReport]:
 
 
 def test_the_origin_of_a_delay_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
-    held_back = [["--inject", f"rank={rank},phase=backward,delay={DELAY_MS}ms"] for rank in (1, 6)]
-    quiet, *delayed = record(tmp_path, [], *held_back)
+    quiet, delayed = record(tmp_path, [], ["--inject", f"rank=6,phase=backward,delay={DELAY_MS}ms"])
     assert quiet.cross_rank is not None
     assert all(row.lag_ns < DELAY_MS * MS / 2 for row in quiet.cross_rank.stragglers)
-    for run, rank in zip(delayed, (1, 6), strict=True):
-        assert run.cross_rank is not None
-        (row,) = run.cross_rank.stragglers
-        assert (row.rank, row.category) == (rank, "overhead")
-        assert row.lag_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
-        assert row.phase in ("backward", None)
-    for run in (quiet, *delayed):
+    assert delayed.cross_rank is not None
+    (row,) = delayed.cross_rank.stragglers  # test_stages has a late rank at every position
+    assert (row.rank, row.category) == (6, "overhead")
+    assert row.lag_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
+    assert row.phase in ("backward", None)
+    for run in (quiet, delayed):
         check_dimensions(run)
 
 

@@ -13,20 +13,20 @@ import pytest
 import perfkit
 from perfkit.records.run import RunReport
 from tests.support.processes import plain_pipeline
-from tests.support.processes.launching import PYTHON, execute, in_real_time
+from tests.support.processes.launching import execute, in_real_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 POINTS = 0.03
-BATCHES = 4
+RANKS, BATCHES = 4, 4
 SCRIPT = plain_pipeline.__file__
 
 
-def check(run: RunReport, schedule: str, ranks: int) -> None:
+def check(run: RunReport, schedule: str) -> None:
     (found,) = run.pipelines
-    assert (found.schedule, found.stages, found.micro_batches, found.reason) == (schedule, ranks, BATCHES, None)
-    assert [(rank.rank, rank.stages) for rank in found.ranks] == [(rank, [rank]) for rank in range(ranks)]
-    formula = (ranks - 1) / (BATCHES + ranks - 1)
+    assert (found.schedule, found.stages, found.micro_batches, found.reason) == (schedule, RANKS, BATCHES, None)
+    assert [(rank.rank, rank.stages) for rank in found.ranks] == [(rank, [rank]) for rank in range(RANKS)]
+    formula = (RANKS - 1) / (BATCHES + RANKS - 1)
     assert found.bubble_share == pytest.approx(formula, abs=POINTS)
     assert found.ideal_share == pytest.approx(formula, abs=POINTS)
     for stage in found.stage_times:
@@ -37,12 +37,12 @@ def check(run: RunReport, schedule: str, ranks: int) -> None:
 
 
 def test_traces_of_torchs_own_profiler(tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     done = execute([*in_real_time(), *launch, SCRIPT, str(BATCHES), "gpipe,1f1b", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     for schedule in ("gpipe", "1f1b"):
         (run,) = perfkit.analyze(tmp_path / schedule).runs
-        check(run, schedule, 4)
+        check(run, schedule)
 
 
 def test_schedules_with_several_stages_per_rank(tmp_path: Path) -> None:
@@ -55,11 +55,3 @@ def test_schedules_with_several_stages_per_rank(tmp_path: Path) -> None:
         assert (found.schedule, found.stages, found.micro_batches, found.reason) == (name, 4, BATCHES, None)
         assert [rank.stages for rank in found.ranks] == [[0, 2], [1, 3]]
         assert found.heavy is None
-
-
-def test_a_script_that_perfkit_records(tmp_path: Path) -> None:
-    own = ["run", SCRIPT, "-n", "2", "--trace-dir", str(tmp_path), "--schedule", "wait=0,warmup=1,active=4"]
-    done = execute([*in_real_time(), *PYTHON, *own, "--", str(BATCHES), "1f1b"])
-    assert done.returncode == 0, done.stderr
-    (run,) = perfkit.analyze(tmp_path).runs
-    check(run, "1f1b", 2)

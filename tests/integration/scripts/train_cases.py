@@ -4,6 +4,7 @@ Arguments: number of ranks, then the arguments of `perfkit run` of each case as 
 `unreduced NAME |` has the gradient of that parameter left as it is on rank 0.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -132,6 +133,7 @@ def main(world_size: int, cases: list[str]) -> int:
     used = {package for word, package in EXTRAS.items() if any(word in case for case in cases)}
     for name in (*LATER, *used):
         importlib.import_module(name)
+    gc.freeze()  # else collections of the ranks go through, and copy, all that was imported
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(world_size):

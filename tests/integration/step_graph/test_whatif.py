@@ -21,12 +21,12 @@ DELAY_MS, LOAD_MS, VALIDATE_MS = 80, 60, 40
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 
-def record(folder: Path, of_script: Sequence[str], of_perfkit: Sequence[str] = ()) -> Path:
+def record(folder: Path, of_script: Sequence[str]) -> Path:
     """Record two ranks of the script, and again if they were disturbed; returns the run's folder."""
 
     def once(attempt: int) -> Path:
         command = [*in_real_time(), *PYTHON, "run", str(SCRIPT), "-n", "2", "--name", str(attempt)]
-        command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder), *of_perfkit]
+        command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder)]
         command += ["--", "--steps", "9", *of_script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
         assert done.returncode == 0, done.stderr[-2000:]
@@ -89,27 +89,3 @@ def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path)
     first = perfkit.analyze(delayed, cache=False).insights[0]
     assert first.predicted_for == "rank1=healthy"
     assert first.potential_saving_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
-
-
-@pytest.fixture(scope="module")
-def shortened_attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts[tuple[Path, Path]]:
-    def once() -> tuple[Path, Path]:
-        folder = tmp_path_factory.mktemp("modules")
-        times = ["--forward-ms", "60", "--backward-ms", "90"]
-        before = record(folder / "before", ["--first-factor", "1", *times], ["--with-stack"])
-        return before, record(folder / "after", ["--first-factor", "0.6", *times], ["--with-stack"])
-
-    return Attempts(once)
-
-
-@pytest.fixture
-def shortened(shortened_attempts: Attempts[tuple[Path, Path]], request: pytest.FixtureRequest) -> tuple[Path, Path]:
-    """Return runs without and with a shorter first layer and second layer."""
-    return shortened_attempts.at(request)
-
-
-@pytest.mark.parametrize("change", ["module:[01]=0.6x", "module:Layer_[01]=0.6x"])
-def test_modules_made_shorter_take_as_long_as_predicted(shortened: tuple[Path, Path], change: str) -> None:
-    before, after = shortened
-    measured_ns = whatif.predict(after, ["compute:*=1x"]).measured_step_ns
-    assert predict(before, change).step_ns == pytest.approx(measured_ns, rel=0.05)

@@ -468,18 +468,16 @@ def launched_by(launcher: str, script: str, trace_dir: Path, name: str, *argumen
 
 
 # Below, torchrun has the same script.
-@pytest.mark.parametrize(
-    "launcher", [pytest.param("hydra", marks=needs_mpiexec), pytest.param("perfkit", marks=pytest.mark.slow)]
-)
-def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
+@needs_mpiexec
+def test_a_plain_ddp_script(tmp_path: Path) -> None:
     arguments = ["--steps", "9", "--workers", "1"]
-    done = execute(launched_by(launcher, PLAIN_DDP, tmp_path / "traces", "ddp", *arguments))
+    done = execute(launched_by("hydra", PLAIN_DDP, tmp_path / "traces", "ddp", *arguments))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mean loss ")
     assert done.stdout.endswith(" after 9 steps\n")
     assert len(own_lines(done.stderr)) == 1
     manifest = check_whole(tmp_path / "traces" / "ddp", world_size=2)
-    assert (manifest.world.launcher, manifest.backend) == (launcher, "gloo")
+    assert (manifest.world.launcher, manifest.backend) == ("hydra", "gloo")
     assert (manifest.workload, manifest.step_kinds) == ("plain_ddp", KINDS)
     assert manifest.config["arguments"] == arguments
     (run,) = perfkit.analyze(tmp_path / "traces").runs
@@ -582,14 +580,13 @@ def failed_rank(errors: str) -> list[str]:
     return [line for line in own_lines(errors) if "error: rank" in line]
 
 
-@pytest.mark.slow  # `make test` has a failing rank under mpiexec: test_failures
-@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
-def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path) -> None:
-    done = execute(launched_by(launcher, str(SCRIPTS / "fails.py"), tmp_path, "boom", "late"))
+@pytest.mark.slow  # test_failures has failing ranks under launchers
+def test_the_rank_that_failed_first_is_named_once(tmp_path: Path) -> None:
+    done = execute(launched_by("perfkit", str(SCRIPTS / "fails.py"), tmp_path, "boom", "late"))
     assert done.returncode == 1
     (line,) = failed_rank(done.stderr)
     assert line.startswith(f"perfkit: error: rank 1: RuntimeError: boom ({tmp_path / 'boom' / MANIFEST_NAME})")
-    assert launcher != "perfkit" or done.stderr.splitlines()[-1] == line
+    assert done.stderr.splitlines()[-1] == line
     failure = read_manifest(tmp_path / "boom").failure
     assert failure is not None
     assert (failure.rank, failure.message) == (1, "RuntimeError: boom")

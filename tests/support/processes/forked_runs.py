@@ -3,6 +3,7 @@
 Usage: python -m tests.support.processes.forked_runs RANKS "ARGUMENTS OF perfkit run" …
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -41,6 +42,7 @@ def main(ranks: int, cases: list[str]) -> int:
     """Record the cases and return the worst exit code."""
     for name in _LATER:
         importlib.import_module(name)
+    gc.freeze()  # else collections of the ranks go through, and copy, all that was imported
     worst = 0
     for case in cases:
         port = free_port()

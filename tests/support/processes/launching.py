@@ -95,7 +95,9 @@ def in_real_time() -> tuple[str, ...]:
     return command if tried.returncode == 0 else ()
 
 
-def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: Sequence[str] = ()) -> str:
+def record_forked(
+    folder: Path, ranks: int, cases: dict[str, str], *, before: Sequence[str] = (), packages: Path = ROOT
+) -> str:
     """Record runs one after the other, whose ranks are forks of one process: torch is imported once for all.
 
     Args:
@@ -103,13 +105,16 @@ def record_forked(folder: Path, ranks: int, cases: dict[str, str], *, before: Se
         ranks: Ranks of each run.
         cases: The arguments of `perfkit run`, by the run's name.
         before: What starts the process, such as a scheduling class.
+        packages: Folder of installed plug-ins.
 
     Returns:
         What the ranks have written to stderr.
     """
     texts = [f"{arguments} --trace-dir {folder} --name {name}" for name, arguments in cases.items()]
     module = [sys.executable, "-m", "tests.support.processes.forked_runs", str(ranks)]
-    done = execute([*before, *module, *texts], limit_s=LIMIT_S * len(cases))
+    paths = os.pathsep.join((str(ROOT), str(packages)))
+    started = [*before, "env", f"PYTHONPATH={paths}", *module]
+    done = execute([*started, *texts], limit_s=LIMIT_S * len(cases))
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -1,13 +1,12 @@
-"""A script that does not use perfkit: torch's pipelines with stages that sleep, under torch's own profiler or none.
+"""A script that does not use perfkit: torch's pipelines with stages that sleep, under torch's own profiler.
 
 Arguments: number of micro-batches, schedules (`gpipe`, `1f1b`; with two stages per rank `interleaved`, `zero-bubble`
 and `looped`) joined by commas, and a folder for a trace of each rank
-in a sub-folder per schedule; without a folder nothing is recorded.
+in a sub-folder per schedule.
 """
 
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ class Layer(nn.Module):
         return output
 
 
-def train(name: str, batches: int, folder: Path | None) -> None:
+def train(name: str, batches: int, folder: Path) -> None:
     """Train for some steps."""
     # Here, because tests import this module for its times, and these take seconds to import.
     from torch.distributed import pipelining
@@ -68,13 +67,12 @@ def train(name: str, batches: int, folder: Path | None) -> None:
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
     x = torch.randn(2 * batches, 8)
     given: dict[str, Any] = {"target": x} if rank == ranks - 1 else {}
-    with recorded(folder / name / f"rank{rank}.json") if folder else nullcontext() as profiler:
+    with recorded(folder / name / f"rank{rank}.json") as profiler:
         for _ in range(STEPS):
             optimizer.zero_grad()
             made.step(*([x] if rank == 0 else []), **given)
             optimizer.step()
-            if profiler is not None:
-                profiler.step()
+            profiler.step()
 
 
 def recorded(path: Path) -> profile:
@@ -91,6 +89,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for which in sys.argv[2].split(","):
-        train(which, int(sys.argv[1]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+        train(which, int(sys.argv[1]), Path(sys.argv[3]))
     dist.barrier()
     dist.destroy_process_group()

@@ -5,6 +5,7 @@ imports them, and forks once per run. `python -m tests.support.processes.script_
 results to stdout, as JSON.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -90,6 +91,7 @@ def _main() -> None:
     import torch.distributed.checkpoint.state_dict  # noqa: F401
 
     runs = json.load(sys.stdin)
+    gc.freeze()  # else collections of the forks go through, and copy, all that was imported
     print(json.dumps([_fork(arguments, Path(folder)) for arguments, folder in runs]))
 
 

@@ -3,12 +3,9 @@
 Sleeping takes no core: more ranks than cores do not disturb each other.
 """
 
-import os
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.processes.launching import in_real_time, record_forked
 
 SOURCE = '''
 import time
@@ -140,22 +137,18 @@ def install(folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("[perfkit.workloads]\nsleepy = pk_sleepy:Sleepy\n")
 
 
-def record(folder: Path, *options: str, ranks: int, name: str = "run", before: Sequence[str] = ()) -> Path:
-    """Run the workload in a pipeline of `ranks`, under `folder` where it is installed; return the run's folder.
+def record(folder: Path, cases: dict[str, str], *, ranks: int) -> dict[str, Path]:
+    """Run the workload in pipelines of `ranks`, under `folder` where it is installed; return the folders of the runs.
 
-    `before` starts the processes, such as a scheduling class.
+    As root the ranks have real-time priority: they sleep nearly all the time, and what else the machine does would
+    delay them when they wake up.
+
+    Args:
+        folder: Where the package is installed.
+        cases: Options of each run, by its name.
+        ranks: Ranks of each run.
     """
-    traces = folder / "traces"
-    schedule = ("--schedule", "wait=0,warmup=2,active=4", "--steps", "6", "--threads", "1")
-    where = ("--mesh", f"pp={ranks}", "--trace-dir", str(traces), "--name", name)
-    done = subprocess.run(
-        [*before, *PYTHON, "run", "sleepy", "-n", str(ranks), *schedule, *where, *options],
-        env=environment() | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    return traces / name
+    common = f"sleepy --schedule wait=0,warmup=2,active=4 --steps 6 --threads 1 --mesh pp={ranks}"
+    texts = {name: f"{common} {options}" for name, options in cases.items()}
+    record_forked(folder / "traces", ranks, texts, before=in_real_time(), packages=folder)
+    return {name: folder / "traces" / name for name in cases}

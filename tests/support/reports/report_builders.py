@@ -7,6 +7,7 @@ from perfkit.records.cross_rank import BandwidthFit, CrossRankSummary, MatchedCo
 from perfkit.records.manifest import FileBandwidth, Injection, RankRecord, Throughput
 from perfkit.records.per_rank.idle import IdleNs, IdleTime
 from perfkit.records.per_run.communication import DimensionStat, DimensionSummary
+from perfkit.records.per_rank.sharding import DividedWork
 from perfkit.records.rank import (
     CollectiveStat,
     ExposedNs,
@@ -286,6 +287,14 @@ def make_dimensions(*parts: tuple[str | None, float, float], rank_steps: int = 8
         }
         rows.append(DimensionStat(**(fields | changes)))
     return DimensionSummary(rows=rows, rank_steps=rank_steps, outside_ns=0, outside_share=0.0, outside_lost_ns=0)
+
+
+def make_divided(**changes: Any) -> DividedWork:
+    """Tensor parallelism of which little is known."""
+    known = {"dimension": "tp", "collectives": 16.0, "total_ns": 8.0 * MS, "exposed_ns": 6.0 * MS}
+    known["compute_ns"] = 40.0 * MS
+    fields: dict[str, Any] = dict.fromkeys(DividedWork.__struct_fields__)
+    return DividedWork(**(fields | known | changes))
 
 
 def make_loading(**changes: Any) -> DataLoading:

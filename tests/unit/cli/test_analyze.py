@@ -147,16 +147,6 @@ def test_a_report_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    target, link = tmp_path / "real.md", tmp_path / "link.md"
-    target.write_text("old")
-    link.symlink_to(target)
-    with writing(link) as stream:
-        stream.write("new")
-    assert not link.is_symlink()
-    assert (target.read_text(), link.read_text()) == ("old", "new")
-
-
 def test_a_device_is_written_to_and_not_replaced() -> None:
     with writing(Path(os.devnull)) as stream:
         stream.write("gone")

@@ -127,20 +127,3 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (code, "")
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
-    name = "</testcase>\x1b]0;owned\x07|<script>alert(1)</script>`=cmd()"
-    for side, dur in (("a", 400), ("b", 800)):
-        trace = TraceBuilder().step(1, 0, 1000).op(name, 10, dur).op("aten::mm", 10 + dur, 50)
-        (tmp_path / side).mkdir()
-        trace.write(tmp_path / side / "rank0.json")
-    files = [tmp_path / f"out{suffix}" for suffix in (".md", ".xml", ".txt", ".json")]
-    outputs = [word for file in files for word in ("-o", str(file))]
-    done = compare(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on", "step_time > 5s", *outputs)
-    assert done.returncode == 0, done.stderr
-    assert "\\x1b" in done.stdout  # written out
-    for text in (done.stdout, *(file.read_text() for file in files)):
-        assert not set("\x1b\x07") & set(text)
-    assert "<script>" not in files[0].read_text()
-    ET.parse(files[1])  # noqa: S314  perfkit's own

@@ -1,7 +1,5 @@
 """Folders of runs, analysed together from their manifests."""
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -93,20 +91,6 @@ def test_json_holds_the_series_and_is_valid(runs: Path, tmp_path: Path) -> None:
     assert series["points"][0]["factors_reason"] == "no trace was recorded"
     assert [one["world_size"] for one in series["forecasts"]] == [16, 32]
     assert [one["world_size"] for one in series["failed"]] == [6]
-
-
-def test_points_and_extrap_by_suffix(runs: Path, tmp_path: Path) -> None:
-    for name in ("a.points.csv", "a.extrap.jsonl"):
-        assert main(["analyze", str(runs), "-o", str(tmp_path / name)]) == 0
-    points = list(csv.DictReader(io.StringIO((tmp_path / "a.points.csv").read_text())))
-    assert [row["world_size"] for row in points] == ["1", "2", "4", "8"]
-    lines = (tmp_path / "a.extrap.jsonl").read_text().splitlines()
-    assert json.loads(lines[1]) == {
-        "params": {"ranks": 1},
-        "callpath": "gpt weak->step",
-        "metric": "time",
-        "value": 0.101,
-    }
 
 
 def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,16 @@ from msgspec.structs import replace
 from perfkit.records.cross_rank import BandwidthFit, RankWait
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport
-from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
+from tests.support.reports.report_builders import (
+    MS,
+    make_across,
+    make_collective,
+    make_dimensions,
+    make_divided,
+    make_efficiency,
+)
 from tests.support.reports.scaling_builders import make_hosts
 from tests.unit.insights.test_insights import found, run_of, the
-from tests.unit.report.content.test_divided_work_content import make_divided
 from tests.unit.report.content.test_memory_content import GB, make_use
 
 OWN = {"accumulate": 1, "overlap": True, "dp": "ddp", "sequence_parallel": False}

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from perfkit.records.report import Insight
-from tests.support.reports.report_builders import MS
+from tests.support.reports.report_builders import MS, make_divided
 from tests.unit.insights.test_insights import found, run_of
-from tests.unit.report.content.test_divided_work_content import make_divided
 
 
 def said(**changes: Any) -> Insight | None:

@@ -22,7 +22,6 @@ from tests.support.reports.report_builders import (
     MS,
     make_across,
     make_foreign_run,
-    make_operator,
     make_rank,
     make_report,
     make_run,
@@ -93,15 +92,6 @@ def test_a_comparison_without_charts_has_no_empty_block_for_them() -> None:
     text = page(make_report(make_run("one"), make_foreign_run("two")))
     assert 'id="comparison"' in text
     assert '<div class="charts"></div>' not in text
-
-
-def test_a_hostile_trace_stays_text() -> None:
-    ranks = [make_rank(number, operators=[make_operator(HOSTILE)]) for number in range(2)]
-    hostile, harmless = (page(make_report(make_run(name, ranks=ranks))) for name in (HOSTILE, "harmless"))
-    reader = read(hostile)
-    assert [tag for tag, _ in reader.tags] == [tag for tag, _ in read(harmless).tags]
-    assert "".join(reader.text).count(HOSTILE) >= 2
-    assert HOSTILE not in hostile
 
 
 def series(chart: Chart) -> dict[str, list[float]]:

@@ -2,9 +2,9 @@
 
 import os
 import re
-import signal
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -46,27 +46,19 @@ def leave_out() -> None:
 
 dist.init_process_group("gloo")
 dp = dist.new_group(group_desc="dp")
-tp = dist.new_group(group_desc="tp")
+dist.new_group(group_desc="tp")
 
 
-def in_opposite_order() -> None:
-    for group in (tp, dp) if RANK == ODD else (dp, tp):
-        dist.all_reduce(torch.ones(1000), group=group)
-
-
-OTHERWISE = {
+OTHERWISE: dict[str, Callable[[], object]] = {
     "die": lambda: os._exit(1),
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "catch": leave_out,
     "lock": backtrack,
     "size": lambda: dist.all_reduce(torch.ones(2000), group=dp),
-    "order": in_opposite_order,
 }
 
 
 def sync_metrics(step: int) -> None:
-    odd = step == BAD_STEP and (RANK == ODD or HOW == "order")
+    odd = step == BAD_STEP and RANK == ODD
     if odd and HOW == "sleep":
         load_batch()
     if odd and HOW in OTHERWISE:

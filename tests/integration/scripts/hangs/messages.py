@@ -39,13 +39,6 @@ def circle(bad: bool, rank: int, size: int) -> None:
         dist.send(torch.ones(1000), rank + 1)
 
 
-def tag(bad: bool, rank: int, size: int) -> None:
-    if rank == 0:
-        dist.send(torch.ones(1000), 1, tag=7 if bad else 0)
-    elif rank == 1:
-        dist.recv(torch.ones(1000), 0)
-
-
 def batch(bad: bool, rank: int, size: int) -> None:
     operations = [dist.P2POp(dist.irecv, torch.ones(1000), rank - 1)] if rank else []
     if bad and rank == 1:
@@ -56,19 +49,8 @@ def batch(bad: bool, rank: int, size: int) -> None:
         request.wait()
 
 
-def prefetch(bad: bool, rank: int, size: int) -> None:
-    """Issue a receive long before it is waited for: that is no reason to wait."""
-    early = dist.irecv(torch.ones(1000), rank - 1) if rank else None
-    if bad and rank == 1:
-        load_batch()
-    if rank + 1 < size:
-        dist.send(torch.ones(1000), rank + 1)
-    if early is not None:
-        early.wait()
-
-
 PASS_ON: dict[str, Callable[[bool, int, int], None]] = {
-    function.__name__: function for function in (receive, circle, tag, batch, prefetch)
+    function.__name__: function for function in (receive, circle, batch)
 }
 
 

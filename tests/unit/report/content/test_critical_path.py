@@ -14,7 +14,7 @@ from perfkit.records.per_run.critical_path import (
 from perfkit.records.run import RunReport
 from perfkit.report import build_document
 from perfkit.tables.specification import Table
-from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_run
 
 PATH = CriticalPath(
     steps=[3, 4],
@@ -64,24 +64,6 @@ def cells(table: Table) -> list[list[str]]:
     return [[cell.text for cell in row] for row in table.rows]
 
 
-def test_tables_are_means_per_step() -> None:
-    kinds, names, communication = tables(run_of())
-    assert kinds.title == "Critical path of steps 3-4 (mean per step)"
-    assert cells(kinds) == [["compute", "75.0 ms", "75.0 %"], ["host work", "25.0 ms", "25.0 %"]]
-    assert kinds.remark == "the path runs through rank 1 (60.0 %), rank 0 (40.0 %)"
-    assert cells(names)[1] == ["train.py(7): log", "host work", "25.0 ms", "25.0 %"]
-    assert "\x1b" not in cells(names)[0][0]
-    assert cells(communication) == [
-        ["all_reduce", "dp", "4", "10.0 ms", "2.00 ms", "7.00 ms"],
-        ["broadcast", "unknown", "1", "1.00 ms", "0", "any"],
-    ]
-
-
-def test_that_waiting_in_broadcasts_counts_as_transfer_is_said() -> None:
-    (table,) = [one for one in tables(run_of()) if one.title.startswith("Communication")]
-    assert table.remark == "the transfer of broadcast may include waiting for other ranks"
-
-
 def test_of_many_names_the_largest_are_shown() -> None:
     names = tables(run_of(), top=1)[1]
     assert len(names.rows) == 1
@@ -109,13 +91,6 @@ def test_contradicted_dependencies_are_said() -> None:
     assert "without 1 dependency that the measured times contradict" in tables(run_of(violated=1))[0].remark
     assert "without 1,200 dependencies that" in tables(run_of(violated=1200))[0].remark
     assert "contradict" not in tables(run_of())[0].remark
-
-
-def test_the_data_frame_adds_up_to_the_path() -> None:
-    frame = make_report(run_of()).tables().critical_path
-    assert list(frame.columns) == ["run", "kind", "name", "total_ns"]
-    assert int(frame["total_ns"].sum()) == PATH.total_ns
-    assert make_report(make_run(ranks=[make_rank(0)])).tables().critical_path.empty
 
 
 def test_a_single_thread_has_no_tables() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.records.per_run.communication import DimensionStat, DimensionSummary
 from perfkit.records.run import RunReport
-from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_run
 from tests.support.reports.tables import table_of, tables_of
 
 
@@ -68,11 +68,6 @@ def test_groups_across_hosts_are_named_and_so_is_waiting_that_may_be_more() -> N
     assert [row[3].text for row in groups.rows] == ["one", "several"]
 
 
-def test_a_name_of_the_programs_own_is_escaped() -> None:
-    times, _ = tables_of(run_with(make_dimension("a\x1b[31m"), make_dimension("dp")), "collectives")[:2]
-    assert "\x1b" not in times.rows[0][0].text
-
-
 def test_tables_of_collectives_name_the_dimension_where_it_differs() -> None:
     def titles(*names: str | None) -> list[str]:
         rows = [make_collective(dimension=name, bytes=place) for place, name in enumerate(names)]
@@ -86,10 +81,3 @@ def test_tables_of_collectives_name_the_dimension_where_it_differs() -> None:
     table = table_of(make_run(), "collectives", "Collectives across")
     assert table is not None
     assert "dim" not in [column.title for column in table.columns]
-
-
-def test_the_data_frame_has_the_sums_and_what_to_divide_them_by() -> None:
-    frame = make_report(run_with(make_dimension("tp"), make_dimension(None, group_size=None))).tables().dimensions
-    assert frame["rank_steps"].tolist() == [4, 4]
-    assert frame["exposed_wait_ns"].tolist() == [30 * MS] * 2
-    assert frame["group_size"].isna().tolist() == [False, True]

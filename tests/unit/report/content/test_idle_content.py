@@ -1,13 +1,12 @@
 """Idle time in reports: tables, data frames, CSV and JSON."""
 
-import csv
 import io
 
 import msgspec
 
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.report import build_document, reporter
+from perfkit.report import build_document
 from perfkit.report.exporters import json_export
 from tests.support.reports.report_builders import make_report, make_run
 from tests.support.traces.idle_builders import idle_rank, row
@@ -27,43 +26,9 @@ def two_ranks() -> RunReport:
     return make_run(ranks=ranks)
 
 
-def test_tables_are_means_over_steps_and_ranks() -> None:
-    assert shown(two_ranks()) == {
-        "Idle time by cause": [
-            ["waiting for the device", "20.0 ms", "20.0 %", "10", "2.00 ms"],
-            ["host work", "2.50 ms", "2.5 %", "2 in 8", "10.0 ms"],
-        ],
-        "What ran in idle time": [
-            ["aten::item", "train.py(5): log", "waiting for the device", "10", "20.0 ms", "20.0 %"],
-            ["forward", "–", "host work", "2 in 8", "2.50 ms", "2.5 %"],
-        ],
-    }
-    assert len(shown(two_ranks(), top=1)["What ran in idle time"]) == 1
-
-
 def test_no_table_of_nothing_or_too_little() -> None:
     assert not shown(make_run())
     assert not shown(make_run(ranks=[idle_rank(row("host_work", "f", 0.3))]))
-
-
-def test_names_are_escaped() -> None:
-    text = str(shown(make_run(ranks=[idle_rank(row("host_work", "a\x1b[31m", 20, "b\x1b"))])))
-    assert "\x1b" not in text
-
-
-def test_csv_and_data_frame_have_a_row_per_rank_and_cause() -> None:
-    report = make_report(two_ranks(), make_run("without"))
-    stream = io.StringIO()
-    reporter(Report, "idle").write(report, stream, top=1)
-    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
-    assert [(one["rank"], one["cause"], one["detail"], one["context"], one["total_ns"]) for one in rows] == [
-        ("0", "synchronisation", "aten::item", "train.py(5): log", "80000000"),
-        ("0", "host_work", "forward", "", "20000000"),
-        ("1", "synchronisation", "aten::item", "train.py(5): log", "80000000"),
-    ]
-    frame = report.tables().idle
-    assert frame["total_ns"].tolist() == [80_000_000, 20_000_000, 80_000_000]
-    assert frame["total_ns"].dtype == "int64"
 
 
 def test_json_has_the_causes_of_each_step_and_reads_back() -> None:

@@ -42,18 +42,6 @@ def with_memory(*of_ranks: list[MemoryUse]) -> RunReport:
     return make_run(ranks=[make_rank(number, memory=uses) for number, uses in enumerate(of_ranks)])
 
 
-def test_the_table_names_when_and_how_near_the_limit() -> None:
-    stream = io.StringIO()
-    markdown.write(make_report(with_memory([make_host_use(), make_use()], [make_use(20 * GB)])), stream, top=10)
-    table = stream.getvalue().partition("### Memory")[2].partition("###")[0].splitlines()
-    assert table[2] == "| rank | device | peak | reserved | step | after | phase | category |"
-    assert table[4:7] == [
-        "| 0 | CPU | 3.00 GB | 8.00 GB | 6 | 30.0 ms | – | data loading |",
-        "| 0 | device 0 | 60.0 GB (75.0 % of 80.0 GB) | 65.0 GB | 6 | 30.0 ms | perfkit.backward | compute |",
-        "| 1 | device 0 | 20.0 GB (25.0 % of 80.0 GB) | 25.0 GB | 6 | 30.0 ms | perfkit.backward | compute |",
-    ]
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_terminal_shows_every_figure_whole(width: int) -> None:
     stream = io.StringIO()
@@ -114,15 +102,6 @@ def test_a_notebook_has_the_same_chart() -> None:
         make_run().plot_memory()
 
 
-def test_one_row_per_step_and_device_in_pandas() -> None:
-    frame = make_report(with_memory([make_host_use(), make_use()])).tables().memory
-    assert frame["device"].tolist() == ["CPU", "CPU", "device 0", "device 0"]
-    assert frame["allocated_bytes"].tolist() == [GB, 3 * GB, GB, 60 * GB]
-    assert frame["reserved_bytes"].isna().tolist() == [True, False, True, False]
-    assert [str(frame[name].dtype) for name in ("allocated_bytes", "reserved_bytes")] == ["int64", "Int64"]
-    assert make_report().tables().memory.empty
-
-
 def test_nothing_is_shown_if_not_recorded() -> None:
     shown = "".join(read(page(make_report())).text)
     assert "Memory (" not in shown
@@ -161,29 +140,6 @@ def table_of(run: RunReport, title: str) -> list[str]:
     stream = io.StringIO()
     markdown.write(make_report(run), stream, top=10)
     return stream.getvalue().partition(f"### {title}")[2].partition("###")[0].splitlines()
-
-
-def test_categories_at_the_highest_peak_and_the_most_of_each() -> None:
-    run = with_memory([make_host_use(), make_categorized()], [make_categorized(peak=50 * GB)])
-    table = table_of(run, "Memory at the peak by category")
-    assert table[0] == " (rank 0, device 0)"
-    assert table[4:] == [
-        "| activations | 49.0 GB | 81.7 % | 49.0 GB |",
-        "| parameters | 10.0 GB | 16.7 % | 10.0 GB |",
-        "| unknown | 1.00 GB | 1.7 % | 1.00 GB |",
-        "| gradients | 0 B | 0.0 % | 3.00 GB |",
-        "",
-    ]
-
-
-def test_origins_of_what_is_there_at_the_peak() -> None:
-    table = table_of(with_memory([make_categorized()]), "Allocations at the peak by origin")
-    assert table[4] == (
-        r"| aten::linear | src/train.py(7): main | Linear\_0 | activations | 1,234 | 49.0 GB | 81.7 % |"
-    )
-    without = [replace(HOLDERS[0], module=None)]
-    table = table_of(with_memory([make_categorized(holders=without)]), "Allocations at the peak by origin")
-    assert "module" not in table[2]
 
 
 def test_the_largest_allocations_at_the_peak_with_their_stacks() -> None:
@@ -236,15 +192,3 @@ def test_the_stacked_chart_adds_up_to_the_curve() -> None:
     json.dumps(drawn.spec, allow_nan=False)
     assert len(run.plot_memory_by_category().data) == 3
     assert chart(with_memory([make_use()]), "memory_by_category") is None
-
-
-def test_one_row_per_origin_in_pandas() -> None:
-    frame = (
-        make_report(with_memory([make_host_use(), make_categorized()], [make_categorized()])).tables().memory_holders
-    )
-    assert frame[["rank", "device", "operator", "module"]].values.tolist() == [
-        [rank, "device 0", "aten::linear", "Linear_0"] for rank in (0, 1)
-    ]
-    assert frame["bytes"].tolist() == [49 * GB] * 2
-    assert str(frame["largest_bytes"].dtype) == "int64"
-    assert make_report().tables().memory_holders.empty

@@ -1,24 +1,11 @@
 """The tables of a pipeline."""
 
-import csv
-import io
-
 from msgspec.structs import replace
 
 from perfkit.records.per_run.pipeline import HeavyStage, StageExcess
-from perfkit.records.report import Report
-from perfkit.report import reporter
-from tests.support.reports.report_builders import make_report, make_run
+from tests.support.reports.report_builders import make_run
 from tests.support.reports.tables import tables_of
 from tests.unit.insights.test_pipeline_rules import make_pipeline
-
-
-def test_each_rank_has_its_bubble_and_the_parts_of_it() -> None:
-    bubbles, stages = tables_of(make_run(pipelines=[make_pipeline()]), "pipelines")
-    assert bubbles.title == "Pipeline: gpipe, 4 stages, 4 micro-batches (mean per step and its share, over 2 steps)"
-    assert [cell.text for cell in bubbles.rows[1]] == ["1", "1", "57.0 ms", "43.0 ms", "40.0 ms", "0", "3.00 ms", "0"]
-    assert bubbles.rows[1][3].note == "43.0 %"
-    assert [cell.text for cell in stages.rows[2]] == ["2", "2", "1", "1.00 ms", "2.00 ms", "3.00 ms"]
 
 
 def test_a_heavy_stage_is_marked() -> None:
@@ -48,16 +35,6 @@ def test_ranks_with_many_stages_and_many_ranks_are_cut() -> None:
     assert len(bubbles.rows) == 16
     assert bubbles.rows[0][0].text == "0, 1, 2, 3, …"
     assert "24 more ranks" in (bubbles.remark or "")
-
-
-def test_the_csv_has_a_line_per_rank_with_all_parts() -> None:
-    pipelines = [make_pipeline(schedule="=cmd|x"), make_pipeline(43, None)]
-    stream = io.StringIO()
-    reporter(Report, "pipelines").write(make_report(make_run(pipelines=pipelines)), stream, top=1)
-    lines = list(csv.DictReader(io.StringIO(stream.getvalue())))
-    assert [(line["pipeline"], line["rank"]) for line in lines] == [(a, b) for a in "01" for b in "0123"]
-    assert (lines[1]["schedule"], lines[1]["own_stages"], lines[1]["bubble_ns"]) == ("'=cmd|x", "1", "86000000")
-    assert (lines[1]["ideal_ns"], lines[4]["ideal_ns"]) == ("80000000", "")
 
 
 def test_a_run_without_pipelines_has_no_such_table() -> None:

@@ -13,7 +13,7 @@ from tests.support.reports.scaling_builders import (
     make_together,
     make_weak,
 )
-from tests.unit.scaling.test_laws import usl
+from tests.unit.subjects.scaling.test_laws import usl
 
 REPORT = make_scaling_report()
 SCALING = REPORT.multi_run

@@ -1,14 +1,11 @@
 """Tables of collectives by phase and layer, and of all-gathers of sharded parameters."""
 
-import io
 from typing import Any
 
 from perfkit.records.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
-from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.report import reporter
 from perfkit.tables.specification import Table
-from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_run
 from tests.support.reports.tables import table_of
 
 STEPS = 2
@@ -57,21 +54,6 @@ def test_one_phase_says_nothing() -> None:
     assert table_of(run, "sharding", "Collectives by phase") is None
 
 
-def test_phases_add_up_over_layers() -> None:
-    run = run_of(
-        make_issued(layer="layers.0"),
-        make_issued(layer="layers.1", bytes=2_000_000, unsized=1),
-        make_issued(phase=None, exposed_ns=0),
-    )
-    table = table_of(run, "sharding", "Collectives by phase")
-    assert texts(table) == [
-        ["all_gather", "forward", "4", "≥ 5.00 MB", "40.0 ms", "20.0 ms", "17.4 %"],
-        ["all_gather", "other", "2", "4.00 MB", "20.0 ms", "0", "0.0 %"],
-    ]
-    assert table is not None
-    assert table.remark.startswith("other: issued outside")
-
-
 def test_a_dimension_is_named_where_there_are_several() -> None:
     run = run_of(make_issued(), make_issued(dimension=None, phase="backward"))
     assert [row[0] for row in texts(table_of(run, "sharding", "Collectives by phase"))] == ["unknown", "shard"]
@@ -86,39 +68,8 @@ def test_layers_are_escaped_and_cut() -> None:
     assert table.remark == "1 more, 0 exposed"
 
 
-def test_only_causes_that_occur_have_a_column() -> None:
-    sharded = make_sharded(make_gathers(exposed_ns=12 * MS, late_ns=8 * MS, short_ns=4 * MS))
-    table = table_of(run_of(sharded=sharded), "sharding", "All-gathers")
-    assert table is not None
-    assert [column.title for column in table.columns][5:] == ["exposed", "issued late", "too little compute"]
-    assert texts(table) == [["backward", "2", "–", "20.0 ms", "70.0 %", "6.00 ms", "4.00 ms", "2.00 ms"]]
-    assert table.remark == "issued late: compute ran before its issue"
-
-
 def test_where_the_host_waits_nothing_is_hidden() -> None:
     """Autograd's operators around a wait count as compute."""
     row = make_gathers(exposed_ns=4 * MS, synchronous_ns=4 * MS, waited_ns=40 * MS)
     table = table_of(run_of(sharded=make_sharded(row)), "sharding", "All-gathers")
     assert texts(table)[0][4] == "0.0 %"
-
-
-def test_the_tail_of_backward_is_a_remark() -> None:
-    sharded = make_sharded(make_gathers(), reductions=4, reductions_exposed_ns=6 * MS, tail_ns=2 * MS)
-    table = table_of(run_of(sharded=sharded), "sharding", "All-gathers")
-    assert table is not None
-    assert (
-        table.remark
-        == "gradients: 3.00 ms of their reduction is exposed, 1.00 ms of it after the last compute of backward"
-    )
-    assert table_of(run_of(), "sharding", "All-gathers") is None
-
-
-def test_csv_has_a_row_per_place() -> None:
-    stream = io.StringIO()
-    reporter(Report, "collectives").write(
-        make_report(run_of(make_issued(layer="=1+1"), make_issued(phase=None))), stream, top=1
-    )
-    lines = stream.getvalue().splitlines()
-    assert lines[0] == "run,rank,dimension,operator,phase,layer,count,bytes,unsized,total_ns,exposed_ns"
-    assert lines[1].endswith(",0,shard,all_gather,forward,'=1+1,4,8000000,0,40000000,20000000")
-    assert lines[2].endswith(",0,shard,all_gather,,,4,8000000,0,40000000,20000000")

@@ -32,16 +32,6 @@ def two_ranks(folder: Path) -> RunReport:
     return analyzed(folder, *(module_step(TraceBuilder(rank=rank, world_size=2)) for rank in (0, 1)))
 
 
-def test_modules_are_an_indented_tree_of_means(tmp_path: Path) -> None:
-    table = tables(two_ranks(tmp_path / "run"))["Device time by module"]
-    assert rows(table)[:3] == [
-        ["Net", "300 µs", "75.9 %", "–", "100 µs", "200 µs", "300 µs"],
-        ["\u2003Block", "300 µs", "75.9 %", "300 µs", "100 µs", "200 µs", "300 µs"],
-        ["(optimizer)", "50.0 µs", "12.7 %", "50.0 µs", "–", "–", "50.0 µs"],
-    ]
-    assert table.remark == "75.9 % of the device's time is in Net > Block (forward 25.3 %, backward 50.6 %)"
-
-
 def test_no_sentence_where_it_is_false_on_a_rank(tmp_path: Path) -> None:
     """Rank 1 has other work, so that the module has less than half of its time."""
     other = module_step(TraceBuilder(rank=1, world_size=2))
@@ -54,19 +44,6 @@ def test_few_rows_are_the_largest_of_the_tree(tmp_path: Path) -> None:
     table = tables(two_ranks(tmp_path / "run"), top=2)["Device time by module"]
     assert [row[0] for row in rows(table)] == ["Net", "\u2003Block"]
     assert table.remark.endswith("4 more rows")
-
-
-def test_phases_and_kernels(tmp_path: Path) -> None:
-    found = tables(two_ranks(tmp_path / "run"))
-    assert [row[:3] for row in rows(found["Device time by phase"])] == [
-        ["forward", "100 µs", "25.3 %"],
-        ["backward", "230 µs", "58.2 %"],
-        ["optimizer", "50.0 µs", "12.7 %"],
-        ["other", "10.0 µs", "2.5 %"],
-        ["unknown", "5.00 µs", "1.3 %"],
-    ]
-    kernels = rows(found["Device time by kernel and inputs"])
-    assert ["relu_kernel", "aten::relu", "[[4,8]]", "1", "60.0 µs", "15.2 %", "4x1x1", "50 %"] in kernels
 
 
 def test_without_modules_there_is_no_table_of_them(tmp_path: Path) -> None:

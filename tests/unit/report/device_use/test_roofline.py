@@ -1,7 +1,5 @@
 """The tables, chart and files of a run's roofline."""
 
-import csv
-import io
 from typing import Any
 
 import pytest
@@ -9,10 +7,9 @@ from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.records.per_rank.operator_work import UnmodelledOperator
-from perfkit.records.report import Report
 from perfkit.records.roofline import ModuleRow
 from perfkit.records.run import RunReport
-from perfkit.report import build_document, reporter
+from perfkit.report import build_document
 from perfkit.report.charts import roofline
 from perfkit.report.charts.run import chart
 from tests.support.reports.report_builders import MS, make_report, make_run
@@ -36,27 +33,6 @@ RUN = roofline_run(
     roofline_row("copy", 20, flops=0, dtype=None),
     other_ms=40,
 )
-
-
-def test_what_kinds_of_operators_achieved() -> None:
-    found = tables(RUN)["Operators against the device's limits"]
-    assert cells(found) == [
-        ["matrix product", "40.0 ms", "40.0 %", "1.95 T", "156 G", "12.5", "10.0 % compute, memory"],
-        ["copy", "20.0 ms", "20.0 %", "–", "156 G", "–", "10.0 % memory"],
-    ]
-    assert found.remark == (
-        "NVIDIA A100-SXM4-40GB: tf32 156 TFLOP/s, bfloat16 312 TFLOP/s, memory 1.55 TB/s (datasheet); "
-        "not modelled: 40.0 % of compute: without a model 40.0 % (mine::fused)"
-    )
-
-
-def test_what_operators_achieved_by_shape() -> None:
-    found = tables(RUN, top=2)["Operators by shape"]
-    assert [row[:3] for row in cells(found)] == [
-        ["mm 64×64, 64×64 tf32", "30.0 ms", "30.0 %"],
-        ["copy 64×64, 64×64 –", "20.0 ms", "20.0 %"],
-    ]
-    assert found.remark == "1 more rows, 10.0 ms"
 
 
 def test_the_share_of_the_peak_by_module() -> None:
@@ -132,20 +108,6 @@ def test_markup_in_names_is_escaped() -> None:
     (points,) = [trace for trace in run.plot_roofline().data if trace.mode == "markers"]
     assert "<b>" not in points.text[0].replace("<br>", "")
     assert "\x1b" not in points.text[0]
-
-
-def test_files_and_frames() -> None:
-    report = make_report(RUN)
-    stream = io.StringIO()
-    reporter(Report, "roofline").write(report, stream, top=1)
-    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
-    assert len(rows) == 3
-    assert rows[0]["device"] == "NVIDIA A100-SXM4-40GB"
-    assert float(rows[0]["share"]) == pytest.approx(0.1)
-    frame = report.tables().roofline
-    assert list(frame["kind"]) == ["gemm", "copy", "gemm"]
-    assert frame["flops_per_s"][0] == pytest.approx(1.95e12)
-    assert frame["bound_ns"].dtype == "Int64"
 
 
 def test_points_that_are_left_out_of_the_chart_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

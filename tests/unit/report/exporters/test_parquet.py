@@ -117,23 +117,6 @@ def test_without_pyarrow_one_line_names_the_extra(
     assert list(tmp_path.glob("*.parquet")) == []
 
 
-def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfkit.report.output_files import writing_bytes
-
-    target = tmp_path / "r.parquet"
-    target.write_bytes(b"old")
-
-    def fail() -> None:
-        with writing_bytes(target) as stream:
-            stream.write(b"half")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert target.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_a_pipe_is_written_to(trace: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.parquet"
     os.mkfifo(pipe)

@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.cli import main
+from perfkit.errors import UsageError
+from perfkit.tools.plan.formulas.step_time import LATENCY_NS, Rates
+from perfkit.tools.plan.measured import measured_rates
+
+
+def fit(operator: str, *, ranks: int, alpha_ns: float | None, beta: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"operator": operator, "group": None, "group_size": ranks, "sizes": 8}
+    return found | {"alpha_ns": alpha_ns, "beta": beta, "error": 0.1, "reason": None}
+
+
+def benchmark(tmp_path: Path, *fits: tuple[int, dict[str, Any]]) -> Path:
+    path = tmp_path / "collectives.json"
+    series = [{"operator": "all_reduce", "concurrent": 1}, {"operator": "all_reduce", "concurrent": 4}]
+    path.write_text(json.dumps({"series": series, "fits": [{"series": at, "fit": one} for at, one in fits]}))
+    return path
+
+
+def test_latency_and_bandwidth_are_those_of_the_largest_group(tmp_path: Path) -> None:
+    small = fit("all_reduce", ranks=2, alpha_ns=1000, beta=1e9)
+    large = fit("all_reduce", ranks=8, alpha_ns=6000, beta=2e9)
+    busy = fit("all_reduce", ranks=64, alpha_ns=1, beta=1)
+    rates, device = measured_rates(benchmark(tmp_path, (0, small), (0, large), (1, busy)), Rates(), None)
+    assert device is None
+    assert rates.bytes_per_s == 2e9
+    assert rates.latency_ns == 2000, "a tree of 8 ranks has a depth of 3"
+    assert "all_reduce among 8 ranks" in rates.sources[0]
+
+
+def test_without_a_fit_what_is_assumed_stays_and_is_said(tmp_path: Path) -> None:
+    rates, _ = measured_rates(
+        benchmark(tmp_path, (0, fit("all_reduce", ranks=2, alpha_ns=None, beta=None))), Rates(), None
+    )
+    assert (rates.bytes_per_s, rates.latency_ns) == (None, LATENCY_NS)
+    assert rates.sources[0].endswith("no fit of latency and bandwidth: both assumed")
+
+
+def test_a_measured_bandwidth_replaces_that_of_the_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = benchmark(tmp_path, (0, fit("all_reduce", ranks=8, alpha_ns=0.0, beta=1e9)))
+    plans = []
+    for more in ([], ["--from", str(path)]):
+        assert main(["plan", "gpt", "--preset", "gpt2", "-n", "8", "--device", "h100", *more, "-f", "json"]) == 0
+        plans.append(json.loads(capsys.readouterr().out))
+    message = plans[1]["layouts"][0]["traffic"][0]
+    assert message["time_ns"] == pytest.approx(message["sent_bytes"])  # 1 GB/s is a byte per ns
+    assert plans[0]["layouts"][0]["traffic"][0]["time_ns"] < message["time_ns"]
+
+
+@pytest.mark.parametrize("content", ["{}", "no JSON", '{"series": [], "fits": [{"series": "x"}]}'])
+def test_a_file_of_something_else_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="neither a run folder nor"):
+        measured_rates(path, Rates(), None)
+
+
+def test_a_check_takes_the_model_from_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--check", str(tmp_path), "--layers", "4"]) == 2
+    assert "--check takes model, ranks and layout from the run" in capsys.readouterr().err
+
+
+def test_a_trace_of_another_program_cannot_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = Path(__file__).parents[3] / "data" / "traces"
+    trace = next(path for path in sorted(samples.rglob("*.json*")) if "ddp" in path.name or "rank" in path.name)
+    assert main(["plan", "--check", str(trace)]) == 2
+    assert "runs of `perfkit run gpt` only" in capsys.readouterr().err
