@@ -1,4 +1,4 @@
-"""Names of the phases of a training step, shared by the workloads, the recording session and the analysis.
+"""Names of the phases of a training step, shared by the workloads, the recorder and the analysis.
 
 The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace); of a script that does not
 import perfkit, `perfkit run` annotates forward and backward. The analysis uses only

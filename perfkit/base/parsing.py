@@ -1,4 +1,4 @@
-"""Parse sizes, and lists of numbers and ranges."""
+"""Parse sizes, durations, and lists of numbers and ranges."""
 
 import re
 from typing import Final
@@ -28,6 +28,22 @@ def parse_size(text: str, option: str) -> int:
     if not 0 < size <= _LARGEST:
         raise UsageError(f"{option} {text}: must be from 1 byte to {_LARGEST >> 40} TiB")
     return size
+
+
+_UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(ns|us|ms|s|m|h)")
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
+
+    Raises:
+        UsageError: It has no unit, or is not a number.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
+    return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")

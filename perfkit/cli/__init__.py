@@ -62,7 +62,7 @@ EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 EXIT_BROKEN_PIPE: Final = 1  # as in most tools
 EXIT_UNWRITTEN: Final = 1
 EXIT_PACKAGE: Final = 1
-_OWN_PACKAGES: Final = {"perfkit", "workloads"}
+_OWN_PACKAGES: Final = {"perfkit", "perfkit_workloads"}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of a stream that cannot be written to."""
 

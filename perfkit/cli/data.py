@@ -37,7 +37,7 @@ def prepare(
     perfkit data prepare --text shakespeare.txt --out data/shakespeare
     perfkit run gpt --preset shakespeare-char --text data/shakespeare
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    from workloads.data.text import prepare_text, write_bin  # numpy: not for `perfkit --help`
+    from perfkit_workloads.data.text import prepare_text, write_bin  # numpy: not for `perfkit --help`
 
     prepared, reused = prepare_text(text, out, validation)
     vocabulary = prepared.vocabulary

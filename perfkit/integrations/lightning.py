@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.integrations.recorder import FrameworkRecorder
-from perfkit.record.schedule import DEFAULT_SCHEDULE
-from perfkit.record.shared_options import DetailName
+from perfkit.options.recording import DetailName
+from perfkit.options.schedule import DEFAULT_SCHEDULE
 
 
 def _package() -> str:

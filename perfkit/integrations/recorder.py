@@ -7,16 +7,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from perfkit.options.recording import DetailName
+from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.phases import Phase
 from perfkit.record.messages import print_warning
 from perfkit.record.profile import start
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
-from perfkit.record.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.record.script.hooks.torch_hooks import around_backward
 from perfkit.record.script.steps import marker
-from perfkit.record.shared_options import DetailName
 from perfkit.records.per_run.pauses import PAUSE_PHASES
 
 

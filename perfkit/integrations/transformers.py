@@ -13,9 +13,9 @@ from typing import Any
 from transformers import TrainerCallback
 
 from perfkit.integrations.recorder import FrameworkRecorder
+from perfkit.options.recording import DetailName
+from perfkit.options.schedule import DEFAULT_SCHEDULE
 from perfkit.record.recording.throughput import StepWork
-from perfkit.record.schedule import DEFAULT_SCHEDULE
-from perfkit.record.shared_options import DetailName
 from perfkit.records.per_run.pauses import PausePhase
 
 

@@ -17,6 +17,8 @@ from torch import nn
 
 from perfkit.base.formatting import shell_word
 from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.options.recording import RECORDED_FOR, SCHEDULE, Detail, Monitor, RecordingOptions
+from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.record.distributed.known_launchers import find_launcher
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.record.distributed.rank_group import ProcessRankGroup
@@ -29,8 +31,6 @@ from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
 from perfkit.record.run_listeners import ManifestListener, listen
-from perfkit.record.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.record.shared_options import RECORDED_FOR, SCHEDULE, Detail, Monitor, RecordingOptions
 from perfkit.records.common import UNNAMED
 
 P = ParamSpec("P")
@@ -296,23 +296,25 @@ def _require_process_group() -> None:
         )
 
 
-def _report_outcome(session: Recording, plan: Schedule | None) -> None:
+def _report_outcome(recording: Recording, plan: Schedule | None) -> None:
     """Print where the run is, or why nothing was recorded."""
     if plan is None:
-        if session.monitor is not None and not session.monitor.has_failed:
-            print_status(f"{session.folder}: {session.steps} steps, in rank<R>.steps", bare=True)
+        if recording.monitor is not None and not recording.monitor.has_failed:
+            print_status(f"{recording.folder}: {recording.steps} steps, in rank<R>.steps", bare=True)
         return
-    if session.has_trace:
-        done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {shell_word(session.folder)}"
+    if recording.has_trace:
+        done = (
+            f"{recording.folder}: recorded; to see where the time went: perfkit analyze {shell_word(recording.folder)}"
+        )
         print_status(done, bare=True)
         return
     needed = plan.skip_first + plan.wait + plan.warmup + 1
-    why = f"{session.steps} steps ran, the first one to be recorded is number {needed}"
-    if not session.steps:
+    why = f"{recording.steps} steps ran, the first one to be recorded is number {needed}"
+    if not recording.steps:
         why = "prof.step() was never called"
-    if session.has_moved:
+    if recording.has_moved:
         why = MOVED
-    print_warning(f"{session.folder}: nothing was recorded: {why}")
+    print_warning(f"{recording.folder}: nothing was recorded: {why}")
 
 
 def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:

@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import nn
 
+from perfkit.options.recording import RecordingOptions
+from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.hangs.messages import count_messages
@@ -17,8 +19,6 @@ from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.recording.manifest_writer import manifest_fields_after_failure, write_completed_manifest
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
-from perfkit.record.schedule import Schedule
-from perfkit.record.shared_options import RecordingOptions
 from perfkit.record.step_listener import StepListener
 
 

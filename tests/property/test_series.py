@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.records.config_identity import key
-from perfkit.records.config_identity import settings as setting_of
+from perfkit.options.identity import key
+from perfkit.options.identity import settings as setting_of
 from perfkit.records.run import RunReport
 from perfkit.subjects.scaling.series import groups, repeats, runs_of
 from tests.support.reports.scaling_builders import make_hosts, make_scaled

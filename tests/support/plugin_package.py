@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, Struct
 
-from workloads.base import DataSpec, Field, Optimization, Workload, generate_blocks
-from workloads.data.memory import Memory
+from perfkit_workloads.base import DataSpec, Field, Optimization, Workload, generate_blocks
+from perfkit_workloads.data.memory import Memory
 
 
 class MLPConfig(Struct, frozen=True, kw_only=True):

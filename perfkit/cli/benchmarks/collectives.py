@@ -17,7 +17,7 @@ from perfkit.cli.benchmarks.reporting import (
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.record.config import choices_by_accelerator
+from perfkit.options.run import choices_by_accelerator
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.common import Finding
 from perfkit.storage.report_file import load_collectives

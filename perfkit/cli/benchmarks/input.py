@@ -24,11 +24,11 @@ from perfkit.records.benchmark import InputBenchmark
 from perfkit.records.common import Finding
 from perfkit.storage.report_file import load_input
 from perfkit.tools.input.config import InputConfig
-from workloads.data import SOURCES
+from perfkit_workloads.data import SOURCES
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
-    from workloads.data.source import Source
+    from perfkit_workloads.data.source import Source
 
     Sources = Mapping[str, Source[Any]]
 

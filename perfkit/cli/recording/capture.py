@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.base.formatting import escape_unprintable, shell_word, size
-from perfkit.base.parsing import Ranges
+from perfkit.base.parsing import Ranges, parse_duration
 from perfkit.base.polling import SHARED_POLL_S
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
-from perfkit.record.durations import parse_duration
 from perfkit.records.hang import MOST_RANKS
 
 if TYPE_CHECKING:

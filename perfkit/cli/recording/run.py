@@ -25,7 +25,7 @@ from perfkit.errors import RunError, UsageError
 from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.record.script.module_run import ModuleName
-from workloads import WORKLOADS
+from perfkit_workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.cli import Call

@@ -18,23 +18,23 @@ from typer.main import get_command
 from perfkit.base.formatting import install_extra
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
-from perfkit.record.config import RunConfig, choices_by_accelerator
-from perfkit.record.mesh import parse_mesh
-from perfkit.record.shared_options import refuse_contradiction
+from perfkit.options.mesh import parse_mesh
+from perfkit.options.recording import refuse_contradiction
+from perfkit.options.run import RunConfig, choices_by_accelerator
 from perfkit.record.training.pipeline_schedules import DEFAULT_PIPELINE, default_micro_batches
 from perfkit.record.training.strategies import STRATEGIES
 from perfkit.record.training.strategies.checks import check_parallelism
 from perfkit.record.training.strategies.deepspeed_config import read_config
 from perfkit.storage.device_table_file import load_device_table
-from workloads import WORKLOADS
-from workloads.data import SOURCES, DataOptions
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.data import SOURCES, DataOptions
 
 _MONITORING: Final = ("comet", "csv_monitor", "tensorboard", "wandb")
 """Sections of DeepSpeed's configuration about where it reports to."""
 
 if TYPE_CHECKING:
     from perfkit.record.training.job import Job
-    from workloads.base import Workload
+    from perfkit_workloads.base import Workload
 
     WorkloadType = type[Workload[Any]]
 

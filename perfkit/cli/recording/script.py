@@ -13,11 +13,11 @@ import typer
 
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import UsageError
+from perfkit.options.recording import refuse_contradiction
+from perfkit.options.script import ScriptConfig
 from perfkit.record.lifecycle.local_launch import is_child
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.module_run import ModuleName
 from perfkit.record.script.runner import launch_script, run_script
-from perfkit.record.shared_options import refuse_contradiction
 
 if TYPE_CHECKING:
     from perfkit.cli import Call

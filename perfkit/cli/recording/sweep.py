@@ -25,7 +25,7 @@ from perfkit.tools.sweep.folder import SweepFolder
 from perfkit.tools.sweep.job_scripts import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.tools.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
 from perfkit.tools.sweep.point import Point
-from workloads import WORKLOADS
+from perfkit_workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.cli import Call

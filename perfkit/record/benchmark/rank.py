@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.process_group import locate, process_group
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology

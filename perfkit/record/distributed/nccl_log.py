@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.errors import StoreError
-from perfkit.record.config import NcclLevel
+from perfkit.options.run import NcclLevel
 
 _FILE: Final = "NCCL_DEBUG_FILE"
 

@@ -14,7 +14,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.accelerators import accelerators, device_backends, device_types, of_device
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.record.distributed.nccl_log import request_log
 from perfkit.record.distributed.rank_group import ProcessRankGroup

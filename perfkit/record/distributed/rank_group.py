@@ -1,6 +1,6 @@
 """Communication between ranks besides gradients: objects, outcomes and barriers.
 
-`RankGroup` is what a recording session needs. `ProcessRankGroup` is the one of a default process group, with
+`RankGroup` is what a recording needs. `ProcessRankGroup` is the one of a default process group, with
 its own collectives; `perfkit.record.script.coordination.ScriptRankGroup` is the one of a script that must not see
 any collective but its own.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class RankGroup(Protocol):
-    """The ranks of a run, as a recording session sees them."""
+    """The ranks of a run, as a recording sees them."""
 
     current_activity: str
     """What the ranks are doing, for error messages."""

@@ -14,19 +14,19 @@ from torch.autograd import profiler as autograd_profiler
 
 from perfkit.base.polling import WATCH_S
 from perfkit.errors import StoreError
-from perfkit.record.conditions import CaptureRules
+from perfkit.options.conditions import CaptureRules
+from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.hangs.processes import start_of
 from perfkit.record.lifecycle.watchdog import process_identity
 from perfkit.record.messages import one_line, print_status, print_warning
 from perfkit.record.on_demand.completion import complete
 from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot, has_died
-from perfkit.record.on_demand.recording import RankCapture
+from perfkit.record.on_demand.rank_capture import RankCapture
 from perfkit.record.on_demand.requesting_rank import RequestingRank
 from perfkit.record.on_demand.step_ring import LightStep, StepRing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.recording.recording import Recording
-from perfkit.record.schedule import Schedule
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME
@@ -44,33 +44,36 @@ class CaptureAgent(StepListener):
     """Records captures on one rank of a run.
 
     Args:
-        session: Times and records the run's own steps.
+        recording: Times and records the run's own steps.
         topology: Where the rank runs.
         schedule: Which steps the run records anyway.
         rules: When the run records by itself.
-        load_ns: Returns how long the last step waited for its batch, None if unknown; by default what `session` knows.
+        load_ns: Returns how long the last step waited for its batch, None if unknown; by default what the recording
+            knows.
     """
 
     def __init__(
         self,
-        session: Recording,
+        recording: Recording,
         topology: Topology,
         schedule: Schedule | None,
         rules: CaptureRules,
         load_ns: Callable[[], int | None] | None = None,
     ) -> None:
-        self._load_ns = load_ns or (lambda: session.last_load_ns)
-        self._session = session
-        self._rank = session.rank
+        self._load_ns = load_ns or (lambda: recording.last_load_ns)
+        self._recording = recording
+        self._rank = recording.rank
         self._topology = topology
         self._schedule = schedule
-        self._pauses = session.pauses.state
-        self._mailbox = Mailbox(session.folder)
+        self._pauses = recording.pauses.state
+        self._mailbox = Mailbox(recording.folder)
         self._requesting = (
-            RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
+            RequestingRank(recording.folder, recording.world_size, rules)
+            if rules.conditions and rules.captures
+            else None
         )
-        self._late = rules.late if session.rank == 0 else None
-        self._poll_s = max(WATCH_S, session.world_size / _RANKS_PER_S)
+        self._late = rules.late if recording.rank == 0 else None
+        self._poll_s = max(WATCH_S, recording.world_size / _RANKS_PER_S)
         self._ring = StepRing()
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()
@@ -96,9 +99,9 @@ class CaptureAgent(StepListener):
     @property
     def annotates(self) -> bool:
         """Whether the step in progress is recorded."""
-        return self._capture is not None and self._capture.session.recording
+        return self._capture is not None and self._capture.recording.recording
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Take requests from now on: the run's first step begins, or has ended."""
         with contextlib.suppress(Exception):  # a full disk: a run without captures
             if self._rank == 0:
@@ -108,30 +111,25 @@ class CaptureAgent(StepListener):
         if self._late is not None and self._requesting is not None:
             from perfkit.record.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest
 
-            look_from_now_on(self._session.folder, self._late, self._requesting.offer, self._stopped, self._warn)
+            look_from_now_on(self._recording.folder, self._late, self._requesting.offer, self._stopped, self._warn)
         self._begin_step()
 
-    def step_ended(self, steps: int, load_ns: int | None = None) -> StepKind | None:
-        """Note that a step has ended, before the next one begins.
+    def between_steps(self) -> None:
+        """Note the step that has ended, and tell the recording what a capture makes of the next one.
 
-        Args:
-            steps: Number of steps that have ended, which is that of the step that begins.
-            load_ns: How long the step waited for its batch; None if unknown.
-
-        Returns:
-            What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
-            been written; None without one, also after an error, with which captures end.
+        That is `warmup` if the profiler is on, `cold` if a trace has just been written, and None without a capture.
         """
         if self._has_failed:
-            return None
+            self._recording.kind_in_progress = None
+            return
         try:
-            return self._note_step(steps, load_ns)
+            self._note_step(self._recording.steps, self._load_ns())
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
-            was_on = self._kind == "warmup"
+            self._kind = "cold" if self._kind == "warmup" else None
             self._end_captures(error)
-            return "cold" if was_on else None
+        self._recording.kind_in_progress = self._kind
 
-    def _note_step(self, steps: int, load_ns: int | None) -> StepKind | None:
+    def _note_step(self, steps: int, load_ns: int | None) -> None:
         now_ns, paused_ns = time.perf_counter_ns(), self._pauses.total_ns
         if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
             step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
@@ -145,39 +143,25 @@ class CaptureAgent(StepListener):
         if self._capture is not None or self._plan is not None or self._kind is not None:
             self._kind = self._follow_capture(steps)
             self._begin_step()
-        return self._kind
-
-    def begin(self) -> None:
-        """Take requests from now on."""
-        self.start()
-
-    def between_steps(self) -> None:
-        """Note the step that has ended, and tell the recording what a capture makes of the next one."""
-        self._session.kind_in_progress = self.step_ended(self._session.steps, self._load_ns())
 
     def end(self) -> None:
         """Take no more requests; the steps of a capture that have ended are written."""
-        self.close()
+        self._close(failed=False)
 
     def fail(self, _error: BaseException, /) -> None:
         """Take no more requests; a capture waits for no device that may wait for a rank that is gone."""
-        self.close(failed=True)
+        self._close(failed=True)
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""
         capture = self._capture
         if capture is not None:
             with contextlib.suppress(Exception):  # what is broken stays broken
-                capture.session.discard()
+                capture.recording.discard()
             with contextlib.suppress(Exception):  # beyond this is the program
                 self._leave(capture.slot, problem=reason)
 
-    def close(self, *, failed: bool = False) -> None:
-        """Take no more requests: the run ends. The steps of a capture that have ended are written.
-
-        Args:
-            failed: Whether the run has failed: the device may wait for a rank that is gone.
-        """
+    def _close(self, *, failed: bool) -> None:
         with self._lock:  # a request that the other thread has seen by then is answered, a later one is not
             if self._stopped.is_set():
                 return
@@ -219,9 +203,9 @@ class CaptureAgent(StepListener):
         return "cold" if was_recording else None
 
     @property
-    def session_in_progress(self) -> Recording | None:
+    def recording_in_progress(self) -> Recording | None:
         """What records the step in progress, or warms up for it; None without a capture."""
-        return None if self._capture is None else self._capture.session
+        return None if self._capture is None else self._capture.recording
 
     def _begin_step(self) -> None:
         self._paused_ns = self._pauses.total_ns
@@ -255,16 +239,16 @@ class CaptureAgent(StepListener):
         elif autograd_profiler._is_profiler_enabled:
             self._leave(slot, problem=_OTHER_PROFILER)
         else:
-            self._capture = RankCapture(self._session, self._topology, slot, plan, self._ring.last())
+            self._capture = RankCapture(self._recording, self._topology, slot, plan, self._ring.last())
 
     def _step(self, capture: RankCapture) -> None:
         if not capture.slot.exists():  # withdrawn
             self._capture = None
             self._forget()
-            capture.session.discard()
+            capture.recording.discard()
             return
         self.writing = True
-        capture.session.step()
+        capture.recording.step()
         if capture.is_over:
             self._leave(capture.slot, capture.leave())
 
@@ -274,10 +258,10 @@ class CaptureAgent(StepListener):
         if capture is None:
             if slot is not None:
                 self._leave(slot, problem=f"the run ended after step {self._steps - 1}")
-        elif failed and self._session.world_size > 1 and not self._session.on_host:
+        elif failed and self._recording.world_size > 1 and not self._recording.on_host:
             self._leave(capture.slot, problem="the run failed")
         else:
-            capture.session.end()
+            capture.recording.end()
             self._leave(capture.slot, capture.leave())
 
     def _fail(self, error: Exception, slot: Slot | None) -> None:
@@ -285,7 +269,7 @@ class CaptureAgent(StepListener):
         capture = self._capture
         if capture is not None:
             with contextlib.suppress(Exception):
-                capture.session.discard()
+                capture.recording.discard()
         self._capture = None
         self._forget()
         if slot is not None and slot.exists():
@@ -321,7 +305,7 @@ class CaptureAgent(StepListener):
         with contextlib.suppress(Exception):
             if self._slot is not None:
                 self._leave(self._slot, problem=one_line(error))
-        self.close()
+        self.end()
 
     def _forget(self) -> None:
         """Be ready for the next request."""

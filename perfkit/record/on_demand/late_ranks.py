@@ -14,7 +14,7 @@ import numpy as np
 
 from perfkit.engine.ranks.delays import find_delays
 from perfkit.engine.ranks.lateness import excess
-from perfkit.record.conditions import Condition
+from perfkit.options.conditions import Condition
 from perfkit.record.on_demand.triggers import CALM_STEPS, Firing
 from perfkit.record.own_threads import start_own_thread
 from perfkit.records.monitor import KIND_NUMBERS

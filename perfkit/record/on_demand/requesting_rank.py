@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.errors import PerfkitError
-from perfkit.record.conditions import SHORTEST_PERIOD, CaptureRules
+from perfkit.options.conditions import SHORTEST_PERIOD, CaptureRules
 from perfkit.record.messages import one_line
 from perfkit.record.on_demand.mailbox import Request, finished_captures
 from perfkit.record.on_demand.requester import agree, ask

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.record.conditions import Condition
+from perfkit.options.conditions import Condition
 
 CALM_STEPS: Final = 10
 _REMEMBERED: Final = 64

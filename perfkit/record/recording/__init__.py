@@ -1,1 +1,1 @@
-"""Recording a run: profiler session, step clock, export, and the manifest."""
+"""Recording a run: profiler, step clock, export, and the manifest."""

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, profiler
 
 from perfkit.errors import RunError
+from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.rank_group import RankGroup
 from perfkit.record.recording.module_names import RecordedModules
 from perfkit.record.recording.profiler_options import ProfilerOptions, activities, every_thread
 from perfkit.record.recording.side_profilers import Recorder
 from perfkit.record.recording.spans import begin_span, end_span
 from perfkit.record.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
-from perfkit.record.schedule import Schedule
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.records.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from perfkit.errors import RunError, UsageError
+from perfkit.options.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.record.distributed.rank_group import RankGroup
 from perfkit.record.injected_delay import injected_delay
@@ -42,7 +43,6 @@ from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.side_profilers import Recorder
 from perfkit.record.recording.spans import annotated
 from perfkit.record.recording.step_clock import step_clock
-from perfkit.record.schedule import Schedule, step_kind
 from perfkit.record.step_listener import StepListener
 from perfkit.records.common import UNNAMED
 from perfkit.records.manifest import Injection, StepKind

@@ -9,7 +9,7 @@ import torch
 from perfkit.base.atomic_write import atomic_write, private_folder
 from perfkit.base.formatting import install_extra
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 
 MEMORY_EVENTS: Final = 100_000
 """How many of the latest allocations and frees torch's memory history keeps."""

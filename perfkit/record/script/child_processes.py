@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from perfkit.base.atomic_write import temporary_prefix
 from perfkit.errors import RunError
+from perfkit.options.script import ScriptConfig
 from perfkit.record.import_hook import run_after_import
-from perfkit.record.script.config import ScriptConfig
 
 if TYPE_CHECKING:
     from perfkit.record.script.recorder import ScriptRecorder

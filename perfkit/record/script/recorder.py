@@ -24,7 +24,9 @@ from torch.optim import Optimizer
 
 from perfkit.base.polling import wait_until
 from perfkit.errors import RunError, StoreError, UsageError
-from perfkit.record.conditions import CaptureRules
+from perfkit.options.conditions import CaptureRules
+from perfkit.options.schedule import default_steps, step_kind
+from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.topology import Topology, device_in_use
 from perfkit.record.hangs.messages import count_messages
 from perfkit.record.hangs.worker_stacks import follow_forks
@@ -40,8 +42,6 @@ from perfkit.record.recording.manifest_writer import RunDescription, create_run
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
-from perfkit.record.schedule import default_steps, step_kind
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
 from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.record.script.hang_watch import ScriptHangWatch
@@ -64,8 +64,8 @@ from perfkit.record.script.manifest_assembly import (
 )
 from perfkit.record.script.outcome import OutcomeReporter
 from perfkit.record.script.rank_environment import launcher_rank
-from perfkit.record.script.recording import ScriptRecording
 from perfkit.record.script.script_monitor import ScriptMonitor
+from perfkit.record.script.script_run import ScriptRun
 from perfkit.record.script.steps.marker import on_step
 from perfkit.record.script.steps.step_counter import StepCounter
 from perfkit.record.script.steps.step_messages import count_steps, explain_no_steps
@@ -118,18 +118,18 @@ class ScriptRecorder:
         """Where backward passes have run."""
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
-        self._recording: ScriptRecording | None = None
-        self._run = RunBeginning(self._begin_run)
+        self._run: ScriptRun | None = None
+        self._beginning = RunBeginning(self._begin_run)
         self._first_step: FirstStepWatch | None = None
         """None if the first step is not watched."""
         self._sigterm = SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck)
         if config.hang_after_s is not None:
-            self._first_step = FirstStepWatch(config.hang_after_s, self._run, self._find_ranks, self._is_busy)
+            self._first_step = FirstStepWatch(config.hang_after_s, self._beginning, self._find_ranks, self._is_busy)
 
     @property
     def has_begun(self) -> bool:
         """Whether this process has a recording."""
-        return self._recording is not None
+        return self._run is not None
 
     @property
     def is_aborted_at_exit(self) -> bool:
@@ -166,24 +166,24 @@ class ScriptRecorder:
         self._has_ended = True
         self._monitor.close()
         self._stop_first_step()
-        recording = self._recording
-        if recording is None:
+        run = self._run
+        if run is None:
             self._over = True
             stop_watching_loaders()
             self._report_nothing_recorded(error)
             with self._errors_contained():
-                folder = self._run.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
+                folder = self._beginning.leave(error, _SIGTERM_WAIT_S if isinstance(error, TerminatedError) else -1)
                 if folder is not None:
                     self._outcome.report_end(folder, count_steps(len(read_manifest(folder).step_kinds)))
             return
-        recording.hangs.stop(error)
+        run.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
-            recording.fail_at_once(error or RunError("ended"))
+            run.fail_at_once(error or RunError("ended"))
             return
         with self._errors_contained():
-            recording.captures.close(failed=error is not None)
-            self._stop(recording, error)
-            recording.complete(error, self._counter, self._outcome)
+            run.end_captures(error)
+            self._stop(run, error)
+            run.complete(error, self._counter, self._outcome)
 
     @property
     def _counts_forward(self) -> bool:
@@ -198,11 +198,11 @@ class ScriptRecorder:
             self._first_step.stop()
 
     def _pause_keeper(self) -> PauseKeeper | None:
-        if self._recording is None:
+        if self._run is None:
             return self._monitor.keeper
         if not self._over or self._busy:
-            return self._monitor if self._busy else self._recording.session
-        return self._recording.captures.session_in_progress or self._monitor
+            return self._monitor if self._busy else self._run.recording
+        return self._run.captures.recording_in_progress or self._monitor
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
@@ -232,7 +232,7 @@ class ScriptRecorder:
         if os.getpid() != self._pid:  # a forked child trains something else
             return
         try:
-            if self._recording is None and not self._over:
+            if self._run is None and not self._over:
                 self._note_device(subject)
             ended = ends_step()
         except Exception as error:  # noqa: BLE001
@@ -242,15 +242,15 @@ class ScriptRecorder:
                 self._step_ended()
 
     def _step_ended(self) -> None:
-        recording = self._recording
+        run = self._run
         own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
-        captured = None if recording is None else recording.session.kind_in_progress
+        captured = None if run is None else run.recording.kind_in_progress
         self._monitor.end_step(captured or own)
         if not self._over:
             self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
             self._end_step()
-        elif recording is not None:
-            self._end_unrecorded_step(recording)
+        elif run is not None:
+            self._end_unrecorded_step(run)
         self._monitor.begin_step()
 
     def _note_device(self, subject: Any) -> None:
@@ -268,25 +268,25 @@ class ScriptRecorder:
 
     def _end_step(self) -> None:
         with self._errors_contained():
-            recording = self._recording or self._start()
-            recording.session.step()
+            run = self._run or self._start()
+            run.recording.step()
             scheduled = default_steps(None) if self._schedule is None else self._schedule.steps
-            if recording.session.steps == scheduled:
-                recording.leave_record()
-            if recording.session.steps > scheduled + TIMED_AFTER:
-                self._stop(recording, None)
-            self._annotate(recording.session.recording or recording.captures.annotates)
+            if run.recording.steps == scheduled:
+                run.leave_record()
+            if run.recording.steps > scheduled + TIMED_AFTER:
+                self._stop(run, None)
+            self._annotate(run.recording.recording or run.captures.annotates)
 
-    def _end_unrecorded_step(self, recording: ScriptRecording) -> None:
+    def _end_unrecorded_step(self, run: ScriptRun) -> None:
         """End a step after the schedule, which only a capture may record."""
         self._busy = True  # a capture's profiler is none of the script's own
         try:
-            recording.session.step()
+            run.recording.step()
         finally:
             self._busy = False
-        captured = recording.session.kind_in_progress
+        captured = run.recording.kind_in_progress
         if captured is not None:
-            self._annotate(recording.captures.annotates)
+            self._annotate(run.captures.annotates)
         if captured == "cold":
             stop_watching_loaders()
 
@@ -312,39 +312,39 @@ class ScriptRecorder:
         self._give_up(error)
 
     def _on_other_profiler(self) -> None:
-        if self._recording is not None and not self._busy and os.getpid() == self._pid:
-            self._recording.captures.abandon("the script began to use its own profiler")
+        if self._run is not None and not self._busy and os.getpid() == self._pid:
+            self._run.captures.abandon("the script began to use its own profiler")
         if self._busy or self._over or os.getpid() != self._pid:
             return
         self._outcome.explained = True
-        if self._recording is None:
+        if self._run is None:
             self._over = True
             self._stop_first_step()
             stop_watching_loaders()
         else:
             with self._errors_contained():
-                self._recording.session.end_schedule(write=False)
-                self._stop(self._recording, None)
+                self._run.recording.end_schedule(write=False)
+                self._stop(self._run, None)
         if launcher_rank().rank == 0:
-            self._outcome.report_own_profiler(has_begun=self._recording is not None)
+            self._outcome.report_own_profiler(has_begun=self._run is not None)
 
-    def _start(self) -> ScriptRecording:
+    def _start(self) -> ScriptRun:
         self._check_backward_thread()
         cold_ns = time.perf_counter_ns() - self._begin_ns
         self._stop_first_step()
-        ranks, folder, hangs = self._run.get()
+        ranks, folder, hangs = self._beginning.get()
         device = self._device or device_in_use()
         topology = script_topology(ranks.info, device)
-        session = self._make_session(ranks, device, folder)
-        self._monitor.open(session, folder, ranks.world_size, device)
+        recording = self._make_recording(ranks, device, folder)
+        self._monitor.open(recording, folder, ranks.world_size, device)
         self._monitor.publish(self._config, folder, topology.local_rank)
         rules = self._capture_rules(topology, ranks)
-        captures = CaptureAgent(session, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
-        session.listeners += [captures, hangs]
-        self._recording = ScriptRecording(session, ranks, topology, hangs, captures, cold_ns)
+        captures = CaptureAgent(recording, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
+        recording.listeners += [captures, hangs]
+        self._run = ScriptRun(recording, ranks, topology, hangs, captures, cold_ns)
         self._sigterm.install()
-        session.begin()
-        return self._recording
+        recording.begin()
+        return self._run
 
     def _find_ranks(self) -> RankExchange:
         return find_ranks(self._trace_dir, self._config.workload, own_connection=self._first_step is not None)
@@ -364,9 +364,9 @@ class ScriptRecorder:
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         return BegunRun(ranks, folder, hangs)
 
-    def _make_session(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Recording:
+    def _make_recording(self, ranks: ScriptRankGroup, device: torch.device, folder: Path) -> Recording:
         options = {name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
-        session = Recording(
+        recording = Recording(
             ranks,
             device,
             folder,
@@ -375,8 +375,8 @@ class ScriptRecorder:
             workload=self._config.workload,
             source=self._config.source,
         )
-        session.pauses = PauseLog(self._pause_state)
-        return session
+        recording.pauses = PauseLog(self._pause_state)
+        return recording
 
     def _capture_rules(self, topology: Topology, ranks: ScriptRankGroup) -> CaptureRules:
         """Return the conditions of captures; what a script's ranks and device rule out is told once, and left out."""
@@ -411,14 +411,14 @@ class ScriptRecorder:
             self._outcome.report_incomplete(error)
 
     def _leave_at_once(self, code: int) -> None:
-        if self._recording is None:
-            self._run.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
+        if self._run is None:
+            self._beginning.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
             return
         # Another thread of the script may end a step; if that writes a trace, it will not be complete.
         if not wait_until(lambda: not self._busy, _BUSY_WAIT_S):
-            self._recording.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
+            self._run.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
         else:
-            self._recording.leave_at_once(code, self._counter, self._outcome)
+            self._run.leave_at_once(code, self._counter, self._outcome)
 
     def _on_sigterm(self) -> None:
         self.end(TerminatedError("ended by SIGTERM"))
@@ -426,18 +426,18 @@ class ScriptRecorder:
     def _on_sigterm_while_stuck(self) -> None:
         """Mark the run as failed, without what only the main thread knows: it does not return to Python."""
         error = TerminatedError("ended by SIGTERM, stuck")
-        if self._recording is not None:
-            self._recording.fail_at_once(error)
+        if self._run is not None:
+            self._run.fail_at_once(error)
         else:
-            self._run.leave(error, _SIGTERM_WAIT_S)
+            self._beginning.leave(error, _SIGTERM_WAIT_S)
 
-    def _stop(self, recording: ScriptRecording, error: BaseException | None) -> None:
+    def _stop(self, run: ScriptRun, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends."""
         if self._over:
             return
         self._over = True
         self._annotate(False)
-        recording.stop(error)
+        run.stop(error)
 
     def _report_nothing_recorded(self, error: BaseException | None) -> None:
         if self._outcome.explained or error is not None:
@@ -462,15 +462,15 @@ class ScriptRecorder:
     def _give_up(self, error: Exception) -> None:
         with suppress(Exception):
             self._annotate(False)
-        recording = self._recording
-        if recording is None:
+        run = self._run
+        if run is None:
             stop_watching_loaders()
             with suppress(Exception):
-                self._run.leave(error)
+                self._beginning.leave(error)
             return
-        recording.captures.close(failed=True)
+        run.captures.fail(error)
         with suppress(Exception):  # what is broken stays broken
-            recording.ranks.stop_waiting()
-            recording.session.end_schedule(write=False)
+            run.ranks.stop_waiting()
+            run.recording.end_schedule(write=False)
         with suppress(Exception):
-            recording.record_failure(error)
+            run.record_failure(error)

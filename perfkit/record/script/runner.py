@@ -23,6 +23,7 @@ from perfkit.base.process import exit_on_sigint, raise_keyboard_interrupt
 from perfkit.base.standard_streams import write_buffered
 from perfkit.base.system_limits import count_cores
 from perfkit.errors import StoreError
+from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.host_address import listen
 from perfkit.record.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.record.import_hook import run_after_import
@@ -31,7 +32,6 @@ from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_insid
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
 from perfkit.record.messages import exit_cause, one_line, print_status, print_warning
 from perfkit.record.script.child_processes import follow_children, make_settings, records_itself, take_note
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.module_run import ModuleName, prepare_module
 from perfkit.record.script.own_frames import remove_own_frames
 from perfkit.record.script.rank_environment import launcher_rank, set_rank_environment
@@ -39,9 +39,6 @@ from perfkit.record.script.reruns import follow_reruns
 
 if TYPE_CHECKING:
     from perfkit.record.script.recorder import ScriptRecorder
-
-_OWN_PACKAGE: Final = "workloads"
-"""A top-level package of perfkit's; a script may well have a package of the same name."""
 
 _LOOPBACK: Final = "127.0.0.1"
 _NO_MPI: Final = (
@@ -140,8 +137,6 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     vars(main)["__builtins__"] = sys.modules["builtins"]
     if "__annotations__" in vars(sys.modules["__main__"]):  # not from Python 3.14 on
         vars(main)["__annotations__"] = {}
-    for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
-        del sys.modules[name]
     sys.modules["__main__"] = main
     # The module of the classes that spawned children send; multiprocessing, imported before, has made it our own.
     sys.modules["__mp_main__"] = main

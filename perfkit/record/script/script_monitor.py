@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from perfkit.options.script import ScriptConfig
 from perfkit.record.monitor.step_times import DATA
 from perfkit.record.pause_state import PauseState
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
 from perfkit.record.recording.recording import Recording
-from perfkit.record.script.config import ScriptConfig
 from perfkit.records.manifest import StepKind
 from perfkit.records.monitor import UNKNOWN
 from perfkit.records.per_run.pauses import PausePhase
@@ -48,10 +48,10 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.install()
 
-    def open(self, session: Recording, folder: Path, world_size: int, device: torch.device) -> None:
+    def open(self, recording: Recording, folder: Path, world_size: int, device: torch.device) -> None:
         """Create the step log in the run's folder."""
         if self.monitor is not None:
-            self.monitor.open(folder, session.rank, world_size, device)
+            self.monitor.open(folder, recording.rank, world_size, device)
 
     def publish(self, config: ScriptConfig, folder: Path, local_rank: int) -> None:
         """Let others read the figures, on one rank of each host; how many samples a step has is unknown."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.recording.pause_log import written_bytes
 from perfkit.record.recording.recording import Recording
@@ -32,28 +32,28 @@ class Checkpoints:
         self._is_whole = run.dp == "ddp" and "tp" not in run.layout(ranks.world_size).sizes
         self._ranks, self._folder = ranks, folder
 
-    def after_step(self, trainer: Trainer, session: Recording) -> None:
+    def after_step(self, trainer: Trainer, recording: Recording) -> None:
         """Write a checkpoint if it is time."""
-        if session.steps % self._every:
+        if recording.steps % self._every:
             return
         if self._is_whole:
             if self._ranks.rank == 0:
-                self._write_file(trainer, session)
+                self._write_file(trainer, recording)
         else:
-            self._write_parts(trainer, session)
+            self._write_parts(trainer, recording)
 
-    def _write_file(self, trainer: Trainer, session: Recording) -> None:
+    def _write_file(self, trainer: Trainer, recording: Recording) -> None:
         path = self._folder / FILE_NAME
         new = path.with_suffix(".tmp")
-        with session.pause("checkpoint") as pause:
-            torch.save({"step": session.steps, **trainer.state()}, new)
+        with recording.pause("checkpoint") as pause:
+            torch.save({"step": recording.steps, **trainer.state()}, new)
             new.replace(path)
             pause.wrote(path.stat().st_size)
 
-    def _write_parts(self, trainer: Trainer, session: Recording) -> None:
+    def _write_parts(self, trainer: Trainer, recording: Recording) -> None:
         from torch.distributed.checkpoint import state_dict_saver  # takes time to import
 
-        folder = self._folder / FOLDER_NAME.format(session.steps)
-        with session.pause("checkpoint") as pause:
+        folder = self._folder / FOLDER_NAME.format(recording.steps)
+        with recording.pause("checkpoint") as pause:
             state_dict_saver.save(trainer.sharded_state(), checkpoint_id=folder)
             pause.wrote(written_bytes(folder) or 0)

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.messages import print_status
 from perfkit.record.recording.recording import Recording
 from perfkit.record.training.trainer import Trainer
-from workloads.base import EVALUATION_PARTS, Arrays, Workload
+from perfkit_workloads.base import EVALUATION_PARTS, Arrays, Workload
 
 
 class Evaluation:
@@ -33,15 +33,15 @@ class Evaluation:
             for part in EVALUATION_PARTS
         }
 
-    def after_step(self, trainer: Trainer, session: Recording) -> None:
+    def after_step(self, trainer: Trainer, recording: Recording) -> None:
         """Evaluate if it is time, and print the losses as nanoGPT does."""
-        if session.steps % self._every:
+        if recording.steps % self._every:
             return
-        with session.pause("evaluation"):
+        with recording.pause("evaluation"):
             losses = {part: self._mean_loss(trainer, samples) for part, samples in self._samples.items()}
         if self._ranks.rank == 0:
             shown = ", ".join(f"{part} loss {loss:.4f}" for part, loss in losses.items())
-            print_status(f"step {session.steps}: {shown}", bare=True)
+            print_status(f"step {recording.steps}: {shown}", bare=True)
 
     def _mean_loss(self, trainer: Trainer, samples: Arrays) -> float:
         """Return the mean over all ranks."""

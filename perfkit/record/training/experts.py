@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.training.gradient_averaging import average_gradients
 from perfkit.records.manifest import ExpertLoad
-from workloads.parallel import ExpertLayer
+from perfkit_workloads.parallel import ExpertLayer
 
 
 class Experts:

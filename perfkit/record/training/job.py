@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from workloads.base import Workload
-from workloads.data import DataOptions
-from workloads.data.source import Source
+from perfkit.options.run import RunConfig
+from perfkit_workloads.base import Workload
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.source import Source
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -9,11 +9,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from perfkit.record.config import RunConfig
-from perfkit.record.mesh import MeshLayout
+from perfkit.options.mesh import MeshLayout
+from perfkit.options.run import RunConfig
 from perfkit.record.training.strategies.base import Strategy
-from workloads.base import Workload
-from workloads.parallel import ContextParallel, ExpertParallel, TensorParallel
+from perfkit_workloads.base import Workload
+from perfkit_workloads.parallel import ContextParallel, ExpertParallel, TensorParallel
 
 if TYPE_CHECKING:
     from perfkit.record.training.local_parameters import Part

@@ -10,16 +10,16 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import schedules
 
 from perfkit.errors import RunError
-from perfkit.record.config import RunConfig
+from perfkit.options.mesh import MeshLayout
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.mesh import MeshLayout
 from perfkit.record.recording.manifest_writer import checksum_of
 from perfkit.record.recording.recording import Recording
 from perfkit.record.training.parameters import local_part
 from perfkit.record.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.record.training.pipeline_stage import AnnotatedStage, MessageLog
 from perfkit.records.trace_header import RecordedPipeline, RecordedStage
-from workloads.parallel import PipelineParallel
+from perfkit_workloads.parallel import PipelineParallel
 
 Batch = Mapping[str, Tensor]
 
@@ -57,7 +57,7 @@ class Pipeline:
         self.modules = [workload.make_stage(model, index, self._count) for index in self._indices]
         """The stages of this rank, bare."""
         self._ends = _make_ends_group(layout, run)
-        self._session: Recording | None = None
+        self._recording: Recording | None = None
         self._stages: list[AnnotatedStage] = []
         self._messages = MessageLog()
         self._own = [
@@ -86,18 +86,18 @@ class Pipeline:
         stages = self._stages if self._kind.stages_per_rank > 1 else self._stages[0]
         self._schedule = made(stages, n_microbatches=self._micro_batches, loss_fn=self._loss)
 
-    def compute(self, batch: Batch, session: Recording) -> Tensor | None:
+    def compute(self, batch: Batch, recording: Recording) -> Tensor | None:
         """Compute the gradients of one batch; return its loss, which only ranks with the last stage know."""
-        self._session = session
+        self._recording = recording
         self._messages.clear()
         for stage in self._stages:
-            stage.session, stage.log = session, self._messages if session.recording else None
+            stage.recording, stage.log = recording, self._messages if recording.recording else None
         inputs, targets = self._workload.split_batch(batch)
         losses: list[Tensor] = []
         given = (inputs,) if 0 in self._indices else ()
         self._schedule.step(*given, **({"target": targets, "losses": losses} if self.has_last else {}))
-        session.pipeline = self._recorded()
-        with session.phase("backward"):
+        recording.pipeline = self._recorded()
+        with recording.phase("backward"):
             self._add_tied_gradients()
         return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 

@@ -45,7 +45,7 @@ class MessageLog:
 class AnnotatedStage(PipelineStage):
     """A stage whose computations are annotated, by phase and by micro-batch; waiting for other stages is not."""
 
-    session: Recording | None = None
+    recording: Recording | None = None
     """Of the step in progress; none while torch finds out the shapes."""
     log: MessageLog | None = None
     """Where its messages are noted."""
@@ -94,8 +94,8 @@ class AnnotatedStage(PipelineStage):
 
     @contextmanager
     def _action(self, phase: Phase, kind: ActionKind, micro_batch: int) -> Iterator[None]:
-        assert self.session is not None  # noqa: S101
-        with record_function(action_annotation(self.stage_index, kind, micro_batch)), self.session.phase(phase):
+        assert self.recording is not None  # noqa: S101
+        with record_function(action_annotation(self.stage_index, kind, micro_batch)), self.recording.phase(phase):
             yield
 
     def _noted(self, operations: list[dist.P2POp], operator: str, micro_batch: int) -> list[dist.P2POp]:

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from perfkit.record.config import RunConfig
+from perfkit.options.mesh import MeshLayout
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.mesh import MeshLayout
 from perfkit.record.recording.manifest_writer import checksum_on_all_ranks
 from perfkit.record.recording.recording import Recording
 from perfkit.record.training.compile_monitor import CompileMonitor
@@ -25,10 +25,10 @@ from perfkit.record.training.parameters import TrainedParameters
 from perfkit.record.training.progress import Show
 from perfkit.record.training.strategies import STRATEGIES
 from perfkit.records.manifest import RankMemory
-from workloads.base import Optimization, Workload
-from workloads.data.opening import Loader
-from workloads.data.sampling import EpochSampler
-from workloads.parallel import ExpertParallel, PipelineParallel
+from perfkit_workloads.base import Optimization, Workload
+from perfkit_workloads.data.opening import Loader
+from perfkit_workloads.data.sampling import EpochSampler
+from perfkit_workloads.parallel import ExpertParallel, PipelineParallel
 
 if TYPE_CHECKING:
     from perfkit.record.training.pipeline import Pipeline
@@ -120,34 +120,34 @@ class Trainer:
     def train(
         self,
         data: Input,
-        session: Recording,
+        recording: Recording,
         show: Show,
         between: Sequence["Callable[[Trainer, Recording], None]"] = (),
     ) -> None:
         """Train all steps, over as many epochs as needed, and call `between` after each."""
-        session.begin()
+        recording.begin()
         with _split_losses() if self._run.loss_parallel else nullcontext():
-            self._train(_batches(data, session), session, show, between)
+            self._train(_batches(data, recording), recording, show, between)
 
     def _train(
         self,
         batches: Iterator[Batch],
-        session: Recording,
+        recording: Recording,
         show: Show,
         between: Sequence["Callable[[Trainer, Recording], None]"],
     ) -> None:
-        while session.steps < self._steps:
-            step = session.steps
+        while recording.steps < self._steps:
+            step = recording.steps
             if self.compiled is None:
-                loss = self._step(batches, session)
+                loss = self._step(batches, recording)
             else:
                 with self.compiled.watching(step):
-                    loss = self._step(batches, session)
-            session.step(loss)
+                    loss = self._step(batches, recording)
+            recording.step(loss)
             for action in between:
-                action(self, session)
-            if not session.recording or session.steps == self._steps:
-                show(session.steps)
+                action(self, recording)
+            if not recording.recording or recording.steps == self._steps:
+                show(recording.steps)
 
     @property
     def device(self) -> torch.device:
@@ -196,30 +196,30 @@ class Trainer:
         with self._strategy.gathered(self._model):
             return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
 
-    def _step(self, batches: Iterator[Batch], session: Recording) -> Tensor | None:
+    def _step(self, batches: Iterator[Batch], recording: Recording) -> Tensor | None:
         if self._pipeline is None:
-            loss: Tensor | None = self._micro_steps(batches, session)
+            loss: Tensor | None = self._micro_steps(batches, recording)
         else:
-            loss = self._pipeline.compute(self._to_device(next(batches), session), session)
-        with session.phase("optimizer"):
+            loss = self._pipeline.compute(self._to_device(next(batches), recording), recording)
+        with recording.phase("optimizer"):
             self._update()
         return loss
 
-    def _micro_steps(self, batches: Iterator[Batch], session: Recording) -> Tensor:
+    def _micro_steps(self, batches: Iterator[Batch], recording: Recording) -> Tensor:
         last = self._run.accumulate - 1
         losses = [
-            self._micro_step(next(batches), session, last=number == last) for number in range(self._run.accumulate)
+            self._micro_step(next(batches), recording, last=number == last) for number in range(self._run.accumulate)
         ]
         return losses[0] if last == 0 else torch.stack(losses).mean()
 
-    def _micro_step(self, batch: Batch, session: Recording, last: bool) -> Tensor:
-        moved = self._to_device(batch, session)
-        with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
-            with session.phase("forward"), self._autocast():
+    def _micro_step(self, batch: Batch, recording: Recording, last: bool) -> Tensor:
+        moved = self._to_device(batch, recording)
+        with self._strategy.averaging(self._model, last=last, first_step=recording.steps == 0):
+            with recording.phase("forward"), self._autocast():
                 loss = self._workload.loss(self._model, moved)
             if self.experts is not None:
                 self.experts.count_tokens()
-            with session.phase("backward"):
+            with recording.phase("backward"):
                 part = loss if self._run.accumulate == 1 else loss / self._run.accumulate
                 self._strategy.backward(self._model, self._scaler.scale(part), last=last)
                 if last:
@@ -228,8 +228,8 @@ class Trainer:
                         self.experts.finish_step()
         return loss.detach()
 
-    def _to_device(self, batch: Batch, session: Recording) -> Batch:
-        with session.phase("to_device"):
+    def _to_device(self, batch: Batch, recording: Recording) -> Batch:
+        with recording.phase("to_device"):
             return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
     def _autocast(self) -> torch.autocast:
@@ -273,7 +273,7 @@ def checkpoint_activations(layers: list[nn.Module]) -> None:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def _batches(data: Input, session: Recording) -> Iterator[Batch]:
+def _batches(data: Input, recording: Recording) -> Iterator[Batch]:
     for epoch in itertools.count():
         data.sampler.set_epoch(epoch)
-        yield from session.batches(data.loader)
+        yield from recording.batches(data.loader)

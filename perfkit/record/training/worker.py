@@ -44,9 +44,9 @@ from perfkit.record.training.strategies import STRATEGIES
 from perfkit.record.training.trainer import Input, Trainer
 from perfkit.records.manifest import FileBandwidth
 from perfkit.report.wording.findings import word_all
-from workloads.base import DataSpec
-from workloads.data.divided import prepare_files
-from workloads.data.opening import Place, Samples, open_input
+from perfkit_workloads.base import DataSpec
+from perfkit_workloads.data.divided import prepare_files
+from perfkit_workloads.data.opening import Place, Samples, open_input
 
 
 def run_rank(job: Job, debug: bool = False) -> Path | None:

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, get_args
 
 from perfkit.base.formatting import escape_unprintable
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+from perfkit.options.identity import companions, format_option, performance_options
 from perfkit.records.aggregate import disagree
 from perfkit.records.common import MeasuredOn, Observation
 from perfkit.records.comparison import Change, MetricKind
-from perfkit.records.config_identity import companions, format_option, performance_options
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import Resampling
 from perfkit.subjects.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics

@@ -58,7 +58,7 @@ def _samples_per_step(run: RunReport) -> int | None:
 
 def _own_workload(run: RunReport) -> str | None:
     """Return the name of perfkit's workload; a script may have another name and train the same model."""
-    from workloads import WORKLOADS
+    from perfkit_workloads import WORKLOADS
 
     return run.workload if run.workload is not None and run.workload in WORKLOADS else None
 

@@ -6,9 +6,9 @@ from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.options.identity import Settings, companions, differing, key, settings
 from perfkit.records.aggregate import common_kind, disagree, step_time_ns, traced_step_ns
 from perfkit.records.common import Observation
-from perfkit.records.config_identity import Settings, companions, differing, key, settings
 from perfkit.records.run import DataLoading, RunReport
 from perfkit.records.scaling import OptionComparison, OptionRow
 from perfkit.subjects.scaling.series import place

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from perfkit.options.identity import Settings, key, settings
 from perfkit.records.aggregate import common_kind, steps_ns
-from perfkit.records.config_identity import Settings, key, settings
 from perfkit.records.run import RunReport
 from perfkit.records.sweep import ScalingKind
 from perfkit.subjects.scaling.step_time import mesh_of_a_replica, replicas

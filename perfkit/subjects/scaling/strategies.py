@@ -6,9 +6,9 @@ from statistics import fmean, median
 from typing import Final
 
 from perfkit.base.formatting import duration, size
+from perfkit.options.identity import differing, key
 from perfkit.records.aggregate import common_kind
 from perfkit.records.common import CATEGORIES
-from perfkit.records.config_identity import differing, key
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import StrategyComparison, StrategyRow
 from perfkit.subjects.scaling.series import Placed, place

@@ -8,9 +8,9 @@ import numpy as np
 
 from perfkit.base.formatting import ranges
 from perfkit.errors import UsageError
+from perfkit.options.identity import differing
 from perfkit.records.aggregate import common_kind, steps_ns
 from perfkit.records.common import MeasuredOn
-from perfkit.records.config_identity import differing
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
 from perfkit.records.sweep import ScalingKind

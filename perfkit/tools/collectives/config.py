@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 from perfkit.base.parsing import parse_size
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig, choices_by_accelerator
-from perfkit.record.mesh import MeshLayout, lay_out
-from perfkit.record.shared_options import TIMEOUT
+from perfkit.options.mesh import MeshLayout, lay_out
+from perfkit.options.recording import TIMEOUT
+from perfkit.options.run import RunConfig, choices_by_accelerator
 
 
 class Operation(NamedTuple):

@@ -6,15 +6,14 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from msgspec import Meta, Struct
 
-from perfkit.base.parsing import parse_size
+from perfkit.base.parsing import parse_duration, parse_size
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from perfkit.record.durations import parse_duration
-from perfkit.record.shared_options import TIMEOUT
+from perfkit.options.recording import TIMEOUT
+from perfkit.options.run import RunConfig
 from perfkit.records.benchmark import InputSeries
-from workloads.base import Arrays, DataSpec, Field, generate_blocks
-from workloads.data import SOURCES, DataOptions
-from workloads.data.source import Source
+from perfkit_workloads.base import Arrays, DataSpec, Field, generate_blocks
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.source import Source
 
 READS: Final = ("per-sample", "batched")
 _DEFAULTS: Final = DataOptions()

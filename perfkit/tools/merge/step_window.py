@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.base.formatting import ranges
+from perfkit.base.parsing import parse_duration
 from perfkit.engine.steps.trace_steps import find_trace_steps
 from perfkit.errors import UsageError
-from perfkit.record.durations import parse_duration
 from perfkit.trace.reader import read_trace
 
 _AROUND: Final = 20

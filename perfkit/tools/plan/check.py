@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.record.mesh import lay_out
+from perfkit.options.mesh import lay_out
 from perfkit.records.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.records.rank import MemoryPeak
 from perfkit.records.run import RunReport

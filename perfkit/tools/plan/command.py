@@ -6,8 +6,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
-from perfkit.record.durations import parse_duration
 from perfkit.records.plan import Plan, PlannedDevice
 from perfkit.tools.plan.api import own_module, plan_own
 from perfkit.tools.plan.check import check_run

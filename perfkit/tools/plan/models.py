@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from perfkit.errors import UsageError
 from perfkit.tools.plan.shape import Shape, counted_shape, gpt_shape
-from workloads.base import Workload
-from workloads.gpt import GPT, GPTConfig
+from perfkit_workloads.base import Workload
+from perfkit_workloads.gpt import GPT, GPTConfig
 
 MOST_PARAMETERS: Final = 1e15
 SIZE_OPTIONS: Final = ("layers", "width", "heads", "block", "vocab_size", "bias", "dropout", "experts", "top_k")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.training.strategies.checks import check_parallelism
 from perfkit.records.plan import Plan, PlannedDevice, PlannedLayout, PlannedModel, StepEstimate
 from perfkit.tools.plan.choice import choose, decide
@@ -22,7 +22,7 @@ from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.layout import Checkpointing, Layout, candidates
 from perfkit.tools.plan.precision import PRECISIONS, Precision
 from perfkit.tools.plan.shape import Shape
-from workloads.base import Workload
+from perfkit_workloads.base import Workload
 
 _DEEPSPEED: Final = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 

@@ -116,7 +116,7 @@ def gpt_shape(
     experts: int = 0,
     top_k: int = 0,
 ) -> Shape:
-    """Return the shape of the GPT workload: its tensors are those of `workloads.gpt_model.Decoder`, in its order.
+    """Return the shape of the GPT workload: its tensors are those of `gpt_model.Decoder`, in its order.
 
     The preset gpt2 has 124,439,808 parameters, as published.
     """

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
-from perfkit.record.durations import parse_duration
-from perfkit.record.mesh import parse_mesh
+from perfkit.options.mesh import parse_mesh
 from perfkit.records.sweep import ScalingKind
 from perfkit.tools.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
 

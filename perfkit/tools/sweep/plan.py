@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.record.mesh import lay_out, parse_mesh
+from perfkit.options.mesh import lay_out, parse_mesh
 from perfkit.records.sweep import ScalingKind
 from perfkit.tools.sweep.point import Point, make_point
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.records.config_identity import identity_options
+from perfkit.options.identity import identity_options
 from perfkit.records.manifest import RunManifest
 from perfkit.records.sweep import ScalingKind
 

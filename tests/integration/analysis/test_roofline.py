@@ -16,8 +16,8 @@ from perfkit.record.distributed.topology import name_device
 from perfkit.records.per_rank.operator_work import MATRIX_KINDS, RankWork
 from perfkit.records.roofline import DevicePeaks
 from perfkit.storage.device_table_file import write_device_row
+from perfkit_workloads import WORKLOADS
 from tests.support.processes.launching import PYTHON, execute
-from workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 _ATEN = torch.ops.aten

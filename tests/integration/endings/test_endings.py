@@ -83,14 +83,14 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
 
 SLOW_WRITER = """
 import sys, time
-import workloads.data.files as files
+import perfkit_workloads.data.files as files
 write = files.write_slabs
 def slow(*arguments):
     time.sleep(25)
     return write(*arguments)
 files.write_slabs = slow
-import workloads.data.safetensors
-workloads.data.safetensors.write_slabs = slow
+import perfkit_workloads.data.safetensors
+perfkit_workloads.data.safetensors.write_slabs = slow
 from perfkit.__main__ import main
 sys.exit(main())
 """

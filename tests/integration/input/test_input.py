@@ -15,9 +15,9 @@ import json, resource, sys
 from pathlib import Path
 import torch
 from torch.utils.data import RandomSampler
-from workloads.data import SOURCES, DataOptions
-from workloads.data.loader import make_loader
-from workloads.transformer import Transformer, TransformerConfig
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.loader import make_loader
+from perfkit_workloads.transformer import Transformer, TransformerConfig
 
 source, samples, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 workload = Transformer(TransformerConfig(samples=samples))

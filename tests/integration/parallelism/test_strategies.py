@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler
 
 import perfkit
-from perfkit.record.mesh import lay_out
+from perfkit.options.mesh import lay_out
 from perfkit.records.manifest import RunManifest
 from tests.integration.test_run import annotations, check_folder, messages, traces
 from tests.support.processes.launching import (

@@ -16,8 +16,8 @@ import torch
 from msgspec import Meta, Struct
 from torch import nn
 
-from workloads.base import DataSpec, Field, Optimization, Workload, generate_blocks
-from workloads.parallel import PipelineParallel
+from perfkit_workloads.base import DataSpec, Field, Optimization, Workload, generate_blocks
+from perfkit_workloads.parallel import PipelineParallel
 
 
 class Input(torch.autograd.Function):

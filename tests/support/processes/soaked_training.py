@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import perfkit
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.base import Workload
 from tests.support.processes.heap_of_run import heap_bytes
-from workloads import WORKLOADS
-from workloads.base import Workload
 
 
 class _Samples(torch.utils.data.Dataset[dict[str, Tensor]]):

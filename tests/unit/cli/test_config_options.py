@@ -8,9 +8,9 @@ from typer.testing import CliRunner, Result
 from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
 from perfkit.cli.recording.run_options import make_job
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from workloads import WORKLOADS
-from workloads.data import SOURCES, DataOptions
+from perfkit.options.run import RunConfig
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.data import SOURCES, DataOptions
 
 
 class Sample(Struct, frozen=True, kw_only=True):

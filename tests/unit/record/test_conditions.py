@@ -3,9 +3,9 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.record.conditions import CaptureRules, Condition, parse_condition, parse_conditions
-from perfkit.record.config import RunConfig
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.conditions import CaptureRules, Condition, parse_condition, parse_conditions
+from perfkit.options.run import RunConfig
+from perfkit.options.script import ScriptConfig
 
 
 @pytest.mark.parametrize(

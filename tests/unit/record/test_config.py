@@ -3,11 +3,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig, parse_injection
-from perfkit.record.durations import parse_duration
-from perfkit.record.schedule import Schedule, default_steps, step_kind
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.run import RunConfig, parse_injection
+from perfkit.options.schedule import Schedule, default_steps, step_kind
+from perfkit.options.script import ScriptConfig
 from perfkit.records.manifest import Injection
 
 

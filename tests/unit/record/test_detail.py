@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.recording import RECORDED_FOR, refuse_contradiction
+from perfkit.options.run import RunConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.recording.profiler_options import ProfilerOptions
-from perfkit.record.script.config import ScriptConfig
-from perfkit.record.shared_options import RECORDED_FOR, refuse_contradiction
 
 WHY = {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_flops": False, "with_modules": False}
 

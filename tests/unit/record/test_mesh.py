@@ -4,8 +4,8 @@ import re
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from perfkit.record.mesh import MeshLayout, lay_out
+from perfkit.options.mesh import MeshLayout, lay_out
+from perfkit.options.run import RunConfig
 
 
 @pytest.mark.parametrize(

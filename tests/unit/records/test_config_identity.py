@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.records.config_identity import companions, format_option, is_input_option, key, settings
+from perfkit.options.identity import companions, format_option, is_input_option, key, settings
 from perfkit.records.run import RunReport
 from perfkit.subjects.comparison.changes import findings
 from perfkit.subjects.comparison.history import config_histories

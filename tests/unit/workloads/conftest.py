@@ -5,10 +5,10 @@ import msgspec
 import pytest
 import torch
 
-from workloads import WORKLOADS
-from workloads.base import Workload
-from workloads.data import SOURCES, DataOptions
-from workloads.data.source import Source
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.base import Workload
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.source import Source
 
 
 def make(name: str, **options: object) -> Workload[Any]:

@@ -9,9 +9,9 @@ import pytest
 from perfkit.cli import main
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import StoreError, UsageError
+from perfkit_workloads.base import Workload
+from perfkit_workloads.data.text import load_text, prepare_text, write_bin
 from tests.unit.workloads.conftest import make, make_source
-from workloads.base import Workload
-from workloads.data.text import load_text, prepare_text, write_bin
 
 
 def prepare(workload: Workload[Any], folder: Path) -> Path:

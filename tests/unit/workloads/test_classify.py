@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 
+from perfkit_workloads.base import Workload
+from perfkit_workloads.classify import _rate_factor
+from perfkit_workloads.classify_text import LABELS, VOCABULARY, encode, make_reviews, tokenise, write_review
+from perfkit_workloads.data.loader import make_loader
 from tests.unit.workloads.conftest import make, make_source
-from workloads.base import Workload
-from workloads.classify import _rate_factor
-from workloads.classify_text import LABELS, VOCABULARY, encode, make_reviews, tokenise, write_review
-from workloads.data.loader import make_loader
 
 
 def words(ids: list[int]) -> list[str]:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import UsageError
+from perfkit_workloads.base import Workload
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.divided import first_samples, prepare_files
+from perfkit_workloads.data.opening import Opened, Place, Samples, open_input
+from perfkit_workloads.data.sampling import FileSampler, InTurns, make_sampler
 from tests.unit.workloads.conftest import make, make_source
-from workloads.base import Workload
-from workloads.data import SOURCES, DataOptions
-from workloads.data.divided import first_samples, prepare_files
-from workloads.data.opening import Opened, Place, Samples, open_input
-from workloads.data.sampling import FileSampler, InTurns, make_sampler
 
 FILES = [name for name in SOURCES.builtin if name != "memory"]
 SAMPLES, BATCH = 203, 5

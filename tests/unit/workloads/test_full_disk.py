@@ -15,7 +15,7 @@ OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
 FILL = """
 import sys
 from pathlib import Path
-import workloads.data.files as files
+import perfkit_workloads.data.files as files
 files._check_room = lambda path, spec: None  # others fill the disk after that
 from perfkit.errors import StoreError
 from tests.unit.workloads.conftest import make

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from perfkit.errors import StoreError, UsageError
+from perfkit_workloads.base import Workload
+from perfkit_workloads.data.text import prepare_text
+from perfkit_workloads.gpt import GPT, GPTConfig, rate_factor
+from perfkit_workloads.gpt_model import INIT_STD, fused_adamw_works
 from tests.unit.workloads.conftest import make
-from workloads.base import Workload
-from workloads.data.text import prepare_text
-from workloads.gpt import GPT, GPTConfig, rate_factor
-from workloads.gpt_model import INIT_STD, fused_adamw_works
 
 
 def of_preset(preset: str) -> Workload[GPTConfig]:

@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional
 
 from perfkit.record.training.experts import expert_load
+from perfkit_workloads.gpt import GPTConfig
+from perfkit_workloads.gpt_experts import MixtureOfExperts
+from perfkit_workloads.gpt_model import Block
 from tests.unit.workloads.conftest import make
-from workloads.gpt import GPTConfig
-from workloads.gpt_experts import MixtureOfExperts
-from workloads.gpt_model import Block
 
 
 def mixture(experts: int, top_k: int) -> MixtureOfExperts:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.base import DataSpec, Field, Workload
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.source import Source
 from tests.unit.workloads.conftest import make_source
-from workloads import WORKLOADS
-from workloads.base import DataSpec, Field, Workload
-from workloads.data import SOURCES, DataOptions
-from workloads.data.source import Source
 
 NOT_CONFIGURED = {"workload", "n", "debug"}
 """Options and arguments of `perfkit run` that are in no configuration."""
@@ -104,9 +104,9 @@ def test_fingerprint_depends_on_every_part_of_the_spec() -> None:
 def test_options_and_text_preparation_import_no_torch() -> None:
     code = """
 import sys
-import workloads.data.text
-from workloads import WORKLOADS
-from workloads.data import SOURCES
+import perfkit_workloads.data.text
+from perfkit_workloads import WORKLOADS
+from perfkit_workloads.data import SOURCES
 for registry in (WORKLOADS, SOURCES):
     for name in registry.builtin:
         registry.load(name)

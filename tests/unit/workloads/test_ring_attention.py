@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.ring_attention import Ring, _block, ring_attention
+from perfkit_workloads.ring_attention import Ring, _block, ring_attention
 
 NO_GROUP: Any = None  # a ring of one rank exchanges nothing
 

@@ -20,14 +20,14 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from perfkit.errors import StoreError, UsageError
+from perfkit_workloads.base import DataSpec, Field, Workload
+from perfkit_workloads.data import SOURCES, DataOptions
+from perfkit_workloads.data.arrow_file import open_batched, open_file, open_per_sample
+from perfkit_workloads.data.files import FileSource
+from perfkit_workloads.data.loader import make_loader
+from perfkit_workloads.data.source import Source
 from tests.support.processes.launching import LIMIT_S
 from tests.unit.workloads.conftest import make, make_source
-from workloads.base import DataSpec, Field, Workload
-from workloads.data import SOURCES, DataOptions
-from workloads.data.arrow_file import open_batched, open_file, open_per_sample
-from workloads.data.files import FileSource
-from workloads.data.loader import make_loader
-from workloads.data.source import Source
 
 LAYOUTS: dict[str, dict[str, Any]] = {name: {"source": name} for name in SOURCES.builtin} | {
     "hdf5-chunked": {"source": "hdf5", "hdf5_chunk": 7},

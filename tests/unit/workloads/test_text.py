@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from perfkit.cli.data import app
 from perfkit.errors import PerfkitError, StoreError, UsageError
-from workloads.data.text import load_text, prepare_text
+from perfkit_workloads.data.text import load_text, prepare_text
 
 TEXT = "Straße, naïve 🚀\r\n" * 50
 

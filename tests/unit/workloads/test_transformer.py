@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from perfkit_workloads.transformer import Transformer, TransformerConfig
 from tests.unit.workloads.conftest import make
-from workloads.transformer import Transformer, TransformerConfig
 
 
 def test_default_is_the_default_transformer() -> None:

@@ -30,7 +30,7 @@ class _Evaluation(NamedTuple):
 
 
 class PauseKeeper(Protocol):
-    """What pauses are noted in: a session, or the monitor where nothing is recorded."""
+    """What pauses are noted in: a recording, or the monitor where nothing is recorded."""
 
     @property
     def pauses(self) -> PauseLog:
@@ -48,13 +48,13 @@ class ScriptPauses:
     """Follows the checkpoints and evaluations of the thread that steps.
 
     Args:
-        session: Returns the session, or what keeps pauses in its place; None before the first step has ended, and once
-            recording is over.
+        recording: Returns the recording, or what keeps pauses in its place; None before the first step has ended, and
+            once it is over.
         state: Where to note that the script pauses.
     """
 
-    def __init__(self, session: Callable[[], PauseKeeper | None], state: PauseState) -> None:
-        self._session = session
+    def __init__(self, recording: Callable[[], PauseKeeper | None], state: PauseState) -> None:
+        self._recording = recording
         self._state = state
         self._pid = os.getpid()
         self._thread = get_ident()
@@ -86,8 +86,8 @@ class ScriptPauses:
         self._state.in_progress = self.in_progress
 
     def _current(self) -> PauseKeeper | None:
-        """Return the session if this is the thread that steps: others write while training goes on."""
-        return self._session() if get_ident() == self._thread and os.getpid() == self._pid else None
+        """Return the recording if this is the thread that steps: others write while training goes on."""
+        return self._recording() if get_ident() == self._thread and os.getpid() == self._pid else None
 
     @contextmanager
     def _checkpoint(self) -> Iterator[OpenPause | None]:
@@ -97,8 +97,8 @@ class ScriptPauses:
         self._checkpoints += 1
         self._note_state()
         try:
-            session = self._session()
-            with nullcontext() if session is None else session.pause("checkpoint") as pause:
+            recording = self._recording()
+            with nullcontext() if recording is None else recording.pause("checkpoint") as pause:
                 yield pause
         finally:
             self._checkpoints -= 1
@@ -112,28 +112,28 @@ class ScriptPauses:
 
     def end(self, module: nn.Module) -> None:
         """Note that a module has been switched to training."""
-        begun, session = self._evaluation, self._current()
+        begun, recording = self._evaluation, self._current()
         if begun is None or begun.module() is not module:
             return
         self._evaluation = None
         self._note_state()
-        if session is None or self._is_part_of_steps(session):
+        if recording is None or self._is_part_of_steps(recording):
             return
         lasted_ns = time.perf_counter_ns() - begun.begin
-        session.pauses.add(
+        recording.pauses.add(
             RecordedPause(
                 phase="evaluation",
-                step=session.steps,
+                step=recording.steps,
                 begin_ns=begun.begin_ns,
                 end_ns=begun.begin_ns + lasted_ns,
             )
         )
 
-    def _is_part_of_steps(self, session: PauseKeeper) -> bool:
+    def _is_part_of_steps(self, recording: PauseKeeper) -> bool:
         """Return whether the script evaluates within its steps, as the evaluation that has just ended tells."""
-        if not self._within_steps and self._rhythm.evaluated(session.steps):
+        if not self._within_steps and self._rhythm.evaluated(recording.steps):
             self._within_steps = True
-            session.pauses.drop_evaluations()
+            recording.pauses.drop_evaluations()
         return self._within_steps
 
 

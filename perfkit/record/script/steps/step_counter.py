@@ -10,8 +10,8 @@ import weakref
 
 from torch.optim import Optimizer
 
+from perfkit.options.script import StepRule
 from perfkit.record.script.hooks.seen_optimizers import SeenOptimizer, SeenOptimizers
-from perfkit.record.script.steps.step_rule import StepRule
 
 
 class StepCounter:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.script.hooks.seen_optimizers import SeenOptimizer
 from perfkit.record.script.steps.step_counter import StepCounter
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
-    from perfkit.record.config import RunConfig
+    from perfkit.options.run import RunConfig
     from perfkit.records.manifest import RankMemory
-    from workloads.base import Optimization, OptimizerFactory
+    from perfkit_workloads.base import Optimization, OptimizerFactory
 
 
 class Strategy(ABC):

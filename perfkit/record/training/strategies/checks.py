@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from perfkit.record.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
+from perfkit.options.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
+from perfkit.options.run import RunConfig
 from perfkit.record.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.record.training.strategies import STRATEGIES
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from perfkit.record.training.strategies.base import Strategy
-    from workloads.base import Workload
+    from perfkit_workloads.base import Workload
 
 _BASIC = "ddp"
 

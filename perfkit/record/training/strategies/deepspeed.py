@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from perfkit.record.config import RunConfig
+    from perfkit.options.run import RunConfig
     from perfkit.record.training.strategies.deepspeed_engine import DeepSpeedOptimizer
     from perfkit.records.manifest import RankMemory
-    from workloads.base import Optimization, OptimizerFactory
+    from perfkit_workloads.base import Optimization, OptimizerFactory
 
 
 class DeepSpeed(Strategy):
@@ -78,7 +78,7 @@ class DeepSpeed(Strategy):
             LaunchEnvironmentError: DeepSpeed refuses the model or the configuration, or needs a compiler.
         """
         from perfkit.record.training.strategies.deepspeed_engine import DeepSpeedOptimizer, start_engine
-        from workloads.base import Optimization
+        from perfkit_workloads.base import Optimization
 
         config = deepspeed_config.make_config(self.run, optimization.clip_norm)
         _require_compiler(config)

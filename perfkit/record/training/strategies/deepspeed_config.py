@@ -12,7 +12,7 @@ from perfkit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from perfkit.record.config import Precision, RunConfig
+    from perfkit.options.run import Precision, RunConfig
 
 AUTO: Final = "auto"
 """What Hugging Face's files have where a value is known elsewhere, here from the options."""

@@ -9,7 +9,7 @@ from perfkit.record.training.strategies.ddp import DDP
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from workloads.base import OptimizerFactory
+    from perfkit_workloads.base import OptimizerFactory
 
 
 class Zero1(DDP):

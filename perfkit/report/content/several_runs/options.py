@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
-from perfkit.records.config_identity import is_input_option
+from perfkit.options.identity import is_input_option
 from perfkit.records.report import Report
 from perfkit.records.scaling import OptionComparison, OptionRow, StrategyComparison, StrategyRow
 from perfkit.report.content.several_runs.estimates import (

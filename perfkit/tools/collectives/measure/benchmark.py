@@ -14,10 +14,10 @@ from perfkit.base.formatting import size as show_size
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.bandwidth import bus_factor
+from perfkit.options.mesh import MeshLayout
 from perfkit.record.benchmark.rank import progress
 from perfkit.record.distributed.process_group import first_line
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.mesh import MeshLayout
 from perfkit.records.benchmark import Measurement, Overlap, Series
 from perfkit.tools.collectives.config import (
     OPERATIONS,

@@ -32,10 +32,10 @@ from perfkit.tools.input.measure.page_cache import (
 )
 from perfkit.tools.input.measure.passes import Timed, checksum, run_pass, summarize
 from perfkit.tools.input.measure.processes import Gate, GatedSource, memory_bytes, workers
-from workloads.data import DataOptions
-from workloads.data.divided import prepare_files
-from workloads.data.opening import Opened, Place, Samples, open_input
-from workloads.data.source import Source
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.divided import prepare_files
+from perfkit_workloads.data.opening import Opened, Place, Samples, open_input
+from perfkit_workloads.data.source import Source
 
 
 class _Passes(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.records.benchmark import InputPass
 from perfkit.tools.input.measure.processes import cpu_ns, workers
-from workloads.data.opening import Opened
+from perfkit_workloads.data.opening import Opened
 
 CHECKED_LOADS: Final = 4
 

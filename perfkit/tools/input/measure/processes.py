@@ -13,9 +13,9 @@ from torch import multiprocessing
 from torch.utils.data import Dataset, get_worker_info
 
 from perfkit.errors import RunError
-from workloads.base import DataSpec, SampleGenerator
-from workloads.data import DataOptions
-from workloads.data.source import NoOptions, Source
+from perfkit_workloads.base import DataSpec, SampleGenerator
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.source import NoOptions, Source
 
 _KIB: Final = re.compile(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
 

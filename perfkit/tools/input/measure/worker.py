@@ -13,7 +13,7 @@ from perfkit.tools.input.config import InputConfig
 from perfkit.tools.input.findings import find_problems
 from perfkit.tools.input.measure.benchmark import Benchmark
 from perfkit.tools.input.measure.page_cache import DROPPED_BY
-from workloads.data.source import Source
+from perfkit_workloads.data.source import Source
 
 
 def run_rank(

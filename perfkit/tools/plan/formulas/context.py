@@ -12,7 +12,7 @@ from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import FLOAT32_BYTES, Precision
 from perfkit.tools.plan.shape import Shape
 
-SOURCE: Final = "Liu et al. (2023), as workloads.ring_attention has it"
+SOURCE: Final = "Liu et al. (2023), as perfkit_workloads.ring_attention has it"
 
 _SCORES: Final = 3
 """Tensors of the size of a block's scores that its backward pass holds together."""

@@ -14,7 +14,7 @@ from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import FLOAT32_BYTES, Precision
 from perfkit.tools.plan.shape import Shape, Tensor
 
-SOURCE: Final = "tensors that autograd saves in workloads.gpt_experts"
+SOURCE: Final = "tensors that autograd saves in perfkit_workloads.gpt_experts"
 
 _INDEX: Final = 8
 

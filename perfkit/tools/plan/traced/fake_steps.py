@@ -24,8 +24,8 @@ from torch.distributed.pipelining.stage import _PipelineStageBase
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from perfkit.record.config import RunConfig
-from perfkit.record.mesh import lay_out
+from perfkit.options.mesh import lay_out
+from perfkit.options.run import RunConfig
 from perfkit.record.training.model_division import divide_model
 from perfkit.record.training.strategies import STRATEGIES
 from perfkit.record.training.trainer import checkpoint_activations

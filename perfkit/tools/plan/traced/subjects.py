@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfkit.errors import UsageError
 from perfkit.tools.plan.shape import Tensor as Shaped
 from perfkit.tools.plan.traced.launch import OwnModule, TracedModel
-from workloads.base import Workload
-from workloads.gpt import GPT, GPTConfig
+from perfkit_workloads.base import Workload
+from perfkit_workloads.gpt import GPT, GPTConfig
 
 
 class Subject(ABC):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 
-from workloads.gpt_experts import Exchanged, MixtureOfExperts
+from perfkit_workloads.gpt_experts import Exchanged, MixtureOfExperts
 
 _DIVIDES: Final = "_chunk_with_empty"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta, Struct
 from numpy.random import default_rng
 
-from workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
+from perfkit_workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
 
 if TYPE_CHECKING:  # torch is imported in methods only, so that `perfkit run mlp --help` is fast
     from torch import Tensor, nn

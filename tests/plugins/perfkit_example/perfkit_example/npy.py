@@ -10,14 +10,14 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from perfkit.base.atomic_write import atomic_write
-from workloads.base import DataSpec, SampleGenerator
-from workloads.data import DataOptions
-from workloads.data.source import Source
+from perfkit_workloads.base import DataSpec, SampleGenerator
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.source import Source
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from workloads.data.source import Read, Sample
+    from perfkit_workloads.data.source import Read, Sample
 
 
 class NpyConfig(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Npy(Source[NpyConfig]):
         self, workload: SampleGenerator, spec: DataSpec, path: Path | None, options: DataOptions
     ) -> Dataset[Sample]:
         """Return the samples of the files."""
-        from workloads.data.dataset import SampleDataset
+        from perfkit_workloads.data.dataset import SampleDataset
 
         names = [field.name for field in spec.fields]
         return SampleDataset(

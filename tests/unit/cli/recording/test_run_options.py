@@ -6,7 +6,7 @@ import typer
 
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from workloads.data.hdf5 import Hdf5
+from perfkit_workloads.data.hdf5 import Hdf5
 
 PLACE = ("--trace-dir", "t")
 

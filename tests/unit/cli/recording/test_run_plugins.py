@@ -73,7 +73,7 @@ print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ra
 
 ERRORS: list[tuple[list[str], int, str]] = [
     (["broken"], 1, "workload 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError: division by zero"),
-    (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a subclass of workloads.base.Workload"),
+    (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a subclass of perfkit_workloads.base.Workload"),
     (["misnamed"], 1, "workload 'misnamed' of pk_plugins 1.2 has the name 'mlp'"),
     (["greedy"], 1, "option seed is defined twice, by RunConfig and Greedy.Config: rename it in the plug-in"),
     (["incomplete"], 1, "pk_plugins 1.2 does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),

@@ -28,7 +28,7 @@ def test_no_file_of_perfkits_is_the_place_of_a_script() -> None:
         assert program_frame([TORCH, hooked, SCRIPT, START]) == SCRIPT, path
 
 
-@pytest.mark.parametrize("file", [PACKAGE.parent / "workloads" / "gpt.py", TRAINING / "trainer.py"])
+@pytest.mark.parametrize("file", [PACKAGE.parent / "perfkit_workloads" / "gpt.py", TRAINING / "trainer.py"])
 def test_a_workload_of_perfkits_is_a_program(file: Path) -> None:
     place = place_in(file)
     assert place is not None

@@ -15,11 +15,11 @@ import torch
 
 import perfkit
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.monitor import metrics
 from perfkit.record.monitor.metrics import MetricsServer, StepMetrics
 from perfkit.record.own_threads import all_threads
-from perfkit.record.script.config import ScriptConfig
 from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RunFollower
 from perfkit.storage.step_log.reader import MOST_RECORDS
@@ -266,7 +266,7 @@ def test_a_port_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(UsageError, match="no effect without --monitor"):
             config(metrics_port=9400)
         config(metrics_port=9400, monitor=True)
-    monkeypatch.setattr("perfkit.record.shared_options.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.options.recording.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"needs prometheus-client: pip install 'perfkit\[metrics\]'"):
         ScriptConfig(metrics_port=9400, monitor=True)
 

@@ -12,8 +12,8 @@ import pytest
 
 import perfkit
 from perfkit.errors import UsageError
-from perfkit.record.config import RunConfig
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.run import RunConfig
+from perfkit.options.script import ScriptConfig
 from tests.support.monitor.collector import Collector, collector
 from tests.support.monitor.scrapes import scrape
 from tests.support.processes.ports import free_port
@@ -190,7 +190,7 @@ def test_it_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(UsageError, match="no effect without --monitor"):
             config(otlp=True)
         config(otlp=True, monitor=True)
-    monkeypatch.setattr("perfkit.record.shared_options.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.options.recording.find_spec", lambda _: None)
     needs = r"needs opentelemetry-exporter-otlp-proto-http: pip install 'perfkit\[otel\]'"
     with pytest.raises(UsageError, match=needs):
         ScriptConfig(otlp=True, monitor=True)
@@ -198,6 +198,6 @@ def test_it_needs_the_monitor_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     def none_above(_: str) -> None:
         raise ModuleNotFoundError("No module named 'opentelemetry'")
 
-    monkeypatch.setattr("perfkit.record.shared_options.find_spec", none_above)
+    monkeypatch.setattr("perfkit.options.recording.find_spec", none_above)
     with pytest.raises(UsageError, match=needs):
         RunConfig(otlp=True, monitor=True)

@@ -39,14 +39,14 @@ AGENTS: list[agent.CaptureAgent] = []
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Look for requests three times per second, so that a capture begins half a second after the ranks' answers."""
-    start = agent.CaptureAgent.start
+    start = agent.CaptureAgent.begin
 
     def note_and_start(started: agent.CaptureAgent) -> None:
         AGENTS.append(started)
         start(started)
 
     monkeypatch.setattr(agent, "WATCH_S", 0.3)
-    monkeypatch.setattr(agent.CaptureAgent, "start", note_and_start)
+    monkeypatch.setattr(agent.CaptureAgent, "begin", note_and_start)
     yield
     AGENTS.clear()
 

@@ -158,13 +158,13 @@ def test_a_plan_that_cannot_be_written_is_an_error_of_the_disk(folder: Path, mon
 def agents(monkeypatch: pytest.MonkeyPatch) -> list[CaptureAgent]:
     """The agents that have been started; their threads do not look for requests."""
     started: list[CaptureAgent] = []
-    start = CaptureAgent.start
+    start = CaptureAgent.begin
 
     def note(self: CaptureAgent) -> None:
         started.append(self)
         start(self)
 
-    monkeypatch.setattr(CaptureAgent, "start", note)
+    monkeypatch.setattr(CaptureAgent, "begin", note)
     monkeypatch.setattr(CaptureAgent, "_watch", lambda _: None)
     return started
 

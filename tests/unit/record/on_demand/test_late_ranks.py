@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.record.conditions import CaptureRules, parse_condition
+from perfkit.options.conditions import CaptureRules, parse_condition
 from perfkit.record.on_demand.late_ranks import LateRanks, find_late_rank, last_plain_steps
 from perfkit.record.on_demand.mailbox import Request
 from perfkit.record.on_demand.requester import ask

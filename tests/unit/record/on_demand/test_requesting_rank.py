@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.record.conditions import CaptureRules
+from perfkit.options.conditions import CaptureRules
 from perfkit.record.on_demand import requesting_rank
 from perfkit.record.on_demand.mailbox import Mailbox, OpenMark, Request, Slot
 from perfkit.record.on_demand.requester import ask, withdraw

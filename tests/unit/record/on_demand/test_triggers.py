@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from perfkit.record.conditions import parse_condition
+from perfkit.options.conditions import parse_condition
 from perfkit.record.on_demand.triggers import Firing, Trigger
 
 MS = 1_000_000

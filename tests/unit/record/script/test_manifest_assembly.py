@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.record.lifecycle.failure_guard import record_failure
-from perfkit.record.script import manifest_assembly, recording
+from perfkit.record.script import manifest_assembly
 from perfkit.record.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     RankExitRecord,
@@ -22,6 +22,7 @@ from perfkit.record.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.record.script.rank_marks import mark_joined, process_mark
+from perfkit.record.script.script_run import ScriptRun
 from perfkit.records.manifest import Failure, RankRecord, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_failure, read_manifest, write_manifest
 from tests.support.manifests import make_manifest
@@ -125,11 +126,11 @@ def test_what_others_had_left_is_kept_though_a_second_rank_that_fails_removes_it
         remove_exit_records(folder)  # by another rank, after this one has claimed the failure
         return record_failure(*args)
 
-    monkeypatch.setattr(recording, "record_failure", claim_late)
+    monkeypatch.setattr("perfkit.record.script.script_run.record_failure", claim_late)
     hangs = SimpleNamespace(explain=lambda cause, _error: cause, forget_turn=lambda: None)
     outcome = SimpleNamespace(report_failure=lambda *_: None)
     parts = (SimpleNamespace(folder=folder), SimpleNamespace(rank=0, world_size=2), None, hangs, None, 0)
-    failed = recording.ScriptRecording(*parts)  # type: ignore[arg-type]
+    failed = ScriptRun(*parts)  # type: ignore[arg-type]
     write_exit_record(folder, record(1, steps=1), ["cold"])
     failed._complete_failed(ValueError("bad"), record(0, steps=1), ["cold"], 1, outcome)  # type: ignore[arg-type]
     manifest = read_manifest(folder)

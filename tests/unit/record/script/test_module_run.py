@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.script.module_run import ModuleName
 from perfkit.record.script.runner import _ScriptContext
 

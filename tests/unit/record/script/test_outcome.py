@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.options.script import ScriptConfig
 from perfkit.record.script import outcome
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.outcome import OutcomeReporter
 
 

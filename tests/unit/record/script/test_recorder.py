@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.record.script.config import ScriptConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.record.script.recorder import ScriptRecorder
 from perfkit.storage.run_folder import read_manifest
@@ -28,8 +28,8 @@ def test_a_script_that_ends_at_once_waits_a_little_for_the_end_of_a_step(
 ) -> None:
     calls: dict[str, Any] = {}
     names = ("leave_at_once", "fail_at_once")
-    recording: Any = SimpleNamespace(**{name: lambda *args, name=name: calls.update({name: args}) for name in names})
-    recorder._recording, recorder._busy = recording, busy_s > 0
+    run: Any = SimpleNamespace(**{name: lambda *args, name=name: calls.update({name: args}) for name in names})
+    recorder._run, recorder._busy = run, busy_s > 0
     end_of_step = threading.Timer(busy_s, lambda: setattr(recorder, "_busy", False))
     end_of_step.start()
     recorder._on_exit_at_once(3)

@@ -15,10 +15,10 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.launcher_env import RankInfo
 from perfkit.record.import_hook import run_after_import
 from perfkit.record.script import coordination
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.record.script.runner import _ScriptContext, _store
 from tests.support.processes.waiting import MOST_S

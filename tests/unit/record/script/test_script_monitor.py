@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.options.script import ScriptConfig
 from perfkit.record.monitor.step_times import DATA
 from perfkit.record.pause_state import PauseState
-from perfkit.record.script.config import ScriptConfig
 from perfkit.record.script.script_monitor import ScriptMonitor
 
 

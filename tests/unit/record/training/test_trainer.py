@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from perfkit.engine.runs.manifest_checks import compile_findings
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.record.config import RunConfig
+from perfkit.options.run import RunConfig
 from perfkit.record.distributed.nccl_log import collect_log, request_log
 from perfkit.record.recording.side_profilers import PythonProfile, check_recorders, make_recorders
 from perfkit.record.training.gradient_averaging import buckets
@@ -20,8 +20,8 @@ from perfkit.record.training.trainer import checkpoint_activations
 from perfkit.records.manifest import Compiled
 from perfkit.storage.discovery import find_runs
 from perfkit.storage.run_folder import list_files
+from perfkit_workloads.base import RateScale, scale_rate
 from tests.unit.workloads.conftest import make
-from workloads.base import RateScale, scale_rate
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.record.mesh import MeshLayout
+from perfkit.options.mesh import MeshLayout
 from perfkit.records.manifest import RunManifest, World
 from perfkit.storage.run_folder import list_files, write_manifest
 from perfkit.tools.merge.merge import merge

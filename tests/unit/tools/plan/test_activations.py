@@ -10,7 +10,7 @@ from perfkit.tools.plan.formulas.activations import activations_of, cast_bytes
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.shape import gpt_shape
-from workloads.gpt import GPT, GPTConfig
+from perfkit_workloads.gpt import GPT, GPTConfig
 
 SIZES = {"layers": 3, "width": 32, "heads": 4, "block": 16}
 

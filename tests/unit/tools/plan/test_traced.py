@@ -14,8 +14,8 @@ from perfkit.tools.plan.refine import refine
 from perfkit.tools.plan.shape import gpt_shape
 from perfkit.tools.plan.traced.launch import TraceRequest, trace
 from perfkit.tools.plan.traced.torch_patches import even_experts
-from workloads.gpt import GPTConfig
-from workloads.gpt_experts import MixtureOfExperts
+from perfkit_workloads.gpt import GPTConfig
+from perfkit_workloads.gpt_experts import MixtureOfExperts
 
 GPT = {"layers": 4, "width": 64, "heads": 4, "block": 64, "vocab_size": 512}
 SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)

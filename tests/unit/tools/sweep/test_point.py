@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfkit.records.config_identity import identity_options
+from perfkit.options.identity import identity_options
 from perfkit.tools.sweep.plan import Axis
 from perfkit.tools.sweep.point import make_point
 from tests.support.reports.sweep_builders import CONFIG, points_of, wanted

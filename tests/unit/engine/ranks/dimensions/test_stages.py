@@ -10,7 +10,7 @@ from perfkit.engine.ranks.late_phase import name_phases
 from perfkit.engine.ranks.lateness import OwnTimes
 from perfkit.engine.ranks.stragglers import Stragglers, find_one_off_stragglers
 from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
-from perfkit.record.mesh import MeshLayout
+from perfkit.options.mesh import MeshLayout
 from perfkit.records.common import CATEGORIES
 from perfkit.records.cross_rank import OneOffStraggler
 from perfkit.records.rank import PhaseStat, RankReport

@@ -8,8 +8,8 @@ import torch
 from torch.optim import SGD, Adam, Optimizer
 
 from perfkit.errors import UsageError
+from perfkit.options.script import StepRule
 from perfkit.record.script.steps.step_counter import StepCounter
-from perfkit.record.script.steps.step_rule import StepRule
 
 
 def parameters() -> list[torch.nn.Parameter]:

@@ -5,7 +5,7 @@ import pytest
 from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import UsageError
 from perfkit.record.training.strategies import STRATEGIES
-from workloads import WORKLOADS
+from perfkit_workloads import WORKLOADS
 
 HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
 

@@ -16,9 +16,9 @@ from perfkit.records.benchmark import InputBenchmark
 from perfkit.tools.input.config import InputConfig
 from perfkit.tools.input.measure.page_cache import cached_share, drop, measure_speed
 from perfkit.tools.input.measure.worker import _measure
+from perfkit_workloads.data.memory import Memory
+from perfkit_workloads.data.source import Source
 from tests.unit.workloads.conftest import make_source
-from workloads.data.memory import Memory
-from workloads.data.source import Source
 
 SMALL: dict[str, Any] = {"samples": 64, "batch_size": 8, "sample_size": "4K", "repeats": 3, "threads": 1}
 

@@ -1,0 +1,1 @@
+"""Every option of a recording, declared once, and which of them identify a configuration."""

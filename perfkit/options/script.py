@@ -1,0 +1,102 @@
+"""Options of `perfkit run SCRIPT`: names, types, defaults, and which values are refused."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, structs
+
+from perfkit.errors import UsageError
+from perfkit.options.recording import LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
+from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.records.common import UNNAMED
+
+RuleKind = Literal["optimizer", "forward", "backward", "marker"]
+
+MARKER: Final = "perfkit.step"
+
+
+class StepRule(Struct, frozen=True, kw_only=True):
+    """The event that ends a step."""
+
+    kind: RuleKind
+    name: str | None = None
+    """Class or variable of the optimizer, or class of the module; None is any."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> "StepRule":
+        """Parse the value of `--step-on`; None is the first optimizer that steps.
+
+        Raises:
+            UsageError: The name of the module is empty, or the name of an optimizer is not an identifier.
+        """
+        word, colon, module = (text or "").partition(":")
+        if text is None:
+            return cls(kind="optimizer")
+        if text in (MARKER, f"{MARKER}()"):
+            return cls(kind="marker")
+        if text == "backward":
+            return cls(kind="backward")
+        if word == "forward" and bool(colon) == bool(module):
+            return cls(kind="forward", name=module or None)
+        if not text.isidentifier():
+            raise UsageError(
+                f"--step-on {text}: choose the class or variable of an optimizer, forward, forward:MODULE (a class), "
+                f"backward or {MARKER}"
+            )
+        return cls(kind="optimizer", name=text)
+
+
+class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `perfkit run SCRIPT`; validated on construction."""
+
+    schedule: Annotated[str, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")] = (
+        DEFAULT_SCHEDULE
+    )
+    step_on: Annotated[
+        str | None,
+        Meta(
+            description="What ends a step: an optimizer (its class, or the script's variable), backward, forward, "
+            "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
+        ),
+    ] = None
+    report: Annotated[
+        bool, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
+    ] = True
+    workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""
+    source: Annotated[str, Meta(description="Name of the input source in reports.")] = UNNAMED
+    timeout: Annotated[
+        str,
+        SUPERVISES,
+        Meta(description=f"{TIMEOUT}: at start-up, and while one writes a trace."),
+    ] = "60s"
+
+    def __post_init__(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: An option has an invalid value.
+        """
+        for option in ("name", "workload", "source"):
+            text = getattr(self, option) or ""
+            if "/" in text or text.startswith("."):
+                raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
+        self.check_command()
+        self._refuse_unknown_waits()
+        _ = self.step_rule
+
+    def _refuse_unknown_waits(self) -> None:
+        for condition in self.capture_rules.conditions:
+            if condition.kind == "loader" and not self.monitor:
+                raise UsageError(
+                    f"--capture-when '{condition.text}' needs --monitor, which times how long a script waits for data"
+                )
+
+    @property
+    def plan(self) -> Schedule | None:
+        """Which steps are recorded, counted from the script's first step, step 0; None: no step is."""
+        plan = super().plan
+        return None if plan is None else structs.replace(plan, skip_first=plan.skip_first + 1)
+
+    @property
+    def step_rule(self) -> StepRule:
+        """What ends a step."""
+        return StepRule.parse(self.step_on)

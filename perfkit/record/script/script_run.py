@@ -1,0 +1,186 @@
+"""The recording of a script on one rank, from the end of its first step to what it leaves in the run's folder."""
+
+from functools import partial
+
+import msgspec
+
+from perfkit.errors import RunError
+from perfkit.record.distributed.topology import Topology
+from perfkit.record.lifecycle.failure_guard import record_failure
+from perfkit.record.messages import exit_cause
+from perfkit.record.on_demand.agent import CaptureAgent
+from perfkit.record.recording.manifest_writer import StepMeasurements, rank_record
+from perfkit.record.recording.recording import Recording
+from perfkit.record.script.coordination import ScriptRankGroup
+from perfkit.record.script.first_cause import Cause, cause_of_end, find_first_cause
+from perfkit.record.script.hang_watch import ScriptHangWatch
+from perfkit.record.script.manifest_assembly import (
+    assemble_manifest,
+    fields_of_failed,
+    read_exit_records,
+    remove_exit_records,
+    write_exit_record,
+)
+from perfkit.record.script.outcome import OutcomeReporter
+from perfkit.record.script.steps.step_counter import StepCounter
+from perfkit.record.script.steps.step_messages import describe_steps
+from perfkit.records.manifest import RankRecord, StepKind
+from perfkit.storage.run_folder import FAILURE_NAME, read_failure, read_manifest
+
+
+class ScriptRun:
+    """What exists of a recording once the first step of the script has ended.
+
+    Args:
+        recording: Times and records the steps.
+        ranks: The ranks of the script.
+        topology: Where the rank runs.
+        hangs: Watches for steps that do not end.
+        captures: Records further steps on request.
+        cold_ns: How long step 0 took: from the start of the script to the end of its first step.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        ranks: ScriptRankGroup,
+        topology: Topology,
+        hangs: ScriptHangWatch,
+        captures: CaptureAgent,
+        cold_ns: int,
+    ) -> None:
+        self.recording = recording
+        self.ranks = ranks
+        self.hangs = hangs
+        self.captures = captures
+        self._topology = topology
+        self._cold_ns = cold_ns
+        self._measured: StepMeasurements | None = None
+
+    def record_failure(self, error: BaseException) -> None:
+        """Mark the run as failed, unless another rank failed first."""
+        record_failure(self.recording.folder, self.ranks.rank, error, None)
+
+    def fail_at_once(self, error: BaseException) -> None:
+        """Mark the run as failed where nothing more can be waited for, and leave nothing that only a run needs."""
+        cause = cause_of_end(self.recording.folder, self.ranks.rank, error)
+        record_failure(self.recording.folder, cause.rank, cause.error, None)
+        self.captures.run_failed()
+        remove_exit_records(self.recording.folder)
+
+    def end_captures(self, error: BaseException | None) -> None:
+        """Take no more requests; after an error a capture waits for no device."""
+        if error is None:
+            self.captures.end()
+        else:
+            self.captures.fail(error)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Stop recording and timing; the run's folder is completed when the script ends.
+
+        Args:
+            error: Why the script ends; None if it ended well, or goes on.
+
+        Raises:
+            StoreError: The trace of a cycle that has just ended cannot be written.
+        """
+        self.ranks.stop_waiting()
+        # After an error a device may wait for a rank that is gone.
+        wait = error is None or self.ranks.world_size == 1 or self._topology.device == "cpu"
+        if wait:
+            self.recording.end_schedule(write=True)
+        self._measured = self._measurements(wait)
+
+    def leave_record(self) -> None:
+        """Write what was measured now that the schedule is over: the script may end where no code of ours runs.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        recording, ranks = self.recording, self.ranks
+        measured = self._measurements(wait=False)
+        record = rank_record(ranks.rank, self._topology, measured)
+        write_exit_record(recording.folder, record, measured.kinds, ended=False)
+        assemble_manifest(recording.folder, ranks.world_size, ranks.info.launcher)
+
+    def complete(self, error: BaseException | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
+        """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last.
+
+        Args:
+            error: Why the script has ended; None if it ended well.
+            counter: Has counted its steps.
+            outcome: Prints how the recording has ended.
+
+        Raises:
+            StoreError: The manifest cannot be read or written.
+        """
+        measured = self._measured or self._measurements(wait=False)
+        record = rank_record(self.ranks.rank, self._topology, measured)
+        if error is not None:
+            self._complete_failed(error, record, measured.kinds, counter.count, outcome)
+        elif not (self.recording.folder / FAILURE_NAME).exists():
+            write_exit_record(self.recording.folder, record, measured.kinds)
+            self._complete_ended(counter, outcome)
+
+    def leave_at_once(self, code: int, counter: StepCounter, outcome: OutcomeReporter) -> None:
+        """Write this rank's part of the manifest where the process is about to end, and nothing can be waited for.
+
+        Args:
+            code: With which exit code it ends. Another than 0 is a failure, which the last rank to end records: the
+                others may lose their connections by it, and then say what they waited for.
+            counter: Has counted its steps.
+            outcome: Prints how the recording has ended.
+
+        Raises:
+            StoreError: The manifest cannot be read or written.
+        """
+        folder = self.recording.folder
+        has_failed = (folder / FAILURE_NAME).exists()
+        if not has_failed:  # first: without it, this rank would be taken for one that was killed
+            measured = self._measured or self._measurements(wait=False)
+            record = rank_record(self.ranks.rank, self._topology, measured)
+            write_exit_record(folder, record, measured.kinds, code=code)
+        self.hangs.stop(None)
+        if self.captures.recording_in_progress is None:  # else the steps that it has recorded are lost
+            self.end_captures(SystemExit(code) if code else None)
+        if not has_failed:
+            self._complete_ended(counter, outcome.without_answer())
+        self.ranks.stop_waiting()
+
+    def _complete_failed(
+        self,
+        error: BaseException,
+        record: RankRecord,
+        kinds: list[StepKind],
+        steps: int,
+        outcome: OutcomeReporter,
+    ) -> None:
+        recording, ranks = self.recording, self.ranks
+        fields = partial(fields_of_failed, recording.folder, record, kinds, read_exit_records(recording.folder))
+        try:
+            ended_by = exit_cause(error)
+            cause = self.hangs.explain(find_first_cause(recording.folder, ranks.rank, ended_by), ended_by)
+            if record_failure(recording.folder, cause.rank, cause.error, fields):
+                outcome.report_failure(recording.folder, cause.rank, ranks.world_size, steps, cause)
+        finally:  # also where whoever started the ranks ends this one meanwhile
+            self.hangs.forget_turn()
+            remove_exit_records(recording.folder)
+
+    def _complete_ended(self, counter: StepCounter, outcome: OutcomeReporter) -> None:
+        folder, ranks = self.recording.folder, self.ranks
+        reported = read_manifest(folder).state == "completed"  # this rank began after the others had ended
+        if assemble_manifest(folder, ranks.world_size, ranks.info.launcher):
+            if len(read_manifest(folder).ranks) == ranks.world_size:
+                ranks.clear()  # not before: a rank that steps later must find the folder
+            failure = read_failure(folder)
+            if failure is not None:
+                cause = Cause(failure.rank, RunError(failure.message))
+                outcome.report_failure(folder, failure.rank, ranks.world_size, counter.count, cause)
+            elif not reported:
+                outcome.report_end(folder, describe_steps(counter))
+
+    def _measurements(self, wait: bool) -> StepMeasurements:
+        """Return what was measured and can be known of a script; step 0 is timed from the script's start."""
+        measured = self.recording.measurements(wait=wait)
+        first = [self._cold_ns] if measured.wall_ns else []
+        return msgspec.structs.replace(measured, wall_ns=first + measured.wall_ns[1:], load_ns=[], loss=[])

@@ -1,0 +1,356 @@
+"""The base of sources with one file per data set: written once and atomically, stamped, and checked before reuse."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+
+from perfkit.errors import StoreError, UsageError
+from perfkit_workloads.base import DataSpec, SampleGenerator
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.source import ConfigT, Source
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from perfkit_workloads.data.source import Read, Sample
+
+    Opener = Callable[[Path, DataSpec], Read]
+
+STAMP: Final = "perfkit_samples"
+"""Name of the attribute or metadata entry that holds the stamp."""
+
+STAMP_VERSION: Final = 1
+SLAB_BYTES: Final = 32 << 20
+INDEX_BYTES: Final = 64
+HEADER_BYTES: Final = 1 << 20
+"""With `INDEX_BYTES` per sample, an upper bound of what a format adds to the samples."""
+
+CHECKED_BYTES: Final = 256 << 20
+"""Files up to this size are checked completely before reuse, larger ones in evenly spaced slabs."""
+
+ELSEWHERE: Final = "remove it or choose another --data-dir"
+
+NO_LOCKS: Final = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """Metadata of a file, by which it is recognised and checked."""
+
+    version: int = STAMP_VERSION
+    fingerprint: str
+    spec: DataSpec
+    slab_samples: Annotated[int, Meta(ge=1)]
+    checksums: str
+    """CRC-32 of each slab of each field, eight hexadecimal digits each: for each slab all fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """An open file: its stamp and its arrays."""
+
+    stamp: str | bytes | None
+    """None if the file has none."""
+    fields: dict[str, tuple[tuple[int, ...], str]]
+    """Shape and dtype by name."""
+    read: Callable[[str, int, int], NDArray[Any]]
+    """Takes (name, start, stop) and returns samples."""
+
+
+class FileSource(Source[ConfigT]):
+    """A source with one file per data set."""
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the file may be smaller than the samples."""
+        return False
+
+    @abstractmethod
+    def file_name(self, spec: DataSpec) -> str:
+        """Return the name of the file; different content or layout gives a different name."""
+
+    def companions(self, path: Path) -> list[Path]:  # noqa: ARG002  # for subclasses
+        """Return the further files that `write` creates beside `path`: none, unless overridden."""
+        return []
+
+    def stored_bytes(self, spec: DataSpec) -> int:
+        """Return how many bytes the samples take in the file, without compression."""
+        return spec.samples * spec.sample_bytes
+
+    @abstractmethod
+    def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
+        """Write the samples and a stamp to `path`, slab by slab, and close it."""
+
+    @abstractmethod
+    def open(self, path: Path) -> AbstractContextManager[Stored]:
+        """Open a file to check it.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It is not of this format.
+        """
+
+    @abstractmethod
+    def opener(self, options: DataOptions) -> Opener:
+        """Return the function that opens a file's samples, in the process that calls it."""
+
+    def dataset(
+        self,
+        workload: SampleGenerator,  # noqa: ARG002
+        spec: DataSpec,
+        path: Path | None,
+        options: DataOptions,
+    ) -> Dataset[Sample]:
+        """Return the samples of the file at `path`, which is what `prepare` returned."""
+        from perfkit_workloads.data.dataset import SampleDataset
+
+        if path is None:
+            raise TypeError("a source with a file needs the path that prepare returned")
+        return SampleDataset(spec.samples, partial(self.opener(options), path, spec))
+
+    def prepare(self, workload: SampleGenerator, spec: DataSpec, options: DataOptions) -> Path:
+        """Write the file unless it exists; of two writers the second waits.
+
+        Raises:
+            StoreError: It cannot be written, or a foreign, stale or damaged file is in its place.
+            UsageError: No folder was chosen.
+        """
+        if options.data_dir is None:
+            raise UsageError(f"source {options.source} needs a folder: set data_dir")
+        path = Path(options.data_dir) / self.file_name(spec)
+        # A finished file appears by a rename, so it is read without the lock (and from read-only folders).
+        if path.exists():
+            self._check(path, spec)
+            return path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path) as alone:
+                if not path.exists():
+                    if alone:
+                        self._clear(path)
+                    self._write(path, workload, spec)
+                    return path
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {_reason(error)}; set another --data-dir") from error
+        self._check(path, spec)
+        return path
+
+    def _write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
+        """Write in a new folder beside it that nobody else can access, then rename: libraries follow links."""
+        with TemporaryDirectory(prefix=_prefix(path), suffix=".tmp", dir=path.parent) as private:
+            temporary = Path(private, path.name)
+            if not self.compresses:
+                _check_room(temporary, self.stored_bytes(spec) + _around_samples(spec))
+            self.write(temporary, workload, spec)
+            # The file comes last: where it is, everything is.
+            for written, final in zip(self.companions(temporary), self.companions(path), strict=True):
+                _to_disk(written)
+                written.rename(final)
+            _to_disk(temporary)
+            temporary.rename(path)
+
+    def _clear(self, path: Path) -> None:
+        """Remove what a killed writer on this host left behind; the caller holds the lock."""
+        for left_over in path.parent.glob(f"{_prefix(path)}*.tmp"):
+            shutil.rmtree(left_over, ignore_errors=True)  # does not follow links
+
+    def _check(self, path: Path, spec: DataSpec) -> None:
+        """Refuse a file that does not contain all samples of `spec`.
+
+        Raises:
+            StoreError: The file is foreign, stale or damaged.
+        """
+        try:
+            with self.open(path) as stored:
+                damage = _damage(stored, _stamp(stored, path, spec), spec)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path}: damaged or foreign ({_reason(error)}); {ELSEWHERE}") from error
+        if damage is not None:
+            raise StoreError(f"{path}: damaged ({damage}); {ELSEWHERE}")
+
+
+def write_slabs(
+    workload: SampleGenerator,
+    spec: DataSpec,
+    slab_samples: int,
+    put: Callable[[str, int, NDArray[Any]], None],
+) -> Stamp:
+    """Generate the samples slab by slab and call `put(name, start, samples)` for each field; return the stamp."""
+    checksums = []
+    for start in range(0, spec.samples, slab_samples):
+        stop = min(start + slab_samples, spec.samples)
+        for name, samples in workload.generate(spec, start, stop).items():
+            put(name, start, samples)
+            checksums.append(f"{zlib.crc32(samples.data):08x}")
+    return make_stamp(spec, slab_samples, "".join(checksums))
+
+
+def make_stamp(spec: DataSpec, slab_samples: int, checksums: str) -> Stamp:
+    """Return the stamp of a file with the samples of `spec`."""
+    return Stamp(fingerprint=spec.fingerprint, spec=spec, slab_samples=slab_samples, checksums=checksums)
+
+
+def slab_samples(spec: DataSpec, multiple_of: int) -> int:
+    """Return the samples per slab: about `SLAB_BYTES`, and a multiple of `multiple_of`."""
+    return max(1, SLAB_BYTES // spec.sample_bytes // multiple_of) * multiple_of
+
+
+def _stamp(stored: Stored, path: Path, spec: DataSpec) -> Stamp:
+    """Decode the stamp and refuse a file that was not written for `spec`."""
+    if stored.stamp is None:
+        raise StoreError(f"{path}: foreign file, not written by perfkit; {ELSEWHERE}")
+    stamp = msgspec.json.decode(stored.stamp, type=Stamp)
+    if stamp.version != STAMP_VERSION or stamp.fingerprint != spec.fingerprint:
+        raise StoreError(
+            f"{path}: stale: it contains other samples (fingerprint {stamp.fingerprint[:12]}) than this "
+            f"run needs ({spec.fingerprint[:12]}); {ELSEWHERE}"
+        )
+    return stamp
+
+
+def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
+    """Return what differs from `spec` or from the stamp's checksums; None if nothing does."""
+    for field in spec.fields:
+        expected = ((spec.samples, *field.shape), field.dtype)
+        if stored.fields.get(field.name) != expected:
+            return f"field {field.name} is {stored.fields.get(field.name)}, not {expected}"
+    slabs = -(-spec.samples // stamp.slab_samples)
+    checked = max(1, min(slabs, CHECKED_BYTES // (stamp.slab_samples * spec.sample_bytes)))
+    for slab in np.unique(np.linspace(0, slabs - 1, checked).round().astype(int)):
+        start = int(slab) * stamp.slab_samples
+        stop = min(start + stamp.slab_samples, spec.samples)
+        for position, field in enumerate(spec.fields):
+            at = 8 * (int(slab) * len(spec.fields) + position)
+            checksum = zlib.crc32(np.ascontiguousarray(stored.read(field.name, start, stop)).data)
+            if f"{checksum:08x}" != stamp.checksums[at : at + 8]:
+                return f"checksum of {field.name} over samples {start} to {stop} differs"
+    return None
+
+
+def _prefix(path: Path) -> str:
+    """Return the prefix of the temporary folders of processes on this host that write `path`."""
+    return f".{path.name}.{socket.gethostname()}."
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of `path` against other writers, and yield whether the file system supports locks.
+
+    Without locks two writers both write the file, and the second rename wins: harmless, as the content is the same.
+    """
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(descriptor, "w") as lock:
+        alone = True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            alone = False
+        yield alone
+
+
+def _check_room(path: Path, size: int) -> None:
+    """Refuse, before any work, a file of `size` bytes that exceeds the free space or the limit on file sizes.
+
+    Nothing is allocated: on file systems without allocation the C library would write every block instead.
+    """
+    disk = os.statvfs(path.parent)
+    if disk.f_bavail * disk.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    path.touch()
+    os.truncate(path, size)
+    path.unlink()
+
+
+def _around_samples(spec: DataSpec) -> int:
+    """Return an upper bound of the bytes that a format adds to the samples."""
+    return spec.samples * INDEX_BYTES + HEADER_BYTES
+
+
+@contextmanager
+def spare_room(path: Path, spec: DataSpec) -> Iterator[Callable[[], None]]:
+    """Reserve space on the disk of `path` for closing a file after the disk is full; yield a function that frees it.
+
+    Free space neither accounts for quotas nor for other writers. HDF5 writes its indexes when it closes a file, and
+    crashes the process at exit if they do not fit.
+    """
+    spare = path.with_suffix(".spare.tmp")
+
+    def free() -> None:
+        spare.unlink(missing_ok=True)
+
+    try:
+        spare.write_bytes(os.urandom(_around_samples(spec)))  # zeros may be compressed
+        yield free
+    finally:
+        free()
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until `path` is on disk: network file systems report a full disk only here."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return the error in one line; messages of h5py have many."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error).splitlines()[0]
+
+
+class Readahead:
+    """Ask the kernel to read all samples of a batch at once, each sample only the first time.
+
+    Page faults and reads wait for one sample after the other: with a cold page cache a shuffled batch takes two to
+    three times as long. A hint costs 1.5 us per sample, hence only the first time.
+
+    Args:
+        path: The file.
+        fields: (offset of the first sample, bytes per sample) of each field.
+        samples: Number of samples.
+    """
+
+    def __init__(self, path: Path, fields: list[tuple[int, int]], samples: int) -> None:
+        self._path = path
+        self._fields = fields
+        self._seen = np.zeros(samples, dtype=bool)
+
+    def ask(self, indices: list[int]) -> None:
+        """Start reading those of `indices` that were not read before."""
+        new = [index for index in indices if not self._seen[index]]
+        if not new:
+            return
+        self._seen[new] = True
+        with self._path.open("rb") as file:
+            for index in new:
+                for offset, size in self._fields:
+                    _will_need(file.fileno(), offset + index * size, size)
+
+
+if hasattr(os, "posix_fadvise"):
+
+    def _will_need(descriptor: int, offset: int, size: int) -> None:
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+else:
+
+    def _will_need(descriptor: int, offset: int, size: int) -> None:
+        """Do nothing: this system does not support the hint."""

@@ -1,0 +1,151 @@
+"""The source `safetensors`: samples in a safetensors file, one tensor per field.
+
+The format is an eight-byte little-endian length, a JSON header of that length, and the tensors without gaps. It is
+written here by hand because the library needs all tensors in memory at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from numpy.typing import NDArray
+
+from perfkit_workloads.base import DataSpec, SampleGenerator
+from perfkit_workloads.data import DataOptions
+from perfkit_workloads.data.files import (
+    STAMP,
+    FileSource,
+    Readahead,
+    Stamp,
+    Stored,
+    make_stamp,
+    slab_samples,
+    write_slabs,
+)
+from perfkit_workloads.data.source import NoOptions
+
+if TYPE_CHECKING:
+    from perfkit_workloads.data.files import Opener
+    from perfkit_workloads.data.source import Read, Sample
+
+DTYPES: Final = {"float32": "F32", "int32": "I32"}
+NUMPY_DTYPES: Final = {code: name for name, code in DTYPES.items()}
+ALIGNMENT: Final = 64
+
+
+class Safetensors(FileSource[NoOptions]):
+    """Files that the safetensors library, and anything else that reads the format, can open."""
+
+    package = "safetensors"
+    extra = "run"
+
+    def file_name(self, spec: DataSpec) -> str:
+        """Return workload and fingerprint."""
+        return f"{spec.workload}-{spec.fingerprint[:12]}.safetensors"
+
+    def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
+        """Write the tensors, then the header: its size is known before the checksums are."""
+        slab = slab_samples(spec, multiple_of=spec.block_samples)
+        slabs = -(-spec.samples // slab)
+        blank = _header(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
+        offsets = _offsets(spec, len(blank))
+        sizes = {field.name: field.sample_bytes for field in spec.fields}
+        with path.open("wb") as file:
+
+            def put(name: str, start: int, samples: NDArray[Any]) -> None:
+                file.seek(offsets[name] + start * sizes[name])
+                file.write(samples.data)
+
+            stamp = write_slabs(workload, spec, slab, put)
+            file.seek(0)
+            file.write(_header(stamp))
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[Stored]:
+        """Open a file to check it."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                fields = {
+                    name: (tuple(part.get_shape()), NUMPY_DTYPES.get(part.get_dtype(), "unknown"))
+                    for name, part in slices.items()
+                }
+
+                def read(name: str, start: int, stop: int) -> NDArray[Any]:
+                    samples: NDArray[Any] = slices[name][start:stop]
+                    return samples
+
+                stamp = (file.metadata() or {}).get(STAMP)
+                yield Stored(stamp=stamp, fields=fields, read=read)
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+
+    def opener(self, options: DataOptions) -> Opener:
+        """Return the function that opens the file for reads of samples or batches."""
+        return _open_per_sample if options.read == "per-sample" else _open_mapped
+
+
+def _header(stamp: Stamp) -> bytes:
+    """Return length and header, padded with spaces so that the tensors are aligned."""
+    spec, end = stamp.spec, 0
+    entries: dict[str, Any] = {"__metadata__": {STAMP: msgspec.json.encode(stamp).decode()}}
+    for field in spec.fields:
+        start, end = end, end + spec.samples * field.sample_bytes
+        entries[field.name] = {
+            "dtype": DTYPES[field.dtype],
+            "shape": [spec.samples, *field.shape],
+            "data_offsets": [start, end],
+        }
+    header = msgspec.json.encode(entries)
+    header += b" " * (-(8 + len(header)) % ALIGNMENT)
+    return struct.pack("<Q", len(header)) + header
+
+
+def _offsets(spec: DataSpec, header_bytes: int) -> dict[str, int]:
+    """Return the offset of each field's first sample in the file."""
+    offsets = {}
+    for field in spec.fields:
+        offsets[field.name] = header_bytes
+        header_bytes += spec.samples * field.sample_bytes
+    return offsets
+
+
+def _open_per_sample(path: Path, spec: DataSpec) -> Read:
+    """Read one sample of each field at a time through a slice of the file."""
+    from safetensors import safe_open
+
+    file: Any = safe_open(path, framework="pt")
+    slices = {field.name: file.get_slice(field.name) for field in spec.fields}
+
+    def read(index: int) -> Sample:
+        return {name: part[index] for name, part in slices.items()}
+
+    return read
+
+
+def _open_mapped(path: Path, spec: DataSpec) -> Read:
+    """Copy samples straight out of the page cache: the library maps the file."""
+    from safetensors import safe_open
+
+    from perfkit_workloads.data.dataset import pick_batch
+
+    file: Any = safe_open(path, framework="pt")
+    tensors = {field.name: file.get_tensor(field.name) for field in spec.fields}
+    with path.open("rb") as raw:
+        (length,) = struct.unpack("<Q", raw.read(8))
+    offsets = _offsets(spec, 8 + length)
+    fields = [(offsets[field.name], field.sample_bytes) for field in spec.fields]
+    readahead = Readahead(path, fields, spec.samples)
+
+    def read(indices: list[int]) -> Sample:
+        readahead.ask(indices)
+        return pick_batch(tensors, indices)
+
+    return read
