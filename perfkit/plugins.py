@@ -11,6 +11,7 @@ warning. A plug-in that cannot be loaded costs one line, and nothing but itself.
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -59,6 +60,23 @@ class Registry(Generic[T]):
     def origin(self, name: str) -> str:
         """Return the package and version that add the plug-in `name`."""
         return _origin(self._plugins[name])
+
+    @contextmanager
+    def guarded(self, name: str, what: str = "failed", own: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Let any error of the code of a plug-in be one line, other than `own`; those of perfkit's own rows pass.
+
+        Raises:
+            PluginError: it did `what`.
+        """
+        try:
+            yield
+        except own:
+            raise
+        except Exception as error:
+            if name in self.builtin:
+                raise
+            where = f"{self.noun} {name!r} of {self.origin(name)}"
+            raise PluginError(f"{where} {what}: {type(error).__name__}: {error}") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self.builtin or name in self._plugins

@@ -118,9 +118,21 @@ def format_percents(parts: Sequence[int]) -> list[str]:
     return [f"{t // 10}.{t % 10} %" for t in tenths]
 
 
+def plural(count: int, what: str) -> str:
+    """Return a number of something: `1 row`, `1,000 rows`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def left_out(count: int, what: str) -> str:
     """Return how many of something are left out: `1 more row`, `1,000 more rows`."""
-    return f"{count:,} more {what}{'' if count == 1 else 's'}"
+    return plural(count, f"more {what}")
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as on a clock: `0:42`, `1:02:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -1,6 +1,7 @@
-"""Parse sizes, durations, and lists of numbers and ranges."""
+"""Parse sizes, durations, names, and lists of numbers and ranges."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.errors import UsageError
@@ -44,6 +45,31 @@ def parse_duration(text: str, option: str) -> int:
     if match is None:
         raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
     return round(float(match[1]) * _UNITS_NS[match[2]])
+
+
+def parse_names(text: str, known: Sequence[str], option: str) -> list[str]:
+    """Return the names in `a,b`, each once.
+
+    Raises:
+        UsageError: One is not known.
+    """
+    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {text}: there is no {name!r}: choose from {', '.join(known)}")
+    return names
+
+
+def parse_numbers(text: str, option: str, example: str, *, least: int = 1, most: int) -> list[int]:
+    """Return the whole numbers in `1,2`, each once.
+
+    Raises:
+        UsageError: One is none, or out of range.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and least <= int(part[:18]) <= most for part in parts):
+        raise UsageError(f"{option} {text}: write numbers from {least} to {most:,}, such as {example}")
+    return list(dict.fromkeys(map(int, parts)))
 
 
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")

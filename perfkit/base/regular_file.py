@@ -11,6 +11,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final
 
+from perfkit.errors import UsageError
+
 MOST_BYTES: Final = 1 << 30
 """Default limit of what is read into memory."""
 _MOST_BY_HAND: Final = 4 << 20
@@ -77,18 +79,19 @@ def hole_bytes(descriptor: int) -> int:
     return size - hole
 
 
-def read_toml(path: Path | str) -> dict[str, Any]:
-    """Return the content of a regular TOML file that a user wrote.
+def read_toml(path: Path | str, option: str) -> dict[str, Any]:
+    """Return the content of a regular TOML file that a user wrote and gave with an option.
 
     Raises:
-        OSError: As for `read_regular`.
-        ValueError: It is not TOML, not UTF-8, nested too deeply, or has a number that is too long.
+        UsageError: It cannot be read as by `read_regular`, is not TOML or UTF-8, or has a number that is too long.
     """
-    text = read_regular(path, most_bytes=_MOST_BY_HAND).decode("utf-8")
     try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        return tomllib.loads(read_regular(path, most_bytes=_MOST_BY_HAND).decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{option} {path}: not valid TOML: {reason}") from error
 
 
 _WRITER_S: Final = 10.0

@@ -21,8 +21,7 @@ from perfkit.base.log import configure
 from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.base.standard_streams import discard, settle_stderr, write_stderr
 from perfkit.base.validation import plain_message
-from perfkit.cli import completion
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import COMPLETION_VARIABLE, App, answer_shell
 from perfkit.errors import PerfkitError
 
 
@@ -44,24 +43,22 @@ COMMANDS: Final[dict[str, Row]] = {
     "hta": Row("Analyse", "perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "schema": Row("Analyse", "perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
     "compare": Row("Compare", "perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
-    "history": Row("Compare", "perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
-    "watch": Row("View", "perfkit.cli.look.watch:app", "Watch runs while they train."),
-    "view": Row("View", "perfkit.cli.look.view:app", "Open a trace in the Perfetto UI."),
-    "serve": Row("View", "perfkit.cli.look.serve:app", "Show a folder of runs in the browser, live."),
-    "merge": Row("View", "perfkit.cli.look.merge:app", "Merge all ranks of a run into one Perfetto timeline."),
-    "stacks": Row("View", "perfkit.cli.look.stacks:app", "Export timed call stacks for flame graphs."),
+    "history": Row("Compare", "perfkit.cli.compare:history_app", "Show step time and efficiency over runs or commits."),
+    "watch": Row("View", "perfkit.cli.watch:app", "Watch runs while they train."),
+    "view": Row("View", "perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
+    "serve": Row("View", "perfkit.cli.view:serve_app", "Show a folder of runs in the browser, live."),
+    "merge": Row("View", "perfkit.cli.merge:app", "Merge all ranks of a run into one Perfetto timeline."),
+    "stacks": Row("View", "perfkit.cli.stacks:app", "Export timed call stacks for flame graphs."),
     "doctor": Row("Prepare", "perfkit.cli.doctor:app", "Check what perfkit can use on this machine."),
     "plan": Row("Prepare", "perfkit.cli.plan:app", "Predict memory and step time of a run."),
     "peaks": Row("Prepare", "perfkit.cli.peaks:app", "Measure the peak FLOP/s and bandwidth of a device."),
-    "collectives": Row("Prepare", "perfkit.cli.benchmarks.collectives:app", "Measure collectives; find slow pairs."),
-    "input": Row("Prepare", "perfkit.cli.benchmarks.input:app", "Measure how fast samples are read, by source."),
+    "collectives": Row("Prepare", "perfkit.cli.collectives:app", "Measure collectives; find slow pairs."),
+    "input": Row("Prepare", "perfkit.cli.input:app", "Measure how fast samples are read, by source."),
     "data": Row("Prepare", "perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
-EXIT_BROKEN_PIPE: Final = 1  # as in most tools
-EXIT_UNWRITTEN: Final = 1
-EXIT_PACKAGE: Final = 1
+EXIT_FAILED: Final = 1
 _OWN_PACKAGES: Final = {"perfkit", "perfkit_workloads"}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 """Errors of a stream that cannot be written to."""
@@ -164,12 +161,12 @@ def _run(call: Call) -> int:
         return _interrupted(call)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader has closed the pipe (`| head`)
-        return EXIT_BROKEN_PIPE
+        return EXIT_FAILED
     except OSError as error:
         # Files have their own errors; what has no name is stdout.
         if error.filename is None and error.errno in _FULL:
             discard(sys.stdout)
-            return _fail(f"cannot write to stdout: {error.strerror}", EXIT_UNWRITTEN, call)
+            return _fail(f"cannot write to stdout: {error.strerror}", EXIT_FAILED, call)
         return _fail_unexpectedly(error, call)
     # The outermost boundary: a bug is one line too, with a hint on how to see the traceback.
     except Exception as error:  # noqa: BLE001
@@ -182,17 +179,17 @@ def _flushed(code: int, call: Call) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         discard(sys.stdout)
-        return code or EXIT_BROKEN_PIPE
+        return code or EXIT_FAILED
     except OSError as error:
         discard(sys.stdout)
-        return _fail(f"cannot write to stdout: {error.strerror}", code or EXIT_UNWRITTEN, call)
+        return _fail(f"cannot write to stdout: {error.strerror}", code or EXIT_FAILED, call)
     return code
 
 
 def _fail_unexpectedly(error: Exception, call: Call) -> int:
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] not in _OWN_PACKAGES:
         # Such as a torch that is installed, but lacks a library.
-        return _fail(f"a package cannot be imported: {text_of(error)}; see `perfkit doctor`", EXIT_PACKAGE, call)
+        return _fail(f"a package cannot be imported: {text_of(error)}; see `perfkit doctor`", EXIT_FAILED, call)
     what = f"unexpected {type(error).__name__}: {text_of(error)}"
     again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
     return _fail(what + again, EXIT_BUG, call)
@@ -208,8 +205,8 @@ def _repeats_another_process() -> bool:
 def _invoke(call: Call) -> int:
     # `main()` of the command would print errors itself and turn an interrupt into an exit code.
     command = get_command(application())
-    if completion.VARIABLE in os.environ:
-        return completion.answer_shell(command)
+    if COMPLETION_VARIABLE in os.environ:
+        return answer_shell(command)
     try:
         with command.make_context("perfkit", list(call.arguments), obj=call) as context:
             command.invoke(context)

@@ -8,35 +8,20 @@ import typer
 from msgspec.structs import replace
 
 from perfkit.base.executors import EXECUTORS
-from perfkit.base.parsing import Ranges
-from perfkit.cli.analyze_output import PAGES, Targets, targets_of, write_page, write_report, write_sections
-from perfkit.cli.completion import among
-from perfkit.cli.output import format_check
-from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
+from perfkit.base.parsing import Ranges, parse_numbers
+from perfkit.cli.output import PAGES, Targets, targets_of, write_page, write_report, write_sections
+from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker, among, chosen_from
 from perfkit.errors import UsageError
 from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names
 from perfkit.subjects.table import SUBJECTS, answer_subjects
-from perfkit.tools.cross_check.cross_checks import CROSS_CHECKS, with_cross_check
+from perfkit.tools.cross_check import CROSS_CHECKS, with_cross_check
 
 app = App()
 
 _MOST_RANKS = 10_000_000
 """Largest world size to forecast."""
-
-
-def _known_cross_check(name: str | None) -> str | None:
-    if name is not None and name not in CROSS_CHECKS:
-        raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(CROSS_CHECKS.names())}")
-    return name
-
-
-def _known_sections(names: list[str] | None) -> list[str] | None:
-    for name in names or []:
-        if name not in SUBJECTS:
-            raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(SUBJECTS.names())}")
-    return names
 
 
 @app.command()
@@ -48,8 +33,7 @@ def analyze(
             "-f",
             "--format",
             metavar="FORMAT",
-            callback=format_check(Report),
-            autocompletion=among(format_names(Report)),
+            **chosen_from(lambda: format_names(Report)),
             help=f"Output format: {', '.join(format_names(Report))}; default: by the suffix of FILE, else summary.",
         ),
     ] = None,
@@ -59,8 +43,7 @@ def analyze(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            callback=_known_sections,
-            autocompletion=among(SUBJECTS.names()),
+            **chosen_from(SUBJECTS.names),
             help=f"Print only the tables about this: {', '.join(SUBJECTS.names())}; may be repeated.",
         ),
     ] = None,
@@ -124,8 +107,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
-            callback=_known_cross_check,
-            autocompletion=among(CROSS_CHECKS.names()),
+            **chosen_from(CROSS_CHECKS.names),
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
@@ -192,7 +174,8 @@ def analyze(
     _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)
     has_timelines = (html or targets.has_page) and not no_timelines
-    sizes, page_steps = _sizes(forecast), _page_steps(steps, has_timelines=has_timelines)
+    sizes = [] if forecast is None else sorted(parse_numbers(forecast, "--forecast", "8,16,32", most=_MOST_RANKS))
+    page_steps = _page_steps(steps, has_timelines=has_timelines)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
@@ -273,14 +256,6 @@ def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:
     if elsewhere and (full or section):
         option = "--full" if full else "--section"
         raise UsageError(f"{option} is for the terminal: remove it, -o FILE and -f FORMAT write all tables")
-
-
-def _sizes(text: str | None) -> list[int]:
-    """Return the world sizes of `--forecast`."""
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= _MOST_RANKS for part in parts):
-        raise UsageError(f"--forecast {text}: expected world sizes such as 8 or 8,16,32, up to {_MOST_RANKS}")
-    return sorted({int(part) for part in parts})
 
 
 def _launched() -> str | None:

@@ -1,19 +1,20 @@
-"""`perfkit compare`: reports what changed between two runs or sets of repeats; gates for continuous integration."""
+"""`perfkit compare` and `perfkit history`: what changed between two runs, and over many."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, KernelRules, StepMarker
 from perfkit.errors import GateError, UndecidedGateError, UsageError
-from perfkit.records.comparison import Comparison, GateResult
+from perfkit.records.comparison import Comparison, GateResult, History
 from perfkit.report import DEFAULT_TOP
 
 app = App()
+history_app = App()
 
 
 @app.command()
@@ -34,7 +35,7 @@ def compare(
         ),
     ] = None,
     output: Annotated[list[Path] | None, output_option(Comparison)] = None,
-    name: Annotated[str | None, format_option(Comparison, default="  [default: rich]")] = None,
+    name: Annotated[str | None, format_option(Comparison)] = None,
     json: Json = False,
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,
@@ -81,6 +82,38 @@ def compare(
     write_files(comparison, files, top)
     sys.stdout.flush()
     raise_unless_passed(comparison.gates)
+
+
+@history_app.command()
+def history(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True)],
+    by: Annotated[
+        Literal["run", "commit"], typer.Option(help="One point per run, or per commit with all its runs.")
+    ] = "run",
+    output: Annotated[list[Path] | None, output_option(History)] = None,
+    name: Annotated[str | None, format_option(History)] = None,
+    json: Json = False,
+    last: Annotated[int, typer.Option(min=1, help="Rows in tables: the newest.")] = 30,
+    step_marker: StepMarker = None,
+    kernel_rules: KernelRules = None,
+) -> None:
+    """Show step time and efficiency over runs or commits.
+
+    PATH is a run folder, or a folder of those. Only completed runs of the same configuration on the same kind of
+    device are compared. Change points beyond noise are reported for eight or more runs.
+
+    \b
+    perfkit history traces/ -o history.html    charts of every run
+    perfkit history traces/ --by commit        a point and an interval per commit
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    files = shown_and_written(History, name, output, json)
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.base.process import trim_large_allocations
+    from perfkit.pipeline.compare import history as history_of
+
+    trim_large_allocations()
+    record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)
+    write_files(record, files, last)
 
 
 def noise_fraction(text: str | None) -> float | None:

@@ -48,6 +48,19 @@ def options(struct: type[Struct], section: str, choices: Choices) -> list[Parame
     return [_option(field, section, choices.get(field.name)) for field in fields]
 
 
+def parameter(name: str, kind: Any, described: Any) -> Parameter:
+    """Return a typer parameter that is not of a record: its value is None if it was not given."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, described])
+
+
+def rank_option(default: str, least: int = 1) -> Parameter:
+    """Return `-n`, of commands that start ranks; `default` says who starts them otherwise."""
+    text = f"Start N ranks on this host [default: {default}]."
+    return parameter(
+        "ranks", int, typer.Option("-n", "--ranks", min=least, metavar="N", rich_help_panel="Run", help=text)
+    )
+
+
 def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[Parameter], text: str) -> typer.Typer:
     """Return an application with one command.
 
@@ -78,14 +91,8 @@ def read_toml(path: Path) -> Layer:
     Raises:
         UsageError: It cannot be read, is not TOML, or contains an option twice.
     """
-    try:
-        table = regular_file.read_toml(path)
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"--config {path}: not valid TOML: {error}") from error
     values: dict[str, Any] = {}
-    for key, value in table.items():
+    for key, value in regular_file.read_toml(path, "--config").items():
         name = key.replace("-", "_")
         if name in values:
             raise UsageError(f"--config {path}: {key} is given twice")
@@ -179,7 +186,7 @@ def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[st
         rich_help_panel=section,
     )
     kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+    return parameter(field.name, kind, option)
 
 
 def _kind(core: inspect.Type) -> Any:

@@ -24,7 +24,7 @@ _EXIT_CODES: Final[dict[Verdict, int]] = {
 def diagnose(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or one with dumps of all ranks.")],
     output: Annotated[list[Path] | None, output_option(Diagnosis)] = None,
-    name: Annotated[str | None, format_option(Diagnosis, default="  [default: rich]")] = None,
+    name: Annotated[str | None, format_option(Diagnosis)] = None,
     json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Rows in the table of ranks.")] = DEFAULT_TOP,
 ) -> None:

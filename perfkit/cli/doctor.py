@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from perfkit.base.formatting import plural
 from perfkit.cli.typer_app import App, print_line
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def _print(diagnosis: "DoctorReport") -> None:
         print_line(f"  {check.state:<8} {_line(check)}")
         if check.remedy:
             print_line(f"{'':11}→ {check.remedy}")
-    count = len(problems)
-    print_line(f"{count} problem{'' if count == 1 else 's'}" if count else "Nothing is wrong.")
+    print_line(plural(len(problems), "problem") if problems else "Nothing is wrong.")
 
 
 def _line(check: "Check") -> str:

@@ -1,16 +1,22 @@
 """Where a command's report goes: standard output or files, each in its format."""
 
 import io
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
+from msgspec import Struct
 
-from perfkit.cli.completion import among
+from perfkit.base.standard_streams import write_stderr
+from perfkit.cli.typer_app import chosen_from
 from perfkit.errors import UsageError
-from perfkit.report import Reporter, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.records.report import Report
+from perfkit.report import FORMATS, Reporter, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report.output_files import refuse_links
+from perfkit.tools.trackers import send, split_address
 
 STDOUT = Path("-")
 
@@ -31,21 +37,20 @@ def output_option(record: type, panel: str | None = None) -> Any:
     )
 
 
-def format_option(record: type, panel: str | None = None, default: str = "") -> Any:
-    """Return the description of `-f` for a record type; `default` is its text where the command has none itself."""
+def format_option(record: type, panel: str | None = None) -> Any:
+    """Return the description of `-f` for a record type."""
     return typer.Option(
         "-f",
         "--format",
         metavar=f"<{'|'.join(format_names(record))}>",
         rich_help_panel=panel,
-        callback=format_check(record),
-        autocompletion=among(format_names(record)),
-        help=f"Format on stdout.{default}",
+        **chosen_from(lambda: format_names(record)),
+        help="Format on stdout.  [default: rich]",
     )
 
 
 def shown_and_written(
-    record: type, name: str | None, output: Sequence[Path] | None, json: bool, default: str = "rich"
+    record: type, name: str | None, output: Sequence[Path] | None, json: bool
 ) -> list[tuple[Path, Reporter]]:
     """Return where a record goes, each path with its reporter: files by their suffixes, and stdout in a format.
 
@@ -54,13 +59,12 @@ def shown_and_written(
         name: The format on stdout that was asked for by `-f`, if any.
         output: The files.
         json: Whether `--json` was given.
-        default: The format on stdout otherwise.
 
     Raises:
         UsageError: no format has a file's suffix, or `--json` and `-f` contradict each other.
     """
     files = [(path, reporter_for(record, path)) for path in output or []]
-    return [*files, (STDOUT, reporter(record, format_on_stdout(name, json) or default))]
+    return [*files, (STDOUT, reporter(record, format_on_stdout(name, json) or "rich"))]
 
 
 def format_on_stdout(name: str | None, json: bool) -> str | None:
@@ -74,17 +78,6 @@ def format_on_stdout(name: str | None, json: bool) -> str | None:
     if name not in (None, "json"):
         raise UsageError(f"--json and -f {name} are two formats of stdout: give one")
     return "json"
-
-
-def format_check(record: type) -> Callable[[str | None], str | None]:
-    """Return the callback of `-f`: it rejects names that are not a format of the record type."""
-
-    def check(name: str | None) -> str | None:
-        if name is not None and name not in format_names(record):
-            raise typer.BadParameter(f"'{name}' is not one of {', '.join(format_names(record))}")
-        return name
-
-    return check
 
 
 def write_files(record: Any, files: Sequence[tuple[Path, Reporter]], top: int) -> None:
@@ -107,3 +100,88 @@ def standard_output(reporter: Reporter) -> TextIO:
         else:
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     return sys.stdout
+
+
+PAGES: Final = "reports"
+"""Folder for HTML pages, in the working directory."""
+
+
+class Targets(Struct, frozen=True):
+    """Where a report goes."""
+
+    files: Sequence[tuple[Path, Reporter]]
+    """Each path with its format; `STDOUT` is standard output."""
+    trackers: Sequence[tuple[str, str]]
+    """Names and addresses."""
+
+    @property
+    def has_page(self) -> bool:
+        """Whether one of the files is an HTML page."""
+        return any(_is_page(chosen) for _, chosen in self.files)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether nothing but the short answer is written."""
+        summary = FORMATS[Report]["summary"]
+        return not self.trackers and all(chosen is summary for _, chosen in self.files)
+
+
+def _is_page(chosen: Reporter) -> bool:
+    return chosen is FORMATS[Report]["html"]
+
+
+def targets_of(output: Sequence[str], name: str | None, json: bool) -> Targets:
+    """Return where the values of `-o` send a report, in the format `name` or that of each suffix.
+
+    Raises:
+        UsageError: The options contradict each other, or a format is unknown.
+    """
+    trackers = [split for target in output if (split := split_address(target))]
+    paths = [Path(target) for target in output if not split_address(target)]
+    return Targets(_files(paths, name, json), trackers)
+
+
+def write_report(report: Report, drawn: Report, targets: Targets, top: int) -> None:
+    """Write the files and send to the trackers; pages contain the timelines of `drawn`, the same report with them."""
+    write_files(drawn, [file for file in targets.files if _is_page(file[1])], top)
+    write_files(report, [file for file in targets.files if not _is_page(file[1])], top)
+    for tracker, address in targets.trackers:
+        for place in send(report, tracker, address):
+            write_stderr(f"perfkit: {tracker}: {place}")
+    written = ", ".join(str(path) for path, _ in targets.files if path != STDOUT)
+    if written and sys.stderr.isatty():
+        write_stderr(f"perfkit: report: {written}")
+
+
+def write_sections(report: Report, names: list[str], top: int) -> None:
+    """Print the tables about the named subjects."""
+    from perfkit.report.renderers.console import write_subjects
+
+    write_subjects(report, standard_output(reporter(Report, "rich")), top=top, subjects=names)
+
+
+def write_page(report: Report, paths: list[str], top: int) -> None:
+    """Write the HTML page, named after the input, and print its path."""
+    name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
+    page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
+    refuse_links(page.parent, page, instead="to write through it, give the file with -o")
+    write_files(report, [(page, reporter(Report, "html"))], top)
+    write_stderr(f"perfkit: page: {page}")
+
+
+def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:
+    """Return where the report goes, each path with its reporter; `-` is standard output."""
+    if json:
+        format_on_stdout(name, json)
+        return [*((path, _reporter(path, None)) for path in given or []), (STDOUT, reporter(Report, "json"))]
+    output = given or [STDOUT]
+    if name is not None and len(output) > 1:
+        raise UsageError(f"-f {name} is the format of one FILE: for {len(output)} files, leave -f out and use suffixes")
+    return [(path, _reporter(path, name)) for path in output]
+
+
+def _reporter(path: Path, name: str | None) -> Reporter:
+    """Return the reporter called `name`, else the one that the suffix of `path` selects."""
+    if name is None and path.suffix:
+        return reporter_for(Report, path)
+    return reporter(Report, name or "summary")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from perfkit.base.formatting import install_extra, rate
+from perfkit.base.parsing import parse_names, parse_numbers
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.storage.device_table_file import write_device_row
@@ -58,28 +59,19 @@ def peaks(
     perfkit peaks --device cpu --threads 8 -o here.toml    a row of a device table
     perfkit analyze traces/ --device-table here.toml
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    wanted = dtypes.split(",")
-    if unknown := [name for name in wanted if name not in _NAMES]:
-        raise UsageError(f"--dtypes {dtypes}: there is no {unknown[0]!r}; choose from {', '.join(_NAMES)}")
-    given = None if sizes is None else _sizes(sizes)
+    wanted = parse_names(dtypes, _NAMES, "--dtypes")
+    given = None if sizes is None else sorted(parse_numbers(sizes, "--sizes", "1024,2048", most=_LARGEST))
     found = _device(device, threads)
     from perfkit.record.device_peaks.measure import measure_peaks
 
-    usual = _sizes(_CPU_SIZES if found.type == "cpu" else _DEVICE_SIZES)
-    measured = measure_peaks(found, dtypes=wanted, sizes=given or usual, repeats=repeats)
+    usual = (_CPU_SIZES if found.type == "cpu" else _DEVICE_SIZES).split(",")
+    measured = measure_peaks(found, dtypes=wanted, sizes=given or list(map(int, usual)), repeats=repeats)
     _print(measured)
     if not measured.gemms:
         raise LaunchEnvironmentError(f"{measured.name}: no matrix product could be measured: {_reasons(measured)}")
     if output is not None:
         write_device_row(output, measured.row(_source(measured, repeats)))
         print_line(f"\n{output}: give it to --device-table")
-
-
-def _sizes(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= _LARGEST for part in parts):
-        raise UsageError(f"--sizes {text}: expected numbers of rows such as 1024,2048, up to {_LARGEST}")
-    return sorted({int(part) for part in parts})
 
 
 def _device(name: str, threads: int | None) -> "torch.device":

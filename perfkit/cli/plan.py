@@ -138,7 +138,7 @@ def plan(
         ),
     ] = False,
     output: Annotated[list[Path] | None, output_option(Plan)] = None,
-    name: Annotated[str | None, format_option(Plan, default="  [default: rich]")] = None,
+    name: Annotated[str | None, format_option(Plan)] = None,
     json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp, cp or ep to show.")] = DEFAULT_TOP,
 ) -> None:

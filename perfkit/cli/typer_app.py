@@ -3,9 +3,10 @@
 Rich help truncates long option names and descriptions at 80 columns, and interprets `[...]` in a text as markup.
 """
 
+import logging
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from perfkit.base.formatting import escape_unprintable
-from perfkit.errors import StoreError
+from perfkit.errors import PerfkitError, StoreError
 
 App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
 """Builds an application; takes the arguments of `typer.Typer`."""
@@ -97,3 +98,48 @@ MaxBytes = Annotated[
 RankList = Annotated[
     str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
 ]
+
+
+COMPLETION_VARIABLE: Final = "_PERFKIT_COMPLETE"
+"""Set by a shell that asks what TAB completes (`perfkit --install-completion`); typer has the protocol."""
+
+
+def answer_shell(command: Any) -> int:
+    """Print the completions of a command line that is being typed, and return the exit code.
+
+    What is typed so far may be wrong: nothing is printed about that, because it would appear in the prompt.
+
+    Args:
+        command: The whole command line; typer does not publish its type.
+    """
+    logging.disable(logging.WARNING)
+    try:
+        command.main(args=[], prog_name="perfkit")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except (PerfkitError, typer.TyperException):
+        return 1
+    finally:
+        logging.disable(logging.NOTSET)
+    return 0
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the `autocompletion` of an option or argument whose values are checked elsewhere than by typer."""
+
+    def matching(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return matching
+
+
+def chosen_from(names: Callable[[], Collection[str]]) -> dict[str, Any]:
+    """Return the arguments of `typer.Option` that complete and check one of some names, or several."""
+
+    def check(given: Any) -> Any:
+        for name in given if isinstance(given, list) else [given]:
+            if name is not None and name not in names():
+                raise typer.BadParameter(f"'{name}' is not one of {', '.join(names())}")
+        return given
+
+    return {"callback": check, "autocompletion": among(names())}

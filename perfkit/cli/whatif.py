@@ -21,7 +21,7 @@ def whatif(
         typer.Argument(metavar="CHANGE…", help="Changes to apply together; without any, single changes are ranked."),
     ] = None,
     output: Annotated[list[Path] | None, output_option(WhatIf)] = None,
-    name: Annotated[str | None, format_option(WhatIf, default="  [default: rich]")] = None,
+    name: Annotated[str | None, format_option(WhatIf)] = None,
     json: Json = False,
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,

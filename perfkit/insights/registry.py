@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec import convert
 from msgspec.structs import asdict
 
-from perfkit.errors import PluginError
 from perfkit.insights.loss import Loss, Rule
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.run_context import RunContext
@@ -32,15 +31,13 @@ INSIGHT_RULES: Final[Registry[Any]] = Registry(
 def plugin_rules(registry: Registry[Any]) -> Iterator[Rule]:
     """Yield the plug-in rules that can be loaded, each guarded so that a failure is a `PluginError`."""
     for name, rule in registry.load_plugins():
-        yield _guarded(rule._replace(name=name), f"insight rule {name!r} of {registry.origin(name)}")
+        yield _guarded(rule._replace(name=name), registry)
 
 
-def _guarded(rule: Rule, label: str) -> Rule:
+def _guarded(rule: Rule, registry: Registry[Any]) -> Rule:
     def evaluate(context: RunContext) -> Loss | None:
-        try:
+        with registry.guarded(rule.name, f"failed on {context.run.run}"):
             return _checked(rule, rule.evaluate(context))
-        except Exception as error:  # foreign code: whatever is wrong with it is one finding
-            raise PluginError(f"{label} failed on {context.run.run}: {type(error).__name__}: {error}") from error
 
     return rule._replace(evaluate=evaluate)
 

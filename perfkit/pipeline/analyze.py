@@ -21,12 +21,10 @@ from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.trace_summary import check_step_marker
 from perfkit.engine.whatif.savings import predicted_savings
 from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.pipeline.comm_logs import ReadLogs, load_comm_logs, with_comm_logs
-from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.monitor import with_monitor
-from perfkit.pipeline.run_report import BuiltRun, build_run, with_findings
+from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, load_memory_snapshot, with_comm_logs, with_snapshot
+from perfkit.pipeline.run_report import BuiltRun, build_run, raise_if_lost, with_findings
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
-from perfkit.pipeline.strict import raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.pipeline.words import Insights, find_insights
 from perfkit.records.benchmark import CollectiveBenchmark

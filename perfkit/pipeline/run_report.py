@@ -1,4 +1,4 @@
-"""Build the report of one run from the summaries of its traces."""
+"""Build the report of one run from the summaries of its traces; refuse a report that lacks something (`--strict`)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -10,9 +10,11 @@ from perfkit.engine.runs.manifest_metrics import manifest_metrics
 from perfkit.engine.runs.pauses import pauses_clauses
 from perfkit.engine.runs.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.errors import TraceError
 from perfkit.pipeline.subject_parts import compute_parts
 from perfkit.pipeline.words import verdict as in_words
 from perfkit.records.common import Finding, Observation, worst_first
+from perfkit.records.report import Report
 from perfkit.records.run import RunReport, Verdict
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.table import Asked
@@ -76,3 +78,25 @@ def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:
     )
     verdict = with_clauses(verdict, pauses_clauses(context.pauses, ranks))
     return in_words(add_caveats(verdict, findings, len(context.traces)))
+
+
+_LOSSES: Final = frozenset({"damaged_trace", "skipped_events", "repaired_events"})
+"""Warnings about events that are missing, or of which a part is: what is repaired loses its duration, for example.
+
+What is read without a loss, such as times in quotes, has no finding.
+"""
+
+
+def raise_if_lost(report: Report) -> None:
+    """Raise a TraceError if a part of any trace is lost, or any finding is an error."""
+    findings = [*report.findings, *(finding for run in report.runs for finding in run.findings)]
+    # Several jobs in a folder share the findings about its files.
+    lost = list(dict.fromkeys(_sentence(one) for one in findings if one.severity == "error" or one.code in _LOSSES))
+    if lost:
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        raise TraceError(f"--strict: {lost[0]}{more}")
+
+
+def _sentence(finding: Finding) -> str:
+    """Return the message after the file's name, which a warning about a trace lacks."""
+    return f"{finding.file}: {finding.message}" if finding.code in _LOSSES else finding.message

@@ -76,16 +76,30 @@ def load_run(path: str | Path, options: Options, cache: bool, progress: Progress
         UsageError: several runs or jobs in the folder, or `options` have no valid marker of steps.
         StoreError: the manifest cannot be read.
     """
-    check_step_marker(options.step_marker)
     location = find_run(Path(path))
+    summaries, lost = load_summaries(location, options, cache, progress)
+    manifest = read_manifest(location.path) if location.has_manifest else None
+    check_one_job(Path(path), summaries, manifest is not None)
+    return LoadedRun(location, summaries, manifest, lost)
+
+
+def load_summaries(
+    location: RunLocation, options: Options, cache: bool, progress: Progress | None
+) -> tuple[list[NamedSummary], list[Finding]]:
+    """Return the summaries of a run's traces, at least one, and findings about traces that could not be read.
+
+    Raises:
+        TraceError: none can be read.
+        UsageError: `options` have no valid marker of steps.
+    """
+    check_step_marker(options.step_marker)
     tasks = [task_for(file, options, cache) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
     if cache and any(outcome.fresh for outcome in outcomes):
         results.prune()
     named = zip(location.traces, outcomes, strict=True)
     summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
+    lost = [done.lost for done in outcomes if done.lost]
     if not summaries:
-        raise TraceError(next(done.lost.message for done in outcomes if done.lost))
-    manifest = read_manifest(location.path) if location.has_manifest else None
-    check_one_job(Path(path), summaries, manifest is not None)
-    return LoadedRun(location, summaries, manifest, [done.lost for done in outcomes if done.lost])
+        raise TraceError(lost[0].message)
+    return summaries, lost

@@ -37,19 +37,10 @@ def compute_parts(asked: Asked, side: Literal["rank", "run"], context: Any, fiel
         for field, function in functions.items():
             if own and field in fields:
                 parts.fields[field] = function(context)
-            elif own:
-                parts.added[name] = msgspec.to_builtins(function(context))
-            else:
-                try:
-                    parts.added[name] = _added(name, function, context)
-                except PluginError as error:
-                    parts.failed.append(Observation("subject_failed", {"error": str(error)}))
+                continue
+            try:
+                with SUBJECTS.guarded(name):
+                    parts.added[name] = msgspec.to_builtins(function(context))
+            except PluginError as error:
+                parts.failed.append(Observation("subject_failed", {"error": str(error)}))
     return parts
-
-
-def _added(name: str, function: Callable[[Any], Any], context: Any) -> Any:
-    try:
-        return msgspec.to_builtins(function(context))
-    except Exception as error:  # foreign code: whatever is wrong with it is one finding
-        what = f"subject {name!r} of {SUBJECTS.origin(name)} failed"
-        raise PluginError(f"{what}: {type(error).__name__}: {error}") from error

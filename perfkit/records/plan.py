@@ -133,6 +133,11 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     loss_parallel: bool = False
     """Whether the ranks of `tp` leave the logits divided along the vocabulary."""
 
+    @property
+    def described(self) -> str:
+        """Its name, with checkpointing if it has any."""
+        return self.name if self.checkpointing == "none" else f"{self.name}, {self.checkpointing} checkpointing"
+
 
 class PlanCheck(Struct, frozen=True, kw_only=True):
     """A prediction beside what a run measured."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from perfkit.errors import PerfkitError, PluginError, UsageError
+from perfkit.errors import PerfkitError, UsageError
 from perfkit.plugins import Registry, resolve
 from perfkit.records.benchmark import CollectiveBenchmark, InputBenchmark
 from perfkit.records.comparison import Comparison, History
@@ -44,8 +44,8 @@ LISTINGS: Final[dict[str, str]] = {
     "memory_holders": "perfkit.subjects.memory.tables",
     "pipelines": "perfkit.subjects.pipelines.tables",
     "findings": "perfkit.report.content.run_facts",
-    "points": "perfkit.report.content.several_runs.scaling",
-    "options": "perfkit.report.content.several_runs.options",
+    "points": "perfkit.report.content.scaling",
+    "options": "perfkit.report.content.options",
 }
 """Tables of a report for CSV, Parquet and DataFrames, each with the module that declares it."""
 
@@ -91,28 +91,32 @@ class BuiltinReporter:
             _load(self.target)(record, stream, top=top)
 
 
-_CONSOLE: Final = "renderers.console:write"
-_MARKDOWN: Final = "renderers.markdown:write"
-_HTML: Final = "renderers.html:write"
-_JSON: Final = "exporters.json_export:write"
-_CSV: Final = "exporters.csv_tables:write"
+_DRAWN: Final = {
+    "rich": ("renderers.console:write", (".txt",)),
+    "json": ("exporters.json_export:write", (".json",)),
+    "markdown": ("renderers.markdown:write", (".md", ".markdown")),
+    "html": ("renderers.html:write", (".html",)),
+}
+"""Formats of any record with a document."""
 
 
-def _csv(table: str, suffix: str) -> BuiltinReporter:
-    return BuiltinReporter(Report, _CSV, (suffix,), table=table)
+def _rows(record: type, *names: str, **others: BuiltinReporter) -> dict[str, BuiltinReporter]:
+    return {name: others.get(name) or BuiltinReporter(record, *_DRAWN[name]) for name in (*names, *others)}
+
+
+def _csv(table: str, suffix: str, record: type = Report) -> BuiltinReporter:
+    return BuiltinReporter(record, "exporters.tables:write_csv", (suffix,), table=table)
 
 
 def _parquet(table: str, suffix: str) -> BuiltinReporter:
-    requires = "exporters.parquet:require_pyarrow"
-    return BuiltinReporter(Report, "exporters.parquet:write", (suffix,), True, requires, table)
+    requires = "exporters.tables:require_pyarrow"
+    return BuiltinReporter(Report, "exporters.tables:write_parquet", (suffix,), True, requires, table)
 
 
 FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
     Report: {
         "summary": BuiltinReporter(Report, "renderers.answer:write", ()),
-        "rich": BuiltinReporter(Report, _CONSOLE, (".txt",)),
-        "json": BuiltinReporter(Report, _JSON, (".json",)),
-        "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),
+        **_rows(Report, "rich", "json", "markdown"),
         "csv": _csv("steps", ".csv"),
         "collectives": _csv("issued_collectives", ".collectives.csv"),
         "dimensions": _csv("dimensions", ".dimensions.csv"),
@@ -122,7 +126,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "points": _csv("points", ".points.csv"),
         "options": _csv("options", ".options.csv"),
         "pipelines": _csv("pipelines", ".pipelines.csv"),
-        "html": BuiltinReporter(Report, _HTML, (".html",)),
+        **_rows(Report, "html"),
         "extrap": BuiltinReporter(Report, "exporters.extrap:write", (".extrap.jsonl",)),
         "talp": BuiltinReporter(Report, "exporters.talp:write", (".talp.json",)),
         "parquet": _parquet("steps", ".parquet"),
@@ -130,55 +134,31 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "points-parquet": _parquet("points", ".points.parquet"),
         "options-parquet": _parquet("options", ".options.parquet"),
     },
-    Comparison: {
-        "rich": BuiltinReporter(Comparison, _CONSOLE, (".txt",)),
-        "markdown": BuiltinReporter(Comparison, _MARKDOWN, (".md", ".markdown")),
-        "json": BuiltinReporter(Comparison, _JSON, (".json",)),
-        "html": BuiltinReporter(Comparison, _HTML, (".html",)),
-        "junit": BuiltinReporter(Comparison, "exporters.ci:write_junit", (".xml",)),
-        "benchmark": BuiltinReporter(Comparison, "exporters.ci:write_benchmark", (".benchmark.json",)),
-    },
-    History: {
-        "rich": BuiltinReporter(History, _CONSOLE, (".txt",)),
-        "markdown": BuiltinReporter(History, _MARKDOWN, (".md", ".markdown")),
-        "json": BuiltinReporter(History, _JSON, (".json",)),
-        "html": BuiltinReporter(History, _HTML, (".html",)),
-    },
-    ExternalTable: {
-        "rich": BuiltinReporter(ExternalTable, _CONSOLE, (".txt",)),
-        "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
-        "csv": BuiltinReporter(ExternalTable, "exporters.csv_tables:write_external", (".csv",)),
-    },
-    Plan: {
-        "rich": BuiltinReporter(Plan, _CONSOLE, (".txt",)),
-        "markdown": BuiltinReporter(Plan, _MARKDOWN, (".md", ".markdown")),
-        "json": BuiltinReporter(Plan, _JSON, (".json",)),
-        "html": BuiltinReporter(Plan, _HTML, (".html",)),
-    },
-    CollectiveBenchmark: {
-        "rich": BuiltinReporter(CollectiveBenchmark, _CONSOLE, (".txt",)),
-        "json": BuiltinReporter(CollectiveBenchmark, _JSON, (".json",)),
-        "markdown": BuiltinReporter(CollectiveBenchmark, _MARKDOWN, (".md", ".markdown")),
-        "csv": BuiltinReporter(CollectiveBenchmark, _CSV, (".csv",), table="views.collectives:MEASUREMENTS"),
-        "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
-    },
-    InputBenchmark: {
-        "rich": BuiltinReporter(InputBenchmark, _CONSOLE, (".txt",)),
-        "json": BuiltinReporter(InputBenchmark, _JSON, (".json",)),
-        "markdown": BuiltinReporter(InputBenchmark, _MARKDOWN, (".md", ".markdown")),
-        "csv": BuiltinReporter(InputBenchmark, _CSV, (".csv",), table="views.input:MEASUREMENTS"),
-        "html": BuiltinReporter(InputBenchmark, _HTML, (".html",)),
-    },
-    WhatIf: {
-        "rich": BuiltinReporter(WhatIf, _CONSOLE, (".txt",)),
-        "markdown": BuiltinReporter(WhatIf, _MARKDOWN, (".md", ".markdown")),
-        "json": BuiltinReporter(WhatIf, _JSON, (".json",)),
-    },
-    Diagnosis: {
-        "rich": BuiltinReporter(Diagnosis, _CONSOLE, (".txt",)),
-        "markdown": BuiltinReporter(Diagnosis, _MARKDOWN, (".md", ".markdown")),
-        "json": BuiltinReporter(Diagnosis, _JSON, (".json",)),
-    },
+    Comparison: _rows(
+        Comparison,
+        *("rich", "markdown", "json", "html"),
+        junit=BuiltinReporter(Comparison, "exporters.ci:write_junit", (".xml",)),
+        benchmark=BuiltinReporter(Comparison, "exporters.ci:write_benchmark", (".benchmark.json",)),
+    ),
+    History: _rows(History, "rich", "markdown", "json", "html"),
+    ExternalTable: _rows(
+        ExternalTable,
+        *("rich", "json"),
+        csv=BuiltinReporter(ExternalTable, "exporters.tables:write_external", (".csv",)),
+    ),
+    Plan: _rows(Plan, "rich", "markdown", "json", "html"),
+    CollectiveBenchmark: _rows(
+        CollectiveBenchmark,
+        *("rich", "json", "markdown", "csv", "html"),
+        csv=_csv("views.collectives:MEASUREMENTS", ".csv", CollectiveBenchmark),
+    ),
+    InputBenchmark: _rows(
+        InputBenchmark,
+        *("rich", "json", "markdown", "csv", "html"),
+        csv=_csv("views.input:MEASUREMENTS", ".csv", InputBenchmark),
+    ),
+    WhatIf: _rows(WhatIf, "rich", "markdown", "json"),
+    Diagnosis: _rows(Diagnosis, "rich", "markdown", "json"),
 }
 """Record type to format name to reporter."""
 
@@ -230,29 +210,19 @@ PLUGINS: Final[Registry[Reporter]] = Registry(
 class _PluginReporter:
     """A plug-in's reporter, whose failure is an error of the plug-in."""
 
+    record: type
+    suffixes: tuple[str, ...]
+    binary: bool
     name: str
     reporter: Reporter
 
-    @property
-    def record(self) -> type:
-        return self.reporter.record
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return self.reporter.suffixes
-
-    @property
-    def binary(self) -> bool:
-        return self.reporter.binary
+    @classmethod
+    def of(cls, name: str, reporter: Reporter) -> Reporter:
+        return cls(reporter.record, reporter.suffixes, reporter.binary, name, reporter)
 
     def write(self, record: Any, stream: Any, *, top: int) -> None:
-        try:
+        with PLUGINS.guarded(self.name, own=(PerfkitError, OSError)):
             self.reporter.write(record, stream, top=top)
-        except (PerfkitError, OSError):
-            raise
-        except Exception as error:  # foreign code: one line for whatever is wrong with it
-            where = f"reporter {self.name!r} of {PLUGINS.origin(self.name)}"
-            raise PluginError(f"{where} failed: {type(error).__name__}: {error}") from error
 
 
 def format_names(record: type) -> tuple[str, ...]:
@@ -288,7 +258,7 @@ def reporter(record: type, name: str) -> Reporter:
     plugin = PLUGINS.load(name)
     if plugin.record is not record:
         raise UsageError(f"format {name!r} writes a {plugin.record.__name__}, not a {record.__name__}")
-    return _PluginReporter(name, plugin)
+    return _PluginReporter.of(name, plugin)
 
 
 def reporter_for(record: type, path: Path) -> Reporter:
@@ -303,7 +273,7 @@ def reporter_for(record: type, path: Path) -> Reporter:
         return reporter(record, builtin[0])
     plugins = [(name, plugin) for name, plugin in PLUGINS.load_plugins() if plugin.record is record]
     if found := _longest_match(path, iter(plugins)):
-        return _PluginReporter(*found)
+        return _PluginReporter.of(*found)
     suffixes = (*builtin_suffixes(record), *(suffix for _, plugin in plugins for suffix in plugin.suffixes))
     raise UsageError(f"-o {path}: unknown output format: use {', '.join(suffixes)}")
 

@@ -1,25 +1,43 @@
-"""Display of records in notebooks: HTML and text, plotly figures, pandas tables."""
+"""Display of records in notebooks: fragments of HTML without scripts, text, plotly figures, pandas tables.
 
-from typing import TYPE_CHECKING, Any
+What a display needs is imported on use.
+"""
 
-from perfkit.records.comparison import History
+from typing import TYPE_CHECKING, Any, Final
+
+from perfkit.records.comparison import Comparison, History
+from perfkit.records.report import Report
+from perfkit.records.run import RunReport
+from perfkit.report import build_document
 
 if TYPE_CHECKING:
     from perfkit.report.dataframes import DataFrames
 
+_ROWS: Final = 5
+"""Rows in ranked tables; the DataFrames have all."""
+_MOST_RUNS: Final = 20
 
-def html(record: Any) -> str:
-    """Return a record as a fragment of HTML."""
-    from perfkit.report.renderers import notebook
-
-    return notebook.html(record)
+Shown = Report | RunReport | Comparison | History
 
 
-def text(record: Any) -> str:
+def html(record: Shown) -> str:
+    """Return a record as a fragment of HTML; text from a trace is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from perfkit.tables.labels import COLOURS
+
+    page = Environment(
+        loader=PackageLoader("perfkit.report", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    doc = build_document(record, _ROWS)
+    values = {"comparison": doc.comparison, "findings": doc.findings, "sections": doc.sections[:_MOST_RUNS]}
+    left = max(0, len(doc.sections) - _MOST_RUNS)
+    return page.get_template("notebook.html.j2").render(**values, left=left, colours=COLOURS)
+
+
+def text(record: Shown) -> str:
     """Return a record as plain text, one line per run."""
-    from perfkit.report.renderers import notebook
-
-    return notebook.text(record)
+    return "\n".join(f"{section.title}: {section.headline}" for section in build_document(record, _ROWS).sections)
 
 
 def figure(record: Any, name: Any) -> Any:

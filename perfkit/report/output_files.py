@@ -49,11 +49,15 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def writing_bytes(path: Path) -> Iterator[BinaryIO]:
+def writing_bytes(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open `path` for bytes; the file is created or replaced only if the block succeeds.
 
     Missing folders are created. A link is replaced, never followed. Pipes, devices and open descriptors (such as
     `/dev/stdout`) are written to directly.
+
+    Args:
+        path: The file.
+        mode: Permissions of a new file, before the umask.
 
     Raises:
         StoreError: The file cannot be written.
@@ -69,7 +73,7 @@ def writing_bytes(path: Path) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-    with atomic_write(path) as stream:
+    with atomic_write(path, mode=mode) as stream:
         yield stream
 
 

@@ -33,7 +33,7 @@ _DIGEST_BYTES: Final = 16
 _RESULT, _STAT = ".result", ".seen"
 _ANALYSIS_CODE: Final = (
     *("trace", "engine", "subjects", "records", "base", "phases.py", "python_functions.py", "accelerators.py"),
-    *("pipeline/summarize.py", "pipeline/trace_summary.py"),
+    *("pipeline/summarize.py", "pipeline/subject_parts.py"),
 )
 """The parts of perfkit that determine a result."""
 

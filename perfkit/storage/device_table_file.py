@@ -65,14 +65,7 @@ def _builtin() -> tuple[DevicePeaks, ...]:
 
 
 def _read(path: Path) -> tuple[DevicePeaks, ...]:
-    where = f"{_OPTION} {path}"
-    try:
-        table = read_toml(path)
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{where}: not valid TOML: {error}") from error
-    return _decoded(table, where)
+    return _decoded(read_toml(path, _OPTION), f"{_OPTION} {path}")
 
 
 def _decoded(table: dict[str, Any], where: str) -> tuple[DevicePeaks, ...]:

@@ -42,13 +42,7 @@ def load_kernel_rules(rules: KernelRules) -> tuple[KernelRule, ...]:
 
 
 def _read(path: Path) -> Iterator[KernelRule]:
-    where = f"{_OPTION} {path}"
-    try:
-        table = read_toml(path)
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{where}: not valid TOML: {error}") from error
+    where, table = f"{_OPTION} {path}", read_toml(path, _OPTION)
     rows = table.get("rule")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UsageError(f"{where}: no rule: each begins with a line [[rule]]")

@@ -17,10 +17,18 @@ _MOST_BYTES: Final = 8 << 30
 _MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 
 
+RecordT = TypeVar("RecordT")
+
+
 class _Versioned(msgspec.Struct):
     """The part of the file that is read first."""
 
     schema_version: int
+
+
+class _VersionedBenchmark(_Versioned):
+    measurements: list[msgspec.Raw]
+    """Tells it from the other files that perfkit writes."""
 
 
 def load_report(path: str | Path) -> Report:
@@ -35,23 +43,12 @@ def load_report(path: str | Path) -> Report:
     Raises:
         StoreError: the file cannot be read, is not a report, or was written by a perfkit with another schema version.
     """
-    file = Path(path)
-    try:
-        data = read_regular(file, most_bytes=_MOST_BYTES)
-        version = decode_json(data, _Versioned).schema_version
-        if version != REPORT_VERSION:
-            raise StoreError(
-                f"{file}: written with schema version {version}, this perfkit reads {REPORT_VERSION}: "
-                "analyze the traces again"
-            )
-        report = decode_json(data, Report)
+
+    def check(_report: Report, data: bytes) -> None:
         if _MANY_DIGITS.search(data):  # else none is too large
             _check_integers(decode_json(data, object))
-    except OSError as error:
-        raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: not a perfkit report: {plain_message(str(error))}") from error
-    return report
+
+    return _load(Path(path), Report, REPORT_VERSION, "a perfkit report", "analyze the traces again", check)
 
 
 def _check_integers(value: object) -> None:
@@ -71,24 +68,13 @@ def _check_integers(value: object) -> None:
             raise msgspec.DecodeError("a number does not fit into a signed 64-bit integer")
 
 
-RecordT = TypeVar("RecordT")
-
-
-class _VersionedBenchmark(msgspec.Struct):
-    """The part of the file that is read first."""
-
-    schema_version: int
-    measurements: list[msgspec.Raw]
-    """Tells it from the other files that perfkit writes."""
-
-
 def load_collectives(path: str | Path) -> CollectiveBenchmark:
     """Read the JSON file of a benchmark of collectives.
 
     Raises:
         StoreError: The file cannot be read, is not one, contradicts itself, or has another schema version.
     """
-    return _load(Path(path), CollectiveBenchmark, COLLECTIVES_VERSION, "collectives", _is_sound)
+    return _load_benchmark(path, CollectiveBenchmark, COLLECTIVES_VERSION, "collectives", _is_sound)
 
 
 def load_input(path: str | Path) -> InputBenchmark:
@@ -97,27 +83,40 @@ def load_input(path: str | Path) -> InputBenchmark:
     Raises:
         StoreError: The file cannot be read, is not one, contradicts itself, or has another schema version.
     """
-    return _load(Path(path), InputBenchmark, INPUT_VERSION, "input", _is_sound_input)
+    return _load_benchmark(path, InputBenchmark, INPUT_VERSION, "input", _is_sound_input)
+
+
+def _load_benchmark(
+    path: str | Path, record: type[RecordT], version: int, command: str, is_sound: Callable[[RecordT], bool]
+) -> RecordT:
+    def check(found: RecordT, _data: bytes) -> None:
+        if not is_sound(found):
+            raise msgspec.DecodeError("a measurement has an unknown series or rank, or no positive time")
+
+    kind = f"a file of `perfkit {command} -o FILE.json`"
+    return _load(Path(path), record, version, kind, "measure again", check, _VersionedBenchmark)
 
 
 def _load(
-    file: Path, record: type[RecordT], version: int, command: str, is_sound: Callable[[RecordT], bool]
+    file: Path,
+    record: type[RecordT],
+    version: int,
+    kind: str,
+    again: str,
+    check: Callable[[RecordT, bytes], None],
+    first: type[_Versioned] = _Versioned,
 ) -> RecordT:
-    kind = f"not a file of `perfkit {command} -o FILE.json`"
     try:
-        data = read_regular(file)
-        written = decode_json(data, _VersionedBenchmark).schema_version
+        data = read_regular(file, most_bytes=_MOST_BYTES)
+        written = decode_json(data, first).schema_version
         if written != version:
-            raise StoreError(
-                f"{file}: written with schema version {written}, this perfkit reads {version}: measure again"
-            )
+            raise StoreError(f"{file}: written with schema version {written}, this perfkit reads {version}: {again}")
         found = decode_json(data, record)
+        check(found, data)
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: {kind}: {plain_message(str(error))}") from error
-    if not is_sound(found):
-        raise StoreError(f"{file}: {kind}: a measurement has an unknown series or rank, or no positive time")
+        raise StoreError(f"{file}: not {kind}: {plain_message(str(error))}") from error
     return found
 
 

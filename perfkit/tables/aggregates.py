@@ -1,7 +1,8 @@
-"""Sums and medians over the ranks and steps of a run, for the tables. No new metric is computed here."""
+"""Sums and medians over the ranks and steps of a run, and columns of files, that several tables have."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Final
 
 from perfkit.records.aggregate import (
     add_collectives,
@@ -14,6 +15,7 @@ from perfkit.records.aggregate import (
 from perfkit.records.common import CATEGORIES
 from perfkit.records.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.records.run import RunReport
+from perfkit.tables.specification import Field, data
 
 ACTIVE = CATEGORIES[:-1]
 """The categories that have a total: `overhead` is the time when none is active."""
@@ -73,3 +75,25 @@ def merged_phases(run: RunReport) -> list[PhaseStat]:
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:
     """Return collectives of one kind, group, size and type over all ranks, largest exposed time first."""
     return add_collectives(row for rank in run.ranks for row in rank.collectives)
+
+
+def _exposed(category: str) -> Field:
+    return data(f"exposed_{category}_ns", int, lambda row: getattr(row.of.exposed_ns, category))
+
+
+def _total(category: str) -> Field:
+    return data(f"total_{category}_ns", int, lambda row: getattr(row.of.total_ns, category))
+
+
+LOADS: Final = (
+    data("count", int, lambda row: row.of.loads.count),
+    data("sum_ns", int, lambda row: row.of.loads.sum_ns),
+    data("max_ns", int, lambda row: row.of.loads.max_ns),
+)
+TIMES: Final = (
+    data("wall_ns", int, lambda row: row.of.wall_ns),
+    *map(_exposed, CATEGORIES),
+    *map(_total, ACTIVE),
+    *(data(f"loads_{field.key}", int, field.value) for field in LOADS if field.value),
+)
+"""Of a step: what is summed over the steps of a rank."""

@@ -19,7 +19,7 @@ from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.step_graph.join import Member, join_ranks
 from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.replay import replay, slack
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.benchmarks.make_trace import repeat
 

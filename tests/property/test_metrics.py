@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from perfkit.errors import TraceError
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.common import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces

@@ -17,7 +17,7 @@ from perfkit.engine.step_graph.modules import NO_MODULE
 from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
 from perfkit.engine.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.subjects.critical_path.drawing import MOST_SPANS
 from perfkit.subjects.critical_path.summarize import summarize_path
 from perfkit.trace.reader import read_trace

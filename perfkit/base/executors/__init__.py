@@ -78,19 +78,9 @@ def open_executor(name: str, options: ExecutorOptions) -> Iterator[Executor]:
     """
     factory = EXECUTORS.load(name)
     with ExitStack() as stack:
-        yield (
-            stack.enter_context(factory(options)) if name in EXECUTORS.builtin else _open(name, factory, options, stack)
-        )
-
-
-def _open(name: str, factory: ExecutorFactory, options: ExecutorOptions, stack: ExitStack) -> Executor:
-    try:
-        executor: object = stack.enter_context(factory(options))
-    except PerfkitError:
-        raise
-    except Exception as error:  # foreign code: one line for whatever is wrong with it
-        raise PluginError(f"executor {name!r} cannot be opened: {type(error).__name__}: {error}") from error
-    if isinstance(executor, Executor):
-        return executor
-    kind = type(executor).__name__
-    raise PluginError(f"executor {name!r} is a {kind}, not a context manager of a concurrent.futures.Executor")
+        with EXECUTORS.guarded(name, "cannot be opened", (PerfkitError,)):
+            executor: object = stack.enter_context(factory(options))
+        if not isinstance(executor, Executor):
+            kind = type(executor).__name__
+            raise PluginError(f"executor {name!r} is a {kind}, not a context manager of a concurrent.futures.Executor")
+        yield executor

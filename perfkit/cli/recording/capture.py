@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.base.formatting import escape_unprintable, shell_word, size
+from perfkit.base.formatting import plural, shell_word, size
 from perfkit.base.parsing import Ranges, parse_duration
 from perfkit.base.polling import SHARED_POLL_S
-from perfkit.cli.typer_app import App
+from perfkit.base.standard_streams import write_stderr
+from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import CaptureBusyError, CaptureError
 from perfkit.records.hang import MOST_RANKS
 
@@ -92,7 +93,7 @@ def _ask_in_turn(folder: Path, request: "Request", patience_s: float) -> "Slot":
         except CaptureBusyError as error:
             if str(error) != waited_for:
                 waited_for, since = str(error), time.monotonic()
-                _say(f"{error}: waiting for it")
+                write_stderr(f"perfkit: {error}: waiting for it")
             if time.monotonic() - since > patience_s:
                 raise
             time.sleep(SHARED_POLL_S)
@@ -103,7 +104,9 @@ def _announce(plan: "Plan", chosen: list[int], in_s: float | None) -> None:
     when = "" if in_s is None else f", in about {max(in_s, 1):.0f} s"
     silent = sorted(set(chosen) - set(plan.ranks))
     without = f"; no answer from rank{'s'[: len(silent) > 1]} {', '.join(map(str, silent[:8]))}" if silent else ""
-    _say(f"recording steps {plan.first_step} to {last} of {_count(len(plan.ranks), 'rank')}{when}{without}")
+    write_stderr(
+        f"perfkit: recording steps {plan.first_step} to {last} of {plural(len(plan.ranks), 'rank')}{when}{without}"
+    )
 
 
 def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
@@ -118,23 +121,13 @@ def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
     traces = [file for file in manifest.files if file.kind == "trace"]
     written = size(sum(file.bytes for file in traces))
     last = record.first_step + record.steps - 1
-    typer.echo(
-        escape_unprintable(
-            f"{target}: steps {record.first_step} to {last}, {_count(len(traces), 'rank')}, {written}; "
-            f"to see where the time went: perfkit analyze {shell_word(target)}"
-        )
+    print_line(
+        f"{target}: steps {record.first_step} to {last}, {plural(len(traces), 'rank')}, {written}; "
+        f"to see where the time went: perfkit analyze {shell_word(target)}"
     )
     silent = {rank: "did not answer" for rank in chosen if rank not in record.ranks}
     missing = {**record.problems, **silent}
     if missing:
         rank, why = next(iter(missing.items()))
-        others = f" (and {_count(len(missing) - 1, 'more rank')})" if len(missing) > 1 else ""
+        others = f" (and {plural(len(missing) - 1, 'more rank')})" if len(missing) > 1 else ""
         raise CaptureError(f"{target} is incomplete: rank {rank}: {why}{others}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s'[: number != 1]}"
-
-
-def _say(text: str) -> None:
-    typer.echo(f"perfkit: {escape_unprintable(text)}", err=True)

@@ -6,9 +6,8 @@ The names of the workloads are listed without importing any. torch is imported b
 import re
 import sys
 from functools import partial
-from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -16,14 +15,14 @@ from typer.main import get_command
 
 from perfkit.base.formatting import shell_word
 from perfkit.base.process import exit_on_sigint
+from perfkit.cli.config_options import parameter, rank_option
 from perfkit.cli.recording import script
-from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
-from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
+from perfkit.record.lifecycle.local_launch import is_child, launch, leave_error_to_rank_0, refuse_inside_launcher
 from perfkit.record.script.module_run import ModuleName
 from perfkit_workloads import WORKLOADS
 
@@ -58,53 +57,26 @@ def print_end(folder: Path, *, with_answer: bool) -> None:
         print_line(how)
 
 
-EXIT_USAGE: Final = UsageError.exit_code
-
-_JSON: Final = Parameter(
+_RANKS: Final = rank_option("the ranks of mpiexec, torchrun or srun, else one")
+_REPORT: Final = parameter(
+    "report",
+    bool,
+    typer.Option(
+        "--report/--no-report",
+        rich_help_panel="Run",
+        help="Print the summary of perfkit analyze at the end [default: --report].",
+    ),
+)
+_JSON: Final = parameter(
     "json",
-    Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        bool,
-        typer.Option(
-            "--json", rich_help_panel="Run", help="Print the report at the end as JSON, as perfkit analyze --json does."
-        ),
-    ],
+    bool,
+    typer.Option(
+        "--json", rich_help_panel="Run", help="Print the report at the end as JSON, as perfkit analyze --json does."
+    ),
 )
 
 _PLAIN: Final = re.compile(r"[\w.+-]+")
 """Names of scripts that a shell completes: some shells evaluate what they are given."""
-
-_RANKS: Final = Parameter(
-    "ranks",
-    Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        int,
-        typer.Option(
-            "-n",
-            "--ranks",
-            min=1,
-            metavar="N",
-            rich_help_panel="Run",
-            help="Start N ranks on this host [default: the ranks of mpiexec, torchrun or srun, else one].",
-        ),
-    ],
-)
-
-_REPORT: Final = Parameter(
-    "report",
-    Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        bool,
-        typer.Option(
-            "--report/--no-report",
-            rich_help_panel="Run",
-            help="Print the summary of perfkit analyze at the end [default: --report].",
-        ),
-    ],
-)
 
 
 class Workloads(TyperGroup):
@@ -162,7 +134,7 @@ class Workloads(TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.TyperException, UsageError) as error:
-            if error.exit_code == EXIT_USAGE:
+            if error.exit_code == UsageError.exit_code:
                 leave_error_to_rank_0()
             if isinstance(error, typer.TyperException) and self._script is not None:
                 clearer = with_hint(error, self._script)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from msgspec.json import encode
 
+from perfkit.base.formatting import plural
 from perfkit.base.standard_streams import write_stderr
 from perfkit.base.system_limits import count_cores
-from perfkit.cli.completion import among
-from perfkit.cli.config_options import Layer, command, flag, options, resolve
-from perfkit.cli.output import Json
+from perfkit.cli.config_options import Layer, command, flag, options, parameter, resolve
+from perfkit.cli.output import JSON_HELP
 from perfkit.cli.recording.run_options import check_packages, parse_job
-from perfkit.cli.typer_app import print_line
+from perfkit.cli.typer_app import among, print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.records.sweep import SweepAnswer, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
@@ -86,7 +86,7 @@ app = command(
     [
         _argument("workload", str, "WORKLOAD", values=WORKLOADS.names()),
         _argument("run_options", list[str], "[-- OPTIONS]", None),
-        Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
+        parameter("json", bool, typer.Option("--json", help=JSON_HELP)),
         *options(PointOptions, "Points", {}),
         *options(RunningOptions, "Running", {}),
         *options(EmitOptions, "Job scripts", {}),
@@ -113,7 +113,7 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, 
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
         return
-    from perfkit.cli.recording.sweep_progress import progress
+    from perfkit.cli.progress import progress
     from perfkit.tools.sweep.runner import execute
 
     with folder.locked() as lock:
@@ -201,7 +201,7 @@ def _missing(folder: SweepFolder, points: Sequence[Point]) -> list[Point]:
 
 
 def _report_existing(folder: SweepFolder, total: int, complete: int, missing: Sequence[Point]) -> None:
-    _print_status(f"{folder.path}: {_count(total)}" + (f", {complete} complete already" if complete else ""))
+    _print_status(f"{folder.path}: {plural(total, 'point')}" + (f", {complete} complete already" if complete else ""))
     again = sum(folder.state(point) != "absent" for point in missing)
     if again:
         many = "s failed or were interrupted and run again; their old folders are in"
@@ -228,7 +228,7 @@ def _print_answer(found: SweepAnswer) -> None:
 
     complete = sum(point.state == "completed" for point in found.points)
     total = len(found.points)
-    of = _count(total) if complete == total else f"{complete} of {_count(total)}"
+    of = plural(total, "point") if complete == total else f"{complete} of {plural(total, 'point')}"
     lines = table(found.configurations, _NAMED)
     next_ = [f"{'Next:' if not number else '     '} {command}" for number, command in enumerate(found.commands)]
     parts = [[f"{found.folder}: {of} complete"], lines, found.sentences, next_ if complete else []]
@@ -239,11 +239,7 @@ def _raise_if_failed(folder: SweepFolder, total: int, failed: Sequence[SweepPoin
     if failed:
         more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
         names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
-        raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; see {folder.path / SWEEP_NAME}")
-
-
-def _count(points: int) -> str:
-    return "1 point" if points == 1 else f"{points} points"
+        raise RunError(f"{len(failed)} of {plural(total, 'point')} failed: {names}; see {folder.path / SWEEP_NAME}")
 
 
 def _print_status(text: str) -> None:

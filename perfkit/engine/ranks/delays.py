@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.base.statistics.binomial import chance_of_at_least
+from perfkit.base.statistics.distributions import chance_of_at_least
 from perfkit.engine.ranks.lateness import (
     COLUMN,
     FALSE_ALARMS,

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.base.statistics.binomial import chance_of_at_least
+from perfkit.base.statistics.distributions import chance_of_at_least, upper_quantile
 from perfkit.base.statistics.series import OF_MAD
-from perfkit.base.statistics.student_t import upper_quantile
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints

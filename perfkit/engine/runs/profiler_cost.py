@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration
-from perfkit.base.statistics.shift import shift_interval
+from perfkit.base.statistics.bootstrap import shift_interval
 from perfkit.records.aggregate import clock_step_times, step_time_ns
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.run import ProfilerCost, StepTimes

@@ -14,9 +14,9 @@ from typing import Final
 from perfkit.base.atomic_write import temporary_prefix
 from perfkit.base.polling import POLL_S
 from perfkit.base.process import child_python, sigint_blocked
-from perfkit.errors import RunError, UsageError
+from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
-from perfkit.record.distributed.launcher_env import detect_rank
+from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
 from perfkit.record.distributed.lost_connection import is_lost_connection
 from perfkit.record.lifecycle.first_failure import FirstFailure, read_first_failure
 from perfkit.record.lifecycle.launched_runs import close_runs, name_cause
@@ -308,3 +308,15 @@ def _raise_exit(rank: int, code: int, more: str) -> None:
         where = "the system log for the cause (out of memory?)" if code == -signal.SIGKILL else "its own last lines"
         raise RunError(f"rank {rank} was killed by {signal.Signals(-code).name}: see {where}{more}")
     raise SystemExit(code)
+
+
+def leave_error_to_rank_0() -> None:
+    """End every other rank: all have the same command line, so rank 0 reports its error."""
+    if is_child() or needs_mpi(os.environ) or "RANK" in os.environ:
+        try:
+            rank = detect_rank(os.environ).rank
+        except LaunchEnvironmentError:
+            return
+        if rank > 0:
+            time.sleep(FAILURE_GRACE_S)  # a launcher may kill rank 0 as soon as this one has ended
+            raise SystemExit(UsageError.exit_code)

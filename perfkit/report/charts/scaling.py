@@ -6,7 +6,7 @@ from typing import Any, Final
 from perfkit.base.formatting import escape_unprintable
 from perfkit.records.scaling import Estimate, ScalingSeries
 from perfkit.report.charts.specs import HUES, SHAPES, Chart, axis, bars, line
-from perfkit.report.content.several_runs.scaling import PARTS
+from perfkit.report.content.scaling import PARTS
 
 _LONG: Final = {
     "host": "host / launch",

@@ -18,10 +18,10 @@ from perfkit.records.run import ProfilerCost, RunReport
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.document import FindingLine, InsightItem
+from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
-from perfkit.report.content.several_runs.options import strategies
-from perfkit.report.content.several_runs.run_overview import steps_table
-from perfkit.report.content.several_runs.scaling import main_tables
+from perfkit.report.content.run_overview import steps_table
+from perfkit.report.content.scaling import main_tables
 from perfkit.report.wording.stragglers import one_off_place
 from perfkit.subjects.cross_check.tables import cross_check_sentence
 from perfkit.subjects.monitor.tables import whole_run

@@ -5,7 +5,8 @@ The console, markdown, HTML and notebook renderers differ only in how they draw 
 
 from dataclasses import dataclass, field
 
-from perfkit.records.common import Severity
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.common import Finding, Severity
 from perfkit.tables.specification import Table, Tone
 
 RECOMMENDATIONS = "Recommendations (estimated savings)"
@@ -29,6 +30,11 @@ class FindingLine:
     severity: Severity
     text: str
 
+    @classmethod
+    def of(cls, finding: Finding) -> "FindingLine":
+        """Return the line of a finding whose code says nothing to a reader."""
+        return cls(finding.severity, escape_unprintable(finding.message))
+
 
 @dataclass(frozen=True, slots=True)
 class InsightItem:
@@ -48,11 +54,11 @@ class Section:
     title: str
     headline: str
     tone: Tone
-    summary: list[Table]
+    summary: list[Table] = field(default_factory=list)
     """Tables for the first screen."""
-    key_values: list[KeyValue]
-    tables: list[Table]
-    findings: list[FindingLine]
+    key_values: list[KeyValue] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    findings: list[FindingLine] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,9 @@ class Document:
     """A whole report."""
 
     title: str
-    comparison: list[Table]
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)
+    comparison: list[Table] = field(default_factory=list)
     advice: list[InsightItem] = field(default_factory=list)
     findings: list[FindingLine] = field(default_factory=list)
     """Findings about no single section."""

@@ -10,7 +10,7 @@ from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
 from perfkit.report.content.run_facts import finding_lines, findings, key_values, not_recorded
-from perfkit.report.content.several_runs.run_overview import comparison
+from perfkit.report.content.run_overview import comparison
 from perfkit.subjects.table import SUBJECTS
 
 FOOTNOTES = (
@@ -36,7 +36,7 @@ def document(report: Report, top: int) -> Document:
             f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
         )
     findings = finding_lines(report.findings)
-    return Document("perfkit report", comparison(report), sections, notes, advice(report), findings)
+    return Document("perfkit report", sections, notes, comparison(report), advice(report), findings)
 
 
 def run_document(run: RunReport, top: int) -> Document:
@@ -59,7 +59,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
 
 def subject_document(report: Report, top: int, subjects: Collection[str]) -> Document:
     """Return the tables of each run that are about some subjects, with a line where a run has none."""
-    return Document("perfkit report", [], [_part(run, top, subjects) for run in report.runs])
+    return Document("perfkit report", [_part(run, top, subjects) for run in report.runs])
 
 
 def _part(run: RunReport, top: int, subjects: Collection[str]) -> Section:
@@ -69,8 +69,5 @@ def _part(run: RunReport, top: int, subjects: Collection[str]) -> Section:
         title=escape_unprintable(run.run),
         headline="" if found else f"nothing about {asked} in this run",
         tone="info",
-        summary=[],
-        key_values=[],
         tables=found,
-        findings=[],
     )

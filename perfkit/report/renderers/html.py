@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit._version import __version__
-from perfkit.base.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable, plural
 from perfkit.base.formatting import size as size_text
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.plan import Plan
@@ -154,8 +154,8 @@ def _of_timelines(runs: Sequence[RunPage]) -> str:
     if not found:
         return ""
     size = sum(len(_as_json(one)) for one in found)
-    one = "1 timeline" if len(found) == 1 else f"{len(found)} timelines"
-    return f", of which {one} of a rank's step take {size_text(size)} (perfkit analyze --steps or --no-timelines)"
+    timelines = plural(len(found), "timeline")
+    return f", of which {timelines} of a rank's step take {size_text(size)} (perfkit analyze --steps or --no-timelines)"
 
 
 def _asset(name: str) -> Markup:

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, size, whole_percent
+from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, plural, size, whole_percent
 from perfkit.records.benchmark import CollectiveBenchmark, Measurement, PairTest, PairTime, Series, SeriesFit
 from perfkit.report.charts.specs import Chart, PageCharts, bandwidths, matrix
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
@@ -36,12 +36,11 @@ def document(record: CollectiveBenchmark, top: int) -> Document:
         title=_title(record),
         headline=_headline(record),
         tone="error" if any(row.wrong for row in record.measurements) else "info",
-        summary=[],
         key_values=_facts(record),
         tables=[table for table in _tables(record, top) if table],
-        findings=[FindingLine(one.severity, escape_unprintable(one.message)) for one in record.findings],
+        findings=list(map(FindingLine.of, record.findings)),
     )
-    return Document("perfkit collectives", [], [section], list(_NOTES) if record.measurements else [])
+    return Document("perfkit collectives", [section], list(_NOTES) if record.measurements else [])
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ def _slower(beside_ns: float, alone_ns: float) -> str | None:
 def _pair_tables(record: CollectiveBenchmark, test: PairTest, top: int) -> Iterator[Table | None]:
     """Yield the matrices of latency and bandwidth; of many ranks the pairs with the lowest bandwidth."""
     remark = (
-        f"{test.rounds} round{'' if test.rounds == 1 else 's'} of disjoint pairs, {test.passes} times; a time varies "
+        f"{plural(test.rounds, 'round')} of disjoint pairs, {test.passes} times; a time varies "
         f"by {whole_percent(test.latency_noise)} (latency) and {whole_percent(test.bandwidth_noise)} (bandwidth) "
         "between them"
     )
@@ -212,7 +211,7 @@ def _pairs_headline(test: PairTest) -> str:
 def _facts(record: CollectiveBenchmark) -> list[KeyValue]:
     devices = escape_unprintable(", ".join(record.device_names))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    threads = "1 CPU thread" if record.threads == 1 else f"{record.threads} CPU threads"
+    threads = plural(record.threads, "CPU thread")
     return [
         KeyValue("device", f"{devices} ({escape_unprintable(record.device)}), {threads} per rank"),
         KeyValue("started by", escape_unprintable(record.launcher)),

@@ -71,12 +71,11 @@ def document(report: Comparison, top: int) -> Document:
         headline=_headline(report),
         tone=_tone(report),
         summary=[_metrics(report)],
-        key_values=[],
         tables=[*ranked, *([gates] if gates else [])],
-        findings=[_finding_line(finding) for finding in report.findings if finding is not _step_work(report)],
+        findings=[FindingLine.of(finding) for finding in report.findings if finding is not _step_work(report)],
     )
     has_ranges = any(change.interval for change in report.changes)
-    return Document("perfkit compare", [], [section], [_note(report)] if has_ranges else [])
+    return Document("perfkit compare", [section], [_note(report)] if has_ranges else [])
 
 
 def _note(report: Comparison) -> str:
@@ -257,7 +256,3 @@ _GATES: Final = (
     words("result", lambda gate: gate.state.replace("_", " "), tone=lambda gate: _GATE_TONES[gate.state]),
     words("value", lambda gate: gate.message),
 )
-
-
-def _finding_line(finding: Finding) -> FindingLine:
-    return FindingLine(finding.severity, escape_unprintable(finding.message))

@@ -17,12 +17,11 @@ def document(report: Diagnosis, top: int) -> Document:
         title=escape_unprintable(report.path),
         headline=escape_unprintable(report.headline),
         tone=_TONES[report.verdict],
-        summary=[],
         key_values=_facts(report),
         tables=[table for table in [_places(report.ranks, top)] if table],
         findings=[FindingLine("warning", escape_unprintable(text)) for text in report.unread],
     )
-    return Document("perfkit diagnose", [], [section])
+    return Document("perfkit diagnose", [section])
 
 
 def _facts(report: Diagnosis) -> list[KeyValue]:

@@ -12,7 +12,7 @@ _WHOLE = 100
 
 def document(report: ExternalTable, top: int) -> Document:
     """Return the content of `report`, with at most `top` rows."""
-    return Document("perfkit hta", [], [_section(report, top)])
+    return Document("perfkit hta", [_section(report, top)])
 
 
 def _section(report: ExternalTable, top: int) -> Section:
@@ -25,7 +25,7 @@ def _section(report: ExternalTable, top: int) -> Section:
     # Without rows, the columns still say what was asked.
     table = table or Table(title, tuple(Column(one.title, one.kind) for one in columns), [], _remark(report, left))
     headline = f"As reported by {escape_unprintable(report.tool)}; times are rounded to whole microseconds."
-    return Section(escape_unprintable(report.run), headline, "info", [table], [], [], [])
+    return Section(escape_unprintable(report.run), headline, "info", [table])
 
 
 def _column(report: ExternalTable, index: int) -> Field:

@@ -6,7 +6,16 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
+from perfkit.base.formatting import (
+    MISSING,
+    duration,
+    escape_unprintable,
+    format_percent,
+    in_ms,
+    percent_change,
+    plural,
+    rate,
+)
 from perfkit.records.common import UNNAMED
 from perfkit.records.comparison import ConfigHistory, History, HistoryPoint
 from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
@@ -42,7 +51,7 @@ def document(report: History, top: int) -> Document:
     """Return the content of `report`: the newest `top` runs or commits of each configuration."""
     titles = _titles(report.configurations)
     sections = [_section(config, title, top) for config, title in zip(report.configurations, titles, strict=True)]
-    return Document("perfkit history", [], sections, list(NOTES), findings=finding_lines(report.findings))
+    return Document("perfkit history", sections, list(NOTES), findings=finding_lines(report.findings))
 
 
 def _titles(configs: Sequence[ConfigHistory]) -> list[str]:
@@ -82,15 +91,13 @@ def _section(config: ConfigHistory, title: str, top: int) -> Section:
         title=title,
         headline=_headline(config),
         tone="warning" if worse else "good" if config.change_points else "info",
-        summary=[],
         key_values=_facts(config),
         tables=[table for table in tables if table],
-        findings=[],
     )
 
 
 def _headline(config: ConfigHistory) -> str:
-    count = f"{config.runs} run" + ("" if config.runs == 1 else "s")
+    count = plural(config.runs, "run")
     if config.reason:
         return f"{config.reason}."
     if not config.change_points:

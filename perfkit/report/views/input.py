@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Final
 
-from perfkit.base.formatting import duration, escape_unprintable, in_ms, rate, size, whole_percent
+from perfkit.base.formatting import duration, escape_unprintable, in_ms, plural, rate, size, whole_percent
 from perfkit.records.benchmark import CacheState, InputBenchmark, InputFile, InputMeasurement, InputSeries
 from perfkit.report.charts.specs import HUES, SHAPES, Chart, PageCharts, axis, bars
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
@@ -29,12 +29,11 @@ def document(record: InputBenchmark, top: int) -> Document:
         title=_title(record),
         headline=_headline(record),
         tone="error" if any(one.severity == "error" for one in record.findings) else "info",
-        summary=[],
         key_values=_facts(record),
         tables=[table for table in _tables(record, top) if table],
-        findings=[FindingLine(one.severity, escape_unprintable(one.message)) for one in record.findings],
+        findings=list(map(FindingLine.of, record.findings)),
     )
-    return Document("perfkit input", [], [section], [note.format(spread=spread) for note in _NOTES])
+    return Document("perfkit input", [section], [note.format(spread=spread) for note in _NOTES])
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def page_charts(record: InputBenchmark) -> PageCharts:
 def _title(record: InputBenchmark) -> str:
     hosts = len(set(record.hosts))
     where = f"{hosts} hosts" if hosts > 1 else escape_unprintable(record.hosts[0])
-    return f"{record.world_size} rank{'s' if record.world_size > 1 else ''} on {where}"
+    return f"{plural(record.world_size, 'rank')} on {where}"
 
 
 def _headline(record: InputBenchmark) -> str:

@@ -9,8 +9,6 @@ from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.tables.labels import counted
 from perfkit.tables.specification import Cell, Field, Table, Tone, make_table, name, number, words
 
-_TITLES = {"none": "", "full": "full", "selective": "selective"}
-
 
 def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
@@ -28,14 +26,14 @@ def document(plan: Plan, top: int) -> Document:
     tables = [table for table in found if table]
     best = None if plan.best is None else plan.layouts[plan.best]
     headline, tone = _headline(plan, best)
-    section = Section(_title(plan), headline, tone, [], _facts(plan, best), tables, [])
-    return Document("perfkit plan", [], [section], [f"Assumed: {line}." for line in plan.assumptions])
+    section = Section(_title(plan), headline, tone, key_values=_facts(plan, best), tables=tables)
+    return Document("perfkit plan", [section], [f"Assumed: {line}." for line in plan.assumptions])
 
 
 def _headline(plan: Plan, best: PlannedLayout | None) -> tuple[str, Tone]:
     if plan.checks:
         return f"Checked against a run: {_label(plan.layouts[0])}.", "info"
-    return (f"Best: {_name(best)}.", "good") if best else ("No layout is selected.", "warning")
+    return (f"Best: {best.described}.", "good") if best else ("No layout is selected.", "warning")
 
 
 def _title(plan: Plan) -> str:
@@ -84,10 +82,6 @@ def _shown(plan: Plan, top: int) -> list[int]:
 
 def _rank(one: PlannedLayout) -> tuple[bool, bool, float]:
     return (one.fits is False, one.refused is not None, one.step.step_ns if one.step else one.memory.needed_bytes)
-
-
-def _name(one: PlannedLayout) -> str:
-    return one.name + (f", {_TITLES[one.checkpointing]} checkpointing" if _TITLES[one.checkpointing] else "")
 
 
 def _tone(plan: Plan, place: int) -> Tone:
@@ -212,7 +206,7 @@ def _per_s(rate: float) -> str:
 def _traffic(plan: Plan) -> Table | None:
     """Return the traffic of the best layout, or of the first."""
     one = plan.layouts[plan.best or 0]
-    return make_table(f"Communication per rank and step: {_name(one)}", one.traffic, _TRAFFIC)
+    return make_table(f"Communication per rank and step: {one.described}", one.traffic, _TRAFFIC)
 
 
 _TRAFFIC: Final = (
@@ -236,7 +230,7 @@ _TERMS: Final = (
 
 def _terms(plan: Plan, place: int) -> Table | None:
     one = plan.layouts[place]
-    return make_table(f"Terms: {_name(one)}", one.terms, _TERMS, f"memory peaks at: {one.memory.peak_at}")
+    return make_table(f"Terms: {one.described}", one.terms, _TERMS, f"memory peaks at: {one.memory.peak_at}")
 
 
 def _value(term: PlanTerm) -> str:

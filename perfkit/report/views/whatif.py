@@ -20,14 +20,13 @@ def document(report: WhatIf, top: int) -> Document:
         title=escape_unprintable(report.run),
         headline=_headline(report),
         tone="info",
-        summary=[],
         key_values=_facts(report),
         tables=_tables(report, top),
         findings=finding_lines(report.findings),
     )
     one = report.prediction
     notes = [_NOTE, *([_INTERVAL] if one and one.interval_ns else []), _ASSUMPTIONS if one else _ALONE]
-    return Document("perfkit whatif", [], [section], [" ".join(notes)])
+    return Document("perfkit whatif", [section], [" ".join(notes)])
 
 
 def _headline(report: WhatIf) -> str:

@@ -7,6 +7,7 @@ from perfkit.base.formatting import MISSING, duration, escape_unprintable, forma
 from perfkit.records.common import UNNAMED
 from perfkit.records.manifest import FileBandwidth
 from perfkit.records.run import DataLoading, RunReport
+from perfkit.tables.aggregates import LOADS
 from perfkit.tables.labels import LONG, counted, rank_label, step_label
 from perfkit.tables.specification import (
     RANK,
@@ -22,7 +23,6 @@ from perfkit.tables.specification import (
     of_ranks,
     words,
 )
-from perfkit.tables.step_fields import LOADS
 
 
 def tables(run: RunReport, top: int) -> Iterator[Table | None]:  # noqa: ARG001  one row

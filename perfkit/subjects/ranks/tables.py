@@ -8,6 +8,7 @@ from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
 from perfkit.tables import aggregates as sums
+from perfkit.tables.aggregates import TIMES
 from perfkit.tables.labels import MAX_RANKS, SHORT, rank_label
 from perfkit.tables.specification import (
     RANK,
@@ -22,7 +23,6 @@ from perfkit.tables.specification import (
     number,
     of_ranks,
 )
-from perfkit.tables.step_fields import TIMES
 
 _LEFT_OUT: Final = "{} more ranks; shown: minimum and maximum of each column, and the median step"
 

@@ -9,6 +9,7 @@ from perfkit.records.common import CATEGORIES
 from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.records.run import RunReport
 from perfkit.tables import aggregates as sums
+from perfkit.tables.aggregates import TIMES
 from perfkit.tables.labels import LONG, rank_label, step_label
 from perfkit.tables.specification import (
     RANK,
@@ -21,7 +22,6 @@ from perfkit.tables.specification import (
     of_ranks,
     words,
 )
-from perfkit.tables.step_fields import TIMES
 
 
 class _Slow(NamedTuple):

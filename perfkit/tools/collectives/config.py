@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from perfkit.base.parsing import parse_size
+from perfkit.base.parsing import parse_names, parse_size
 from perfkit.errors import UsageError
 from perfkit.options.mesh import MeshLayout, lay_out
 from perfkit.options.recording import TIMEOUT
@@ -140,7 +140,7 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if self.operators is None:
             return [] if self.pairs else list(OPERATIONS)
-        return _split(self.operators, tuple(OPERATIONS), "--operators")
+        return parse_names(self.operators, list(OPERATIONS), "--operators")
 
     @property
     def dtypes(self) -> list[str]:
@@ -149,7 +149,7 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Raises:
             UsageError: One is unknown.
         """
-        return _split(self.dtype, DTYPE_NAMES, "--dtype")
+        return parse_names(self.dtype, DTYPE_NAMES, "--dtype")
 
     @property
     def run_config(self) -> RunConfig:
@@ -218,14 +218,6 @@ def in_place_forms(name: str, place: Place) -> list[bool]:
     if not operation.in_place:
         return [False]
     return {"out": [False], "in": [True], "both": [False, True]}[place]
-
-
-def _split(text: str, known: tuple[str, ...], option: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {text}: there is no '{name}': choose from {', '.join(known)}")
-    return names
 
 
 class Message(NamedTuple):

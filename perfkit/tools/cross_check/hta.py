@@ -20,7 +20,7 @@ from perfkit.records.rank import RankReport
 from perfkit.records.run import CrossCheck, CrossCheckRow, RunReport
 from perfkit.records.tools import ExternalTable
 from perfkit.storage.discovery import refuse_pipe
-from perfkit.tools.cross_check.cross_checks import CrossCheckTool
+from perfkit.tools.cross_check import CrossCheckTool
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
 ANALYSES: Final[dict[str, str]] = {

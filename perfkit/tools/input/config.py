@@ -1,12 +1,12 @@
 """Options of `perfkit input`: names, types, defaults, invalid combinations, and the samples. Without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
 
-from perfkit.base.parsing import parse_duration, parse_size
+from perfkit.base.parsing import parse_duration, parse_names, parse_numbers, parse_size
 from perfkit.errors import UsageError
 from perfkit.options.recording import TIMEOUT
 from perfkit.options.run import RunConfig
@@ -86,7 +86,7 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             UsageError: One is unknown.
         """
-        return _split(self.source, SOURCES.names(), "--source")
+        return parse_names(self.source, SOURCES.names(), "--source")
 
     @property
     def reads(self) -> list[str]:
@@ -95,7 +95,7 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             UsageError: One is unknown.
         """
-        return _split(self.read, READS, "--read")
+        return parse_names(self.read, READS, "--read")
 
     @property
     def workers(self) -> list[int]:
@@ -104,10 +104,7 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             UsageError: One is not a number from 0 to 1024.
         """
-        words = list(dict.fromkeys(part.strip() for part in self.num_workers.split(",")))
-        if not all(word.isascii() and word.isdecimal() and int(word[:5]) <= 1024 for word in words):
-            raise UsageError(f"--num-workers {self.num_workers}: write numbers from 0 to 1024, such as 0,2")
-        return [int(word) for word in words]
+        return parse_numbers(self.num_workers, "--num-workers", "0,2", least=0, most=1024)
 
     @property
     def sample_bytes(self) -> int:
@@ -182,14 +179,6 @@ def _layout(source: Source[Any]) -> dict[str, bool | int | float | str | None]:
     defaults = type(source.config)()
     names = type(source.config).__struct_fields__
     return {name: value for name in names if (value := getattr(source.config, name)) != getattr(defaults, name)}
-
-
-def _split(text: str, known: Sequence[str], option: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {text}: there is no '{name}': choose from {', '.join(known)}")
-    return names
 
 
 ITEM_BYTES: Final = 4

@@ -11,8 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from perfkit.base.atomic_write import atomic_write
-from perfkit.base.executors import ExecutorOptions
+from perfkit.base.formatting import plural
 from perfkit.base.parsing import Ranges
 from perfkit.engine.ranks.clock_alignment import aligned
 from perfkit.engine.ranks.matched_run import match_run
@@ -21,16 +20,16 @@ from perfkit.engine.runs.rank_reports import NamedSummary, group_by_rank
 from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
 from perfkit.engine.step_graph.run_graph import build_run_graph
-from perfkit.engine.trace_summary import check_step_marker
-from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.pipeline.scheduler import Progress, TraceScheduler
-from perfkit.pipeline.summarize import Options, task_for
+from perfkit.errors import StoreError, UsageError
+from perfkit.pipeline.scheduler import Progress
+from perfkit.pipeline.step_graph import load_summaries
+from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.manifest import RunManifest
 from perfkit.records.rank import RankReport
+from perfkit.report.output_files import writing_bytes
 from perfkit.report.wording.findings import word, word_all
-from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run, refuse_pipe
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
@@ -115,7 +114,6 @@ def merge(
     """
     path, output = Path(path), Path(output)
     check_suffix(output)
-    check_step_marker(step_marker)
     rules = load_kernel_rules(kernel_rules)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
@@ -141,14 +139,10 @@ def _skipped_warnings(out_of_range: Mapping[str, int], crossing: Mapping[str, in
     """Yield a warning for each rank with events that are not on the timeline."""
     for name, count in out_of_range.items():
         if count:
-            yield f"{name}: skipped {_counted(count, 'event')}, days before or months after the run"
+            yield f"{name}: skipped {plural(count, 'event')}, days before or months after the run"
         if crossing[name]:
-            slices = _counted(crossing[name], "slice")
+            slices = plural(crossing[name], "slice")
             yield f"{name}: skipped {slices} that need more than {MOST_LANES} lanes per thread"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def check_suffix(output: Path) -> None:
@@ -168,7 +162,7 @@ def _plan_run(
     steps: Ranges | None,
     progress: Progress | None,
 ) -> _Run:
-    summaries, lost = _summaries(location, options, progress)
+    summaries, lost = load_summaries(location, options, True, progress)
     manifest = _manifest(location)
     check_one_job(location.path, summaries, manifest is not None)
     grouped, layout = lay_out(group_by_rank(summaries), summaries, manifest)
@@ -191,24 +185,9 @@ def _plan_run(
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
     damage = _damage(summaries, {file.name for rank in ranks for file in rank.files})
     unused = [one.message for one in word_all(unused_rules(add_rule_uses(one.summary.rule_uses for one in summaries)))]
-    warnings = [*lost, *damage, *_warnings(word_all(grouped.findings), ranks, shift_ns), *unused]
+    unread = [finding.message for finding in lost if finding.severity == "error"]
+    warnings = [*unread, *damage, *_warnings(word_all(grouped.findings), ranks, shift_ns), *unused]
     return _Run(ranks, links, paths, base_ns, warnings)
-
-
-def _summaries(
-    location: RunLocation, options: Options, progress: Progress | None
-) -> tuple[list[NamedSummary], list[str]]:
-    """Return the summaries of a run's traces, and messages about lost ones."""
-    tasks = [task_for(file, options, cached=True) for file in location.traces]
-    outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
-    if any(outcome.fresh for outcome in outcomes):
-        results.prune()
-    lost = [done.lost for done in outcomes if done.lost]
-    named = zip(location.traces, outcomes, strict=True)
-    summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
-    if not summaries:
-        raise TraceError(lost[0].message)
-    return summaries, [finding.message for finding in lost if finding.severity == "error"]
 
 
 def _select_ranks(
@@ -341,12 +320,7 @@ def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     """Open a writer for the format of the file's suffix; the file appears only if all goes well."""
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
-    folder = output.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write into {folder}: {error.strerror or error}") from error
-    with atomic_write(output) as plain, _stream(plain, name.endswith(".gz")) as stream:
+    with writing_bytes(output) as plain, _stream(plain, name.endswith(".gz")) as stream:
         writer = kind(stream, base_ns)
         yield writer
         writer.close()

@@ -8,23 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.base.parsing import Ranges
-from perfkit.engine.attribution.items import find_items
-from perfkit.engine.attribution.views import Located
-from perfkit.engine.breakdown import Activity, find_activity
-from perfkit.engine.communication.collectives import Collectives, find_collectives
-from perfkit.engine.pipelines.actions import find_pipeline_spans
+from perfkit.engine.breakdown import Activity
 from perfkit.engine.ranks.clock_alignment import aligned
-from perfkit.engine.steps.annotations import annotation_rows
-from perfkit.engine.steps.passes import find_passes
-from perfkit.engine.steps.trace_steps import find_trace_steps
 from perfkit.engine.steps.windows import Steps
+from perfkit.engine.trace_context import TraceContext
 from perfkit.records.common import CATEGORIES
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.tools.merge.collective_links import CollectiveLinks, Spans
 from perfkit.tools.merge.slices import find_module_work, loader_slices, loader_track, pipeline_slices
 from perfkit.tools.merge.tracks import Counter, RankTracks, Track
-from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
+from perfkit.trace.events import EventKind, RankTrace, TimelineDetail, device_name
 from perfkit.trace.intervals import Ints, Union
 
 OWN_CATEGORY: Final = "perfkit"
@@ -81,21 +75,22 @@ class _Labels(dict[str, int]):
 
 def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
     """Return the tracks of a trace that was read with `detailed`."""
-    return _TrackBuilder(trace, plan).build()
+    if trace.detail is None:
+        raise ValueError("the trace was not read with `detailed`")
+    return _TrackBuilder(
+        TraceContext(trace, plan.name, plan.step_marker, plan.kernel_rules), trace.detail, plan
+    ).build()
 
 
 class _TrackBuilder:
-    def __init__(self, trace: RankTrace, plan: Plan) -> None:
-        if trace.detail is None:
-            raise ValueError("the trace was not read with `detailed`")
-        self.events: Events = trace.events
-        self.detail: TimelineDetail = trace.detail
-        self.memory = trace.memory
-        self.plan = plan
+    def __init__(self, context: TraceContext, detail: TimelineDetail, plan: Plan) -> None:
+        self.context, self.detail, self.plan = context, detail, plan
+        self.events, self.device, self.steps = context.events, context.device, context.steps
         self.labels = _Labels(self.events.names)
-        self.header = trace.header
-        self.names, self.device, self.steps = find_trace_steps(trace, plan.step_marker, plan.kernel_rules)
-        self.frames = trace.frames
+        wanted = plan.steps
+        shown = [wanted is None or (number is not None and number in wanted) for number in self.steps.number]
+        self.shown = np.array(shown)
+        """Mask of the steps that are shown; shape (k,)."""
         self.out_of_range = 0
         self.module = np.full(len(self.events.kind), -1, np.int64)
         """Label of the module that each event belongs to; -1 for none."""
@@ -128,25 +123,19 @@ class _TrackBuilder:
 
     # ---- selection -------------------------------------------------------------------------------------------------
 
-    def _step_shown(self, steps: Steps) -> NDArray[np.bool_]:
-        ranges = self.plan.steps
-        return np.array([ranges is None or (number is not None and number in ranges) for number in steps.number])
-
     def _windows(self) -> tuple[Ints, Ints]:
         """Return start and end of the shown steps, on the host and on the device."""
-        if self.steps is None or self.plan.steps is None:
+        if self.plan.steps is None:
             return np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
-        shown = self._step_shown(self.steps)
-        return self.steps.host_start_ns[shown], self.steps.bounds[1:][shown]
+        return self.steps.host_start_ns[self.shown], self.steps.bounds[1:][self.shown]
 
     def _rows(self) -> Ints:
         """Return the shown events: those that begin in the selected steps, device events by their launch."""
         events = self.events
         rows = _within(events.start_ns, *self._windows())
-        if self.plan.steps is not None and self.steps is not None:
-            shown = self._step_shown(self.steps)
+        if self.plan.steps is not None:
             step = self.steps.device_step
-            rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
+            rows[self.device.row] = (step >= 0) & self.shown[np.maximum(step, 0)]
         in_range = self._in_range(self._aligned(events.start_ns)) & self._in_range(self._aligned(events.end_ns))
         return np.flatnonzero(self._select(in_range, rows))
 
@@ -182,7 +171,7 @@ class _TrackBuilder:
             return 2
         if not kinds - {EventKind.OTHER, EventKind.UNKNOWN, EventKind.TOOL}:
             return 3
-        steps = self.steps.host_start_ns if self.steps is not None and self.steps.from_annotations else rows[:0]
+        steps = self.steps.host_start_ns if self.steps.from_annotations else rows[:0]
         annotations = rows[self.events.kind[rows] == EventKind.ANNOTATION]
         return 0 if np.isin(steps, self.events.start_ns[annotations]).any() else 1
 
@@ -227,49 +216,34 @@ class _TrackBuilder:
         if len(self.device.row):
             return np.intersect1d(self.device.row[self.device.is_communication], rows)
         annotations: Ints = rows[self.events.kind[rows] == EventKind.ANNOTATION]
-        return annotations[self.names.whole_span_annotation[self.events.name[annotations]]]
+        return annotations[self.context.names.whole_span_annotation[self.events.name[annotations]]]
 
     # ---- perfkit's own tracks --------------------------------------------------------------------------------------
 
     def _own_tracks(self) -> Iterator[Track]:
-        if self.steps is not None:
-            shown = self._step_shown(self.steps)
-            numbers = [number for number, wanted in zip(self.steps.number, shown, strict=True) if wanted]
-            labels = ["the whole trace" if number is None else f"step {number}" for number in numbers]
-            spans = Spans(self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown], labels)
-            yield self._own(STEP_TRACK, spans)
-            activity = find_activity(self.events, self.names, self.device, self.steps)
-            yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
-            collectives, _ = find_collectives(self.events, self.names, self.device, activity, self.steps, self.header)
-            pipeline = find_pipeline_spans(self.events, self.device, activity, collectives, self.steps)
-            pipeline = pipeline and pipeline.at_stage(self.plan.stage)
-            if pipeline is not None:
-                yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
-            modules = self._modules(activity, collectives, self.steps, shown)
-            if modules is not None and len(modules.start_ns):
-                yield self._own(MODULE_TRACK, modules)
+        steps, shown, links = self.steps, self.shown, self.plan.links
+        labels = [
+            "the whole trace" if steps.number[k] is None else f"step {steps.number[k]}" for k in shown.nonzero()[0]
+        ]
+        yield self._own(STEP_TRACK, Spans(steps.bounds[:-1][shown], steps.bounds[1:][shown], labels))
+        yield self._own(CATEGORY_TRACK, exclusive(self.context.activity, steps, shown))
+        pipeline = self.context.pipeline_spans and self.context.pipeline_spans.at_stage(self.plan.stage)
+        if pipeline is not None:
+            yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, steps, shown))
+        modules = self._modules()
+        if modules is not None and len(modules.start_ns):
+            yield self._own(MODULE_TRACK, modules)
         if self.plan.path:
             yield self._aligned_track(PATH_TRACK, self.plan.path)
-        if self.plan.links:
-            yield self._own(WAIT_TRACK, self.plan.links.waits)
-            yield self._own(DELAY_TRACK, self.plan.links.delays_others)
-            if self.plan.links.dimensions.label:
-                yield self._own(DIMENSION_TRACK, self.plan.links.dimensions)
+        if links:
+            yield self._own(WAIT_TRACK, links.waits)
+            yield self._own(DELAY_TRACK, links.delays_others)
+            if links.dimensions.label:
+                yield self._own(DIMENSION_TRACK, links.dimensions)
 
-    def _modules(
-        self, activity: Activity, collectives: Collectives, steps: Steps, shown: NDArray[np.bool_]
-    ) -> Spans | None:
+    def _modules(self) -> Spans | None:
         """Return the shown steps' work by module, and note the module of each event."""
-        events, device, marker = self.events, self.device, self.plan.step_marker
-        located = Located(
-            events,
-            self.frames,
-            lambda: annotation_rows(events, self.names, steps, marker),
-            find_passes(events, steps),
-            lambda: find_items(events, device, activity, collectives, steps),
-            steps,
-        )
-        found = find_module_work(located, device, shown)
+        found = find_module_work(self.context.located, self.device, self.shown)
         if found is None:
             return None
         used = np.unique(found.of_event[found.of_event >= 0])
@@ -280,11 +254,10 @@ class _TrackBuilder:
 
     def _loaders(self) -> Iterator[Track]:
         """Yield a track of each worker of the rank's data loaders."""
-        header = self.header.perfkit
-        if header is None or not header.fetches or self.steps is None:
+        header = self.context.header.perfkit
+        if header is None or not header.fetches:
             return
-        shown = self._step_shown(self.steps)
-        windows = self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown]
+        windows = self.steps.bounds[:-1][self.shown], self.steps.bounds[1:][self.shown]
         for worker, (spans, notes) in loader_slices(header.fetches, *windows).items():
             track = self._own(loader_track(worker), spans, notes)
             yield track._replace(argument_name="samples")
@@ -315,7 +288,7 @@ class _TrackBuilder:
         if self.plan.links and len(self.plan.links.in_flight[0]):
             time_ns, value = self.plan.links.in_flight
             yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
-        for key, memory in self.memory.items():
+        for key, memory in self.context.trace.memory.items():
             shown = _within(memory.time_ns, *self._windows())
             yield self._counter(f"{MEMORY}, {device_name(*key)}", memory.time_ns, memory.allocated_bytes, shown)
 

@@ -78,7 +78,7 @@ def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:
         )
     return best, (
         f"the simplest whose predicted step ({duration(time_ns)}) is within {100 * (CLOSE - 1):.0f} % of the shortest "
-        f"({duration(fastest_ns)}: {describe(fastest)})"
+        f"({duration(fastest_ns)}: {fastest.described})"
     )
 
 
@@ -89,7 +89,7 @@ def _nothing_fits(layouts: Sequence[PlannedLayout]) -> str:
         return f"the state fits with {unknown[0].name}, but activations are not counted: add {missing}"
     least = min(layouts, key=lambda one: one.memory.needed_bytes)
     return (
-        f"nothing fits: {describe(least)} needs the least, {size(least.memory.needed_bytes)}, which is "
+        f"nothing fits: {least.described} needs the least, {size(least.memory.needed_bytes)}, which is "
         f"{size(least.over_bytes)} too much: use more ranks, a smaller --batch-size or devices with more memory"
     )
 
@@ -98,14 +98,6 @@ def simplicity(one: PlannedLayout) -> tuple[int, int, int, int]:
     """Return a key that is smaller for what is simpler to run: fewer dimensions, no recomputation, less divided."""
     dimensions = sum(one.mesh.get(name, 1) > 1 for name in DIVIDING)
     return dimensions, int(one.checkpointing != "none"), one.sequence_parallel + one.loss_parallel, _ORDER.index(one.dp)
-
-
-def describe(one: PlannedLayout) -> str:
-    """Return a layout in words."""
-    return (
-        one.name
-        + {"none": "", "full": ", full checkpointing", "selective": ", selective checkpointing"}[one.checkpointing]
-    )
 
 
 def decide(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> list[str]:
@@ -120,7 +112,7 @@ def decide(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> li
         fitting = sorted((one for one in own if one.fits), key=simplicity)
         if fitting:
             one = fitting[0]
-            lines.append(f"{question}? Yes: {describe(one)} needs {size(one.memory.needed_bytes)}.")
+            lines.append(f"{question}? Yes: {one.described} needs {size(one.memory.needed_bytes)}.")
             return lines
         lines.append(f"{question}? {_no(own)}")
     return lines
@@ -129,5 +121,5 @@ def decide(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> li
 def _no(layouts: Sequence[PlannedLayout]) -> str:
     least = min(layouts, key=lambda one: one.memory.needed_bytes)
     if least.fits is None:
-        return f"Unknown: {describe(least)} needs {size(least.memory.needed_bytes)} without its activations."
-    return f"No: {describe(least)} needs {size(least.memory.needed_bytes)}, {size(least.over_bytes)} too much."
+        return f"Unknown: {least.described} needs {size(least.memory.needed_bytes)} without its activations."
+    return f"No: {least.described} needs {size(least.memory.needed_bytes)}, {size(least.over_bytes)} too much."

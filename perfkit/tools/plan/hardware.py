@@ -1,7 +1,6 @@
 """The devices and clusters that a plan is for: the device table, and `clusters.toml` with links and power beside it."""
 
 import tomllib
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -128,14 +127,7 @@ def _load(own: Path | None) -> ClusterTable:
     builtin = _decoded(tomllib.loads(text), "clusters.toml")
     if own is None:
         return builtin
-    where = f"--cluster-table {own}"
-    try:
-        content = read_toml(own)
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{where}: not valid TOML: {error}") from error
-    given = _decoded(content, where)
+    given = _decoded(read_toml(own, "--cluster-table"), f"--cluster-table {own}")
     return ClusterTable(device=[*given.device, *builtin.device], cluster=[*given.cluster, *builtin.cluster])
 
 
@@ -144,19 +136,9 @@ def _decoded(content: dict[str, Any], where: str) -> ClusterTable:
         table = msgspec.convert(content, ClusterTable)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {plain_message(str(error))}") from error
-    for row in _rows(table):
-        _check(row, where)
+    rows: tuple[DeviceLinks | Cluster, ...] = (*table.device, *table.cluster)
+    for row in rows:
+        for name, value in msgspec.structs.asdict(row).items():
+            if isinstance(value, int | float) and not 0 < value < _MOST:
+                raise UsageError(f"{where}: {row.name}: {name} is not a positive number: {value!r}")
     return table
-
-
-def _rows(table: ClusterTable) -> Sequence[DeviceLinks | Cluster]:
-    return (*table.device, *table.cluster)
-
-
-def _check(row: DeviceLinks | Cluster, where: str) -> None:
-    figures: dict[str, Any] = {
-        name: value for name, value in msgspec.structs.asdict(row).items() if isinstance(value, int | float)
-    }
-    for name, value in figures.items():
-        if not 0 < value < _MOST:
-            raise UsageError(f"{where}: {row.name}: {name} is not a positive number: {value!r}")

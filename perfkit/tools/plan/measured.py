@@ -4,39 +4,19 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.base.regular_file import read_regular
 from perfkit.errors import UsageError
 from perfkit.records.cross_rank import BandwidthFit
 from perfkit.records.plan import PlannedDevice
 from perfkit.records.run import RunReport
+from perfkit.storage.report_file import load_collectives
 from perfkit.tools.plan.formulas.messages import hops
 from perfkit.tools.plan.formulas.step_time import Rates
+from perfkit.tools.plan.hardware import DEFAULT_PER_HOST, NETWORK_GB_PER_S
 
 _ORDER: Final = ("all_reduce", "all_gather", "reduce_scatter")
 """Operators whose fit counts, the first that there is."""
-
-MOST_BYTES: Final = 256 * 2**20
-
-
-class _Series(Struct):
-    operator: str
-    concurrent: int = 1
-
-
-class _SeriesFit(Struct):
-    series: int
-    fit: BandwidthFit
-
-
-class _Benchmark(Struct):
-    """What a plan needs of the file of `perfkit collectives`."""
-
-    series: list[_Series]
-    fits: list[_SeriesFit]
 
 
 def measured_rates(path: Path, rates: Rates, device: PlannedDevice | None) -> tuple[Rates, PlannedDevice | None]:
@@ -48,11 +28,14 @@ def measured_rates(path: Path, rates: Rates, device: PlannedDevice | None) -> tu
         device: What the plan is for; None takes the run's own, at the rate that it computed with.
 
     Raises:
-        UsageError: It is neither, or tells nothing.
+        UsageError: There are several runs, or none with traces.
+        StoreError: The file is not one of `perfkit collectives`.
         TraceError: The traces cannot be read.
     """
     if path.suffix == ".json" and path.is_file():
-        return _with_fits(rates, _read_fits(path), str(path)), device
+        benchmark = load_collectives(path)
+        alone = [one.fit for one in benchmark.fits if benchmark.series[one.series].concurrent == 1]
+        return _with_fits(rates, alone, str(path)), device
     run = read_run(path)
     found = run.cross_rank.bandwidth_fits if run.cross_rank else []
     measured = _with_fits(rates, found, str(path))
@@ -74,17 +57,6 @@ def read_run(path: Path) -> RunReport:
     if len(runs) != 1:
         raise UsageError(f"{path}: {len(runs)} runs with traces: give the folder of exactly one")
     return runs[0]
-
-
-def _read_fits(path: Path) -> list[BandwidthFit]:
-    try:
-        found = msgspec.json.decode(read_regular(path, most_bytes=MOST_BYTES), type=_Benchmark)
-    except (msgspec.MsgspecError, OSError) as error:
-        raise UsageError(
-            f"--from {path}: neither a run folder nor a file of `perfkit collectives -o FILE.json`"
-        ) from error
-    alone = {number for number, series in enumerate(found.series) if series.concurrent == 1}
-    return [one.fit for one in found.fits if one.series in alone]
 
 
 def _with_fits(rates: Rates, fits: list[BandwidthFit], source: str) -> Rates:
@@ -152,9 +124,9 @@ def _device(name: str, flops_per_s: float) -> PlannedDevice:
         memory_bytes=None,
         flops_per_s=flops_per_s,
         bandwidth_bytes_per_s=None,
-        devices_per_host=8,
+        devices_per_host=DEFAULT_PER_HOST,
         host_bytes_per_s=None,
-        network_bytes_per_s=25e9,
+        network_bytes_per_s=NETWORK_GB_PER_S * 1e9,
         power_watts=None,
         sources=[],
     )

@@ -19,6 +19,7 @@ from perfkit.tools.plan.formulas.memory import Need, memory_of
 from perfkit.tools.plan.formulas.state import state_of
 from perfkit.tools.plan.formulas.step_time import Rates, time_step
 from perfkit.tools.plan.formulas.traffic import messages_of
+from perfkit.tools.plan.hardware import DEFAULT_PER_HOST
 from perfkit.tools.plan.layout import Checkpointing, Layout, candidates
 from perfkit.tools.plan.precision import PRECISIONS, Precision
 from perfkit.tools.plan.shape import Shape
@@ -156,7 +157,7 @@ def make_plan(request: Request) -> Plan:
 
 def layouts_of(request: Request) -> list[Layout]:
     """Return the layouts to compare, each with as many micro-batches as its batch can be divided into."""
-    per_host = request.device.devices_per_host if request.device else 8
+    per_host = request.device.devices_per_host if request.device else DEFAULT_PER_HOST
     found = candidates(request.shape, request.ranks, per_host, _kinds(request))
     return [made for layout in found if (made := _with_micro_batches(layout, request.global_batch)) is not None]
 
@@ -230,7 +231,7 @@ def need_of(request: Request, layout: Layout) -> Need:
 def _command(request: Request, layout: Layout, batch: int) -> Command:
     if request.workload is None:
         return Command()
-    per_host = request.device.devices_per_host if request.device else 8
+    per_host = request.device.devices_per_host if request.device else DEFAULT_PER_HOST
     return command_of(request.workload, request.options, layout, request.precision, batch, per_host=per_host)
 
 

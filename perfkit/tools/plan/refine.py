@@ -27,7 +27,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 """torch's categories; all others are buffers and temporary tensors."""
 
 
-def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
+def refine(plan: Plan, request: Request) -> Plan:
     """Trace the best layout, or the one that needs least, and choose again, until the best has been traced.
 
     Raises:
@@ -40,7 +40,7 @@ def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
         place = _next(plan)
         if plan.layouts[place].traced is not None:
             break
-        answer = trace(trace_request(request, [layouts[place]], own))
+        answer = trace(trace_request(request, [layouts[place]]))
         traced = with_trace(plan.layouts[place], request, layouts[place], answer.steps[0])
         planned = [*plan.layouts[:place], traced, *plan.layouts[place + 1 :]]
         best, reason = choose(planned, request.device)
@@ -65,7 +65,7 @@ def _next(plan: Plan) -> int:
     return min(runnable or [0], key=lambda place: plan.layouts[place].memory.needed_bytes)
 
 
-def trace_request(request: Request, layouts: list[Layout], own: OwnModule | None) -> TraceRequest:
+def trace_request(request: Request, layouts: list[Layout], own: OwnModule | None = None) -> TraceRequest:
     """Return the request to trace some layouts, each in the stage of its pipeline with the most activations."""
     config = None if request.workload is None else request.workload.config
     return TraceRequest(

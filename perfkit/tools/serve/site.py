@@ -51,7 +51,7 @@ class RunServer(LoopbackServer):
 
         The UI at ui.perfetto.dev can fetch from one port only, so there is one such server.
         """
-        from perfkit.tools.merge.step_window import parse_time_span, step_window
+        from perfkit.tools.serve.step_window import parse_time_span, step_window
 
         window = step_window(trace, step, None, parse_time_span(at) if at else None) if at or step is not None else None
         ui = None if self._ui_files else PUBLIC_UI

@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import json
 
-from perfkit.base.formatting import duration, escape_unprintable, rate, shell_word
+from perfkit.base.formatting import duration, escape_unprintable, plural, rate, shell_word
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS
 from perfkit.errors import PerfkitError, StoreError
 from perfkit.records.common import CATEGORIES
 from perfkit.records.manifest import RunManifest
@@ -72,10 +73,6 @@ def _mean_step_ns(run: Path) -> dict[str, float]:
     return dict(zip(CATEGORIES, (ns / len(steps) for ns in exposed_sums(steps)), strict=True)) if steps else {}
 
 
-_ENOUGH_RUNS: Final = 3
-"""With fewer repeats there is a hint at how much one run tells."""
-
-
 def answer(folder: SweepFolder, points: Sequence[Point], axes: Sequence[Axis]) -> SweepAnswer:
     """Return what a sweep found in the completed ones of `points`.
 
@@ -131,12 +128,11 @@ def _configuration(folder: SweepFolder, points: Sequence[Point], options: Sequen
     if not rates:
         return None
     first = points[0]
-    ranks = "1 rank" if first.ranks == 1 else f"{first.ranks} ranks"
     values = [f"{option}={_text(first.config.get(option))}" for option in options]
     typical = median(rates)
     step_ns = median(run.throughput.step_ns for run in runs if run.throughput)
     return SweepConfiguration(
-        name=", ".join([ranks, *values]),
+        name=", ".join([plural(first.ranks, "rank"), *values]),
         ranks=first.ranks,
         runs=[run.run for run in runs],
         samples_per_s=typical,
@@ -194,10 +190,10 @@ def _work_differs(fastest: SweepConfiguration, other: SweepConfiguration) -> lis
 
 def _repeats_missing(found: Sequence[SweepConfiguration]) -> list[str]:
     fewest = min(len(one.runs) for one in found)
-    if fewest >= _ENOUGH_RUNS:
+    if fewest >= FEWEST_RUNS:
         return []
     count = "one run" if fewest == 1 else f"{fewest} runs"
-    return [f"Some have {count} only: --repeat {_ENOUGH_RUNS} shows how much runs differ."]
+    return [f"Some have {count} only: --repeat {FEWEST_RUNS} shows how much runs differ."]
 
 
 def _commands(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
@@ -211,7 +207,7 @@ def _commands(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
 def table(found: Sequence[SweepConfiguration], most: int) -> list[str]:
     """Return the configurations as lines of a table, at most `most` of them."""
     rows = [
-        (one.name, rate(one.samples_per_s, "samples"), f"step {duration(one.step_ns)}", _count(one.runs))
+        (one.name, rate(one.samples_per_s, "samples"), f"step {duration(one.step_ns)}", plural(len(one.runs), "run"))
         for one in found[:most]
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
@@ -220,7 +216,3 @@ def table(found: Sequence[SweepConfiguration], most: int) -> list[str]:
     ]
     left = len(found) - most
     return [*lines, *([f"and {left} more"] if left > 0 else [])]
-
-
-def _count(runs: Sequence[str]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perfkit.base.atomic_write import atomic_write
 from perfkit.base.formatting import install_extra
-from perfkit.errors import LaunchEnvironmentError, StoreError, UsageError
+from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.record.distributed.known_launchers import find_launcher
 from perfkit.record.distributed.launcher_env import detect_rank
+from perfkit.report.output_files import writing_bytes
 from perfkit.tools.sweep.config import SITES, EmitOptions, Scheduler, Site
 from perfkit.tools.sweep.point import Point
 
@@ -300,9 +300,5 @@ def _existing(text: str | None, option: str) -> Path | None:
 
 
 def _write(path: Path, text: str, *, executable: bool = False) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with atomic_write(path, mode=0o777 if executable else 0o666) as stream:
+    with writing_bytes(path, mode=0o777 if executable else 0o666) as stream:
         stream.write(text.encode())

@@ -5,9 +5,9 @@ packages register theirs as entry points of `perfkit.trackers`. Each imports its
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from perfkit.errors import PerfkitError, PluginError
+from perfkit.errors import PerfkitError
 from perfkit.plugins import Registry
 from perfkit.records.report import Report
 
@@ -18,10 +18,6 @@ Send = Callable[[str, "list[TrackedRun]"], list[str]]
 """Takes the address (what follows `NAME:`) and the runs; returns where each can be seen."""
 
 
-def _find_problem(_name: str, candidate: Any) -> str | None:
-    return None if callable(candidate) else "is not a function"
-
-
 TRACKERS: Final[Registry[Send]] = Registry(
     "perfkit.trackers",
     "tracker",
@@ -30,7 +26,7 @@ TRACKERS: Final[Registry[Send]] = Registry(
         "mlflow": "perfkit.tools.trackers.mlflow:send",
         "wandb": "perfkit.tools.trackers.wandb:send",
     },
-    _find_problem,
+    lambda _, found: None if callable(found) else "is not a function",
 )
 
 
@@ -52,13 +48,5 @@ def send(report: Report, name: str, address: str) -> list[str]:
     from perfkit.tools.trackers.content import tracked_runs  # not for `perfkit analyze --help`
 
     sender = TRACKERS.load(name)
-    runs = tracked_runs(report)
-    if name in TRACKERS.builtin:
-        return sender(address, runs)
-    try:
-        return sender(address, runs)
-    except (PerfkitError, OSError):
-        raise
-    except Exception as error:  # foreign code: one line for whatever is wrong with it
-        where = f"tracker {name!r} of {TRACKERS.origin(name)}"
-        raise PluginError(f"{where} failed: {type(error).__name__}: {error}") from error
+    with TRACKERS.guarded(name, own=(PerfkitError, OSError)):
+        return sender(address, tracked_runs(report))

@@ -3,7 +3,11 @@
 import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -39,6 +43,14 @@ class TrackedRun(NamedTuple):
     """The verdict."""
     page: str
     """The report as one HTML file."""
+
+    @contextmanager
+    def page_file(self) -> Iterator[Path]:
+        """Yield a temporary file with the page."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "report.html")
+            path.write_text(self.page, encoding="utf-8", errors="backslashreplace")
+            yield path
 
 
 def tracked_runs(report: Report) -> list[TrackedRun]:

@@ -1,8 +1,6 @@
 """`-o mlflow:URI`: one run each in the experiment `perfkit`, with the page as an artefact."""
 
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from perfkit.errors import StoreError
@@ -45,9 +43,7 @@ def _send(client: Any, entities: Any, experiment: str, run: TrackedRun) -> str:
     options = [entities.Param(_plain(name), value[:_LONGEST]) for name, value in sorted(run.options.items())]
     for first in range(0, len(options), _MOST_OPTIONS):
         client.log_batch(identity, params=options[first : first + _MOST_OPTIONS])
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "report.html")
-        page.write_text(run.page, encoding="utf-8", errors="backslashreplace")
+    with run.page_file() as page:
         client.log_artifact(identity, str(page))
     client.set_terminated(identity)
     return f"MLflow run {identity} ({run.name})"

@@ -3,7 +3,6 @@
 WANDB_MODE=offline writes them below WANDB_DIR, for `wandb sync`.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,9 +35,7 @@ def _send(wandb: Any, place: dict[str, str], run: TrackedRun) -> str:
         for number, ms in enumerate(run.step_ms):
             sent.log({"step_ms": ms}, step=number)
         sent.summary.update(run.scalars)
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder, "report.html")
-            page.write_text(run.page, encoding="utf-8", errors="backslashreplace")
+        with run.page_file() as page:
             artefact = wandb.Artifact(f"perfkit-{sent.id}", type="report")
             artefact.add_file(str(page))
             sent.log_artifact(artefact)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from perfkit.base.formatting import MISSING, duration, escape_unprintable, ranges, rate, size, whole_percent
+from perfkit.base.formatting import MISSING, clock, duration, escape_unprintable, ranges, rate, size, whole_percent
 from perfkit.base.statistics.bootstrap import Floats
 from perfkit.tools.watch.view import RECENT, RankNow, RunView
 
@@ -86,7 +86,7 @@ def _title(view: RunView, width: int) -> Text:
         line.append(f"  step {(view.step or 0):,}{total}")
         remaining = view.remaining_ns
         if remaining and view.state == "running":
-            line.append(f"  {_clock(remaining)} left")
+            line.append(f"  {clock(remaining / 1e9)} left")
     line.append(" " + "─" * max(0, width - line.cell_len - 1), "dim")
     return line
 
@@ -96,12 +96,6 @@ def _failure(view: RunView, width: int) -> Iterator[Text]:
     text = escape_unprintable(view.failure)
     for line in textwrap.wrap(text, width, max_lines=_MOST_FAILURE_LINES, placeholder=" …"):
         yield Text(line, "red")
-
-
-def _clock(ns: float) -> str:
-    seconds = round(ns / 1e9)
-    hours, minutes = seconds // 3600, seconds // 60 % 60
-    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
 
 
 def _step(view: RunView, width: int) -> Text:

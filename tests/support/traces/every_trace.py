@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.errors import TraceError
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces import trace_builder
 

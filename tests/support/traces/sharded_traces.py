@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.per_rank.sharding import ParameterGathers
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder

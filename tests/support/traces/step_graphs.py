@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from perfkit.pipeline.trace_summary import summarize_trace
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.rank_reports import NamedSummary
-from perfkit.engine.run_context import RunContext
 from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
 from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.replay import replay
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 

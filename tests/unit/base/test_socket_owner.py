@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.base import socket_owner
-from perfkit.base.socket_owner import UnknownOwnerError, owner_of_peer
+from perfkit.tools.serve import loopback
+from perfkit.tools.serve.loopback import UnknownOwnerError, owner_of_peer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has connected")
 
@@ -48,9 +48,9 @@ def test_what_the_system_does_not_say(
         accepted, peer = listening.accept()
         with accepted:
             (tmp_path / "users").write_text("70000 1000 1\n")  # a user namespace without this user
-            monkeypatch.setattr(socket_owner, "_USERS", tmp_path / "users")
+            monkeypatch.setattr(loopback, "_USERS", tmp_path / "users")
             with pytest.raises(UnknownOwnerError):
                 owner_of_peer(peer, listening.getsockname())
-            monkeypatch.setattr(socket_owner, "_TABLES", (tmp_path / "no table",))
+            monkeypatch.setattr(loopback, "_TABLES", (tmp_path / "no table",))
             with pytest.raises(UnknownOwnerError):
                 owner_of_peer(peer, listening.getsockname())

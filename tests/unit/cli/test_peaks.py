@@ -81,8 +81,8 @@ def test_caches_that_several_cpus_share_count_once(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--dtypes", "float32,int3"], "there is no 'int3'"),
-        (["--sizes", "12,x"], "expected numbers of rows"),
-        (["--sizes", "0"], "expected numbers of rows"),
+        (["--sizes", "12,x"], "write numbers from 1 to 131,072, such as 1024,2048"),
+        (["--sizes", "0"], "write numbers from 1 to 131,072, such as 1024,2048"),
         (["--device", "toaster"], "not available here; choose from auto, cpu"),
         (["--device", "cpu:x"], "--device cpu:x: "),
     ],

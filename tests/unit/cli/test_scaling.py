@@ -108,10 +108,10 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [
         (["--by", "overlap"], "--by overlap: no runs differ only in that option"),
-        (["--forecast", "0"], "--forecast 0: expected world sizes such as 8 or 8,16,32"),
-        (["--forecast", "8,many"], "--forecast 8,many: expected"),
-        (["--forecast", ""], "--forecast : expected"),
-        (["--forecast", "99999999999"], "--forecast 99999999999: expected"),
+        (["--forecast", "0"], "--forecast 0: write numbers from 1 to 10,000,000, such as 8,16,32"),
+        (["--forecast", "8,many"], "--forecast 8,many: write numbers from 1 to"),
+        (["--forecast", ""], "--forecast : write numbers from 1 to"),
+        (["--forecast", "99999999999"], "--forecast 99999999999: write numbers from 1 to"),
         (["-o", "x.talp.json"], "a TALP file contains one run, not 9"),
     ],
 )

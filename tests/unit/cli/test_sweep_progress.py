@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.cli.recording.sweep_progress import clock, progress
+from perfkit.base.formatting import clock
+from perfkit.cli.progress import progress
 from perfkit.records.sweep import SweepPoint
 from tests.support.reports.sweep_builders import points_of, wanted
 

@@ -11,7 +11,7 @@ import pytest
 
 import perfkit
 from perfkit.engine import operators
-from perfkit.pipeline import trace_summary as summary
+from perfkit.pipeline import summarize as summary
 from perfkit.records.rank import OTHER_NAMES
 from perfkit.records.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder

@@ -13,7 +13,7 @@ from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.rank import PhaseStat, RankReport
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport, Verdict
-from perfkit.report.content.several_runs.scaling import scaling as scaling_tables
+from perfkit.report.content.scaling import scaling as scaling_tables
 from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import (
     MS,

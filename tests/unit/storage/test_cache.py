@@ -14,8 +14,8 @@ import pytest
 
 import perfkit
 from perfkit.accelerators import CUDA
+from perfkit.pipeline import summarize as rank
 from perfkit.pipeline import summarize as summaries
-from perfkit.pipeline import trace_summary as rank
 from perfkit.records.report import Report
 from perfkit.storage import cache, cache_folder
 from tests.support.processes.launching import LIMIT_S

@@ -16,7 +16,7 @@ import zstandard
 
 from perfkit.engine.trace_summary import TraceSummary
 from perfkit.errors import TraceError
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.report.wording.findings import word
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace

@@ -6,23 +6,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from torch import Tensor
 
+from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
-from perfkit.record.benchmark.rank import Setting, progress
+from perfkit.record.benchmark.rank import Finish, Setting, as_dict, progress, run_benchmark
 from perfkit.record.distributed.topology import prepare_on_nodes
+from perfkit.record.recording.manifest_writer import versions
 from perfkit.records.benchmark import (
     CacheState,
     HiddenLoads,
+    InputBenchmark,
     InputFile,
     InputMeasurement,
     InputSeries,
     RankLoads,
 )
 from perfkit.tools.input.config import InputConfig, RandomTokens, describe_samples
+from perfkit.tools.input.findings import find_problems
 from perfkit.tools.input.measure.page_cache import (
+    DROPPED_BY,
     FileSpeed,
     cached_share,
     drop,
@@ -30,8 +36,16 @@ from perfkit.tools.input.measure.page_cache import (
     find_stripes,
     measure_speed,
 )
-from perfkit.tools.input.measure.passes import Timed, checksum, run_pass, summarize
-from perfkit.tools.input.measure.processes import Gate, GatedSource, memory_bytes, workers
+from perfkit.tools.input.measure.processes import (
+    Gate,
+    GatedSource,
+    Timed,
+    checksum,
+    memory_bytes,
+    run_pass,
+    summarize,
+    workers,
+)
 from perfkit_workloads.data import DataOptions
 from perfkit_workloads.data.divided import prepare_files
 from perfkit_workloads.data.opening import Opened, Place, Samples, open_input
@@ -265,3 +279,55 @@ def _hidden(cell: _Cell, step_ns: int) -> HiddenLoads:
         wait_ns=wait_ns,
         hidden=max(0.0, 1 - wait_ns / load_ns) if cell.series.num_workers else 0.0,
     )
+
+
+def run_rank(
+    config: InputConfig, sources: Mapping[str, Source[Any]], finish: Finish[InputBenchmark], debug: bool = False
+) -> InputBenchmark | None:
+    """Run one rank; all ranks call it.
+
+    Args:
+        config: The options.
+        sources: What to measure, by name.
+        finish: Called on rank 0 with the record.
+        debug: Whether to print the traceback of an error.
+
+    Returns:
+        The record on rank 0; None on the others.
+
+    Raises:
+        PerfkitError: With a single rank. Of several, the first that fails prints the error, and all exit.
+    """
+    return run_benchmark("input", config, lambda setting: _measure(config, setting, sources), finish, debug)
+
+
+def _measure(config: InputConfig, setting: Setting, sources: Mapping[str, Source[Any]]) -> InputBenchmark:
+    ranks, topology, started = setting
+    own = ranks.all_gather((topology.host, topology.node_cores))
+    hosts, cores = ([*column] for column in zip(*own, strict=True))
+    benchmark = Benchmark(config, setting, sources)
+    benchmark.measure()
+    files = benchmark.measure_files()
+    measurements = benchmark.measurements()
+    cold = any(row.cache == "cold" for row in measurements)
+    record = InputBenchmark(
+        perfkit_version=__version__,
+        started_at=started,
+        world_size=ranks.world_size,
+        launcher=topology.world.launcher,
+        hosts=hosts,
+        cores=cores,
+        threads=topology.threads,
+        versions=versions((source.package for source in sources.values()), "cpu"),
+        config=as_dict(config),
+        samples=config.samples,
+        sample_bytes=benchmark.spec.sample_bytes,
+        batch_size=config.batch_size,
+        cache_dropped_by=DROPPED_BY if cold else None,
+        series=benchmark.series,
+        measurements=measurements,
+        hidden=benchmark.hidden(),
+        files=files,
+        findings=[],
+    )
+    return msgspec.structs.replace(record, findings=find_problems(record, benchmark.checksums()))

@@ -9,8 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from perfkit.tools.plan.formulas.context import attention_bytes, ring_bytes
-from perfkit.tools.plan.formulas.experts import backward_bytes, kept_bytes
+from perfkit.tools.plan.formulas.context_and_experts import attention_bytes, backward_bytes, kept_bytes, ring_bytes
 from perfkit.tools.plan.formulas.state import stream_bytes
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import FLOAT32_BYTES, Precision

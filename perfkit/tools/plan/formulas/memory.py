@@ -6,9 +6,7 @@ from msgspec import Struct
 
 from perfkit.records.plan import MemoryNeed, PlanTerm
 from perfkit.tools.plan.formulas.activations import SOURCE, Activations, activations_of, cast_bytes
-from perfkit.tools.plan.formulas.context import SOURCE as RING
-from perfkit.tools.plan.formulas.experts import SOURCE as EXPERTS
-from perfkit.tools.plan.formulas.experts import unstacked_bytes
+from perfkit.tools.plan.formulas.context_and_experts import EXPERTS_SOURCE, RING_SOURCE, unstacked_bytes
 from perfkit.tools.plan.formulas.state import FORMULAS, State, gathers, local_tensors, state_of, stream_bytes
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import Precision
@@ -186,7 +184,7 @@ def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
         ("DDP's buckets", parts.buckets_bytes, "4 Psi", _DDP),
         ("gathered and unreduced, end of forward", parts.forward_bytes, _forward_buffers(parts, layout), _FSDP),
         ("gathered and unreduced, backward", parts.backward_bytes, _backward_buffers(parts, layout), _FSDP),
-        ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS),
+        ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS_SOURCE),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
     return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
@@ -213,9 +211,9 @@ def _widths(shape: Shape, layout: Layout) -> str:
 def _backward_words(shape: Shape, layout: Layout, *, is_ring: bool) -> tuple[str, str]:
     """Return formula and source of what a layer's backward pass holds for a while."""
     if is_ring:
-        return "12 x heads x (T / cp)^2 x samples, and the ring's buffers", RING
+        return "12 x heads x (T / cp)^2 x samples, and the ring's buffers", RING_SOURCE
     if shape.experts:
-        return f"tokens x (1 + top_k + 4 top_k x {layout.ep} / {shape.experts}) width x bytes", EXPERTS
+        return f"tokens x (1 + top_k + 4 top_k x {layout.ep} / {shape.experts}) width x bytes", EXPERTS_SOURCE
     return "tokens x 5 width x bytes", "one MLP's backward pass"
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final
 
-from perfkit.tools.plan.formulas.context import context_parallel
-from perfkit.tools.plan.formulas.experts import expert_parallel
+from perfkit.tools.plan.formulas.context_and_experts import context_parallel, expert_parallel
 from perfkit.tools.plan.formulas.messages import BUCKET_BYTES, FIRST_BUCKET_BYTES, Message, message
 from perfkit.tools.plan.formulas.state import gathers, local_tensors, stream_bytes
 from perfkit.tools.plan.layout import SHARDED, Layout

@@ -3,6 +3,11 @@
 No tensor has memory, and no message is sent: torch's own tracker counts what each rank would allocate. Modules are
 sharded outside of the fake mode, because a mesh reads its coordinates. The first step is not counted: it fills caches
 of DTensor's sharding, at global shapes, and makes the optimizer's state.
+
+torch's `fully_shard` divides each parameter into as many tensors as there are ranks, and keeps one or two of them. On
+1,024 ranks that is most of the time of a plan. Here it makes only the part that it asks for. The parts are the same;
+where another version of torch divides otherwise, it takes the longer way. And fake tensors lack the values that decide
+where tokens go: the same number of them is routed to each expert.
 """
 
 import time
@@ -20,6 +25,7 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.pipelining.stage import _PipelineStageBase
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -32,7 +38,7 @@ from perfkit.record.training.trainer import checkpoint_activations
 from perfkit.tools.plan.layout import SHARDED, Layout
 from perfkit.tools.plan.traced.launch import TracedModel, TracedStep, TraceRequest
 from perfkit.tools.plan.traced.subjects import GptSubject, OwnSubject, Subject
-from perfkit.tools.plan.traced.torch_patches import even_experts, quick_sharding
+from perfkit_workloads.gpt_experts import Exchanged, MixtureOfExperts
 
 Step = Callable[[Callable[[], None]], None]
 """Takes what is to be called before each micro-batch."""
@@ -193,3 +199,81 @@ def _tracked(
     found = tracker.get_tracker_snapshot("peak")
     held = next(iter(found.values()))
     return {str(getattr(kind, "name", kind)).rpartition(".")[2]: int(size) for kind, size in held.items() if size}
+
+
+_DIVIDES: Final = "_chunk_with_empty"
+
+
+class Parts:
+    """The parts of a tensor along a dimension, as `torch.chunk` divides it; made when asked for.
+
+    Args:
+        tensor: what is divided.
+        count: number of parts; the last ones may be empty.
+        dim: the dimension.
+    """
+
+    def __init__(self, tensor: Tensor, count: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, count, dim
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: int) -> Tensor:
+        if not 0 <= place < self._count:
+            raise IndexError(place)
+        whole = self._tensor.size(self._dim)
+        size = -(-whole // self._count)
+        start = place * size
+        if start >= whole:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, start, min(size, whole - start))
+
+
+@contextmanager
+def quick_sharding() -> Iterator[None]:
+    """Divide parameters so while modules are sharded."""
+    divide = getattr(_fsdp_param, _DIVIDES, None)
+    if divide is None:
+        yield
+        return
+    setattr(_fsdp_param, _DIVIDES, Parts)
+    try:
+        yield
+    finally:
+        setattr(_fsdp_param, _DIVIDES, divide)
+
+
+@contextmanager
+def even_experts() -> Iterator[None]:
+    """Let every mixture of experts divide its tokens evenly."""
+    even = {"count_tokens": _count_tokens, "arrange": _arrange}
+    own = {name: getattr(MixtureOfExperts, name) for name in even}
+    for name, method in even.items():
+        setattr(MixtureOfExperts, name, method)
+    try:
+        yield
+    finally:
+        for name, method in own.items():
+            setattr(MixtureOfExperts, name, method)
+
+
+def _count_tokens(mixture: MixtureOfExperts, chosen: Tensor) -> Tensor:
+    return _even(chosen.numel(), mixture.count)
+
+
+def _arrange(mixture: MixtureOfExperts, counts: Tensor, group: dist.ProcessGroup) -> Exchanged:
+    """Return what is exchanged if every other rank sends as this one does."""
+    ranks = dist.get_world_size(group)
+    each = counts.tolist()
+    own = len(each) // ranks
+    sent = [sum(each[rank * own : (rank + 1) * own]) for rank in range(ranks)]
+    received = [sent[dist.get_rank(group)]] * ranks
+    order = torch.arange(sum(received))
+    return Exchanged(sent, received, order, _even(len(order), mixture.count // ranks))
+
+
+def _even(total: int, parts: int) -> Tensor:
+    """Return `total` in parts that differ by one at most, as a tensor with values."""
+    with torch._C._DisableTorchDispatch():
+        return torch.tensor([total // parts + (part < total % parts) for part in range(parts)])

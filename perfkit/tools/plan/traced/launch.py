@@ -1,13 +1,15 @@
-"""Starts the process that traces; what it is asked for, and what it answers, is JSON."""
+"""The process that traces, and its start: a request as JSON on stdin, the answer as the last line on stdout."""
 
+import os
 import subprocess
+import sys
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from perfkit.base.process import child_python
-from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.errors import LaunchEnvironmentError, PerfkitError, UsageError
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.shape import Tensor
 
@@ -67,8 +69,6 @@ class TraceAnswer(Struct, frozen=True, kw_only=True):
     steps: list[TracedStep] = []
     model: TracedModel | None = None
     """Of a module of the user's own."""
-    peak_rss_bytes: int = 0
-    """Memory of the tracing process itself."""
     error: str | None = None
 
 
@@ -82,7 +82,7 @@ def trace(request: TraceRequest) -> TraceAnswer:
         UsageError: The module cannot be built, or its step fails.
         LaunchEnvironmentError: The process died, or took longer than half an hour.
     """
-    command = child_python("perfkit.tools.plan.traced.child", "main")
+    command = child_python("perfkit.tools.plan.traced.launch", "main")
     try:
         done = subprocess.run(
             command, input=msgspec.json.encode(request), capture_output=True, timeout=TIMEOUT_S, check=False
@@ -99,3 +99,25 @@ def trace(request: TraceRequest) -> TraceAnswer:
     if answer.error is not None:
         raise UsageError(f"--trace: {answer.error}")
     return answer
+
+
+def main() -> None:
+    """Trace, and answer with steps or with one line about what failed."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=TraceRequest)
+    answer = _answer(request)
+    sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
+
+
+def _answer(request: TraceRequest) -> TraceAnswer:
+    from perfkit.tools.plan.traced.fake_steps import trace_steps  # torch
+
+    try:
+        steps, model = trace_steps(request)
+    except PerfkitError as error:
+        return TraceAnswer(error=str(error))
+    # The outermost boundary of this process, which runs modules of the user's own.
+    except Exception as error:  # noqa: BLE001
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return TraceAnswer(error=text[:500])
+    return TraceAnswer(steps=steps, model=model)

@@ -195,8 +195,3 @@ def load_function(path: str, name: str | None) -> Any:
     if not (inspect.isfunction(found) or inspect.isclass(found)):
         raise UsageError(f"{path} has no function {name}")
     return found
-
-
-def _shaped(parameter: nn.Parameter, layer: int | None) -> Shaped:
-    rows = parameter.shape[0] if parameter.dim() else 1
-    return Shaped(rows, parameter.numel() // max(1, rows), layer)

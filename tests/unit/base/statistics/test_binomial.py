@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from perfkit.base.statistics.binomial import chance_of_at_least
+from perfkit.base.statistics.distributions import chance_of_at_least
 
 
 @pytest.mark.parametrize(("least", "count"), [(2, 3), (1, 4), (0, 5), (5, 5), (1, 1), (30, 40), (200, 333)])

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from perfkit.base.statistics.shift import _distribution, shift_interval
+from perfkit.base.statistics.bootstrap import _distribution, shift_interval
 
 
 def test_the_distribution_is_that_of_all_orders() -> None:

@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import pytest
 
-from perfkit.base.statistics.student_t import upper_quantile, upper_tail
+from perfkit.base.statistics.distributions import upper_quantile, upper_tail
 
 
 @pytest.mark.parametrize(

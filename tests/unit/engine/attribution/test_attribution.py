@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.per_rank.work import Work, WorkView
 from perfkit.records.per_rank.work_trees import Path as NodePath
 from perfkit.records.per_rank.work_trees import Weights, paths_of

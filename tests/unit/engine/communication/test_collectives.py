@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder, collective_args

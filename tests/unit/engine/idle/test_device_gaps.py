@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.aggregate import OTHER_DETAILS
 from perfkit.records.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, SILENT_THREAD
 from perfkit.trace.reader import read_trace

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.engine.idle.python_stack import FrameNames
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.per_rank.idle import IdleTime
 from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.reader import read_trace

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.engine.idle.pieces import FIXED, Texts
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.events import RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder

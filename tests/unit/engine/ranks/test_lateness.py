@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from perfkit.base.statistics.binomial import chance_of_at_least
+from perfkit.base.statistics.distributions import chance_of_at_least
 from perfkit.engine.ranks import lateness
 
 

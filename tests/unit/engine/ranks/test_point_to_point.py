@@ -8,7 +8,7 @@ import perfkit
 from perfkit.engine.pipelines.groups import name_pipeline_groups
 from perfkit.engine.ranks.matching import match
 from perfkit.engine.runs.rank_reports import NamedSummary, group_by_rank
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.cross_rank import CrossRankSummary, MatchedCollectiveStat
 from perfkit.records.manifest import MeshDimension
 from perfkit.records.run import RunReport

@@ -12,7 +12,7 @@ from perfkit.engine.step_graph.rank.selection import MOST_EVENTS, most_graph_eve
 from perfkit.engine.step_graph.replay import replay
 from perfkit.engine.step_graph.run_graph import RunGraph
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.step_graphs import on_path
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder, write
 

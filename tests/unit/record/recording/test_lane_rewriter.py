@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.record.recording import lane_rewriter as lanes
 from perfkit.record.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.record.recording.trace_export import compress, write_trace

@@ -11,7 +11,7 @@ import perfkit
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.report import LISTINGS, listing
-from perfkit.report.exporters import csv_tables
+from perfkit.report.exporters.tables import write_csv
 from perfkit.report.renderers import markdown
 from tests.support.reports.report_builders import MS, make_divided, make_efficiency, make_report, make_run
 from tests.support.reports.roofline_builders import roofline_row, roofline_run
@@ -84,7 +84,7 @@ def test_files_have(report: Report, golden: Callable[[str, str], None]) -> None:
     stream = io.StringIO()
     for name in LISTINGS:
         stream.write(f"# {name}\n")
-        csv_tables.write(make_scaling_report() if name in ("points", "options") else report, stream, listing(name))
+        write_csv(make_scaling_report() if name in ("points", "options") else report, stream, listing(name))
     assert "\n=" not in stream.getvalue()
     assert ",=" not in stream.getvalue()
     golden(stream.getvalue(), "report/every_table.csv")

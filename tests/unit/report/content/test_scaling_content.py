@@ -3,8 +3,8 @@
 import pytest
 
 from perfkit.report.charts.scaling import series_charts
-from perfkit.report.content.several_runs.run_overview import comparison
-from perfkit.report.content.several_runs.scaling import scaling
+from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.scaling import scaling
 from tests.support.reports.report_builders import MS, make_loading
 from tests.support.reports.scaling_builders import (
     make_scaled,

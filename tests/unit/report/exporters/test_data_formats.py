@@ -14,7 +14,7 @@ from perfkit.errors import UsageError
 from perfkit.records.manifest import RunManifest, World
 from perfkit.records.report import Report
 from perfkit.report import FORMATS, reporter
-from perfkit.report.exporters.csv_tables import escape_formula
+from perfkit.report.exporters.tables import escape_formula
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.report.renderers import markdown
 from tests.support.json_validation import jsonschema

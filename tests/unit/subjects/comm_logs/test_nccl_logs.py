@@ -8,7 +8,7 @@ import pytest
 import perfkit
 from perfkit.__main__ import main
 from perfkit.errors import TraceError, UsageError
-from perfkit.pipeline.comm_logs import load_comm_logs
+from perfkit.pipeline.other_files import load_comm_logs
 from perfkit.records.common import Observation
 from perfkit.records.per_run.comm_logs import NcclLogs
 from perfkit.trace.comm_logs import facts as facts_module
@@ -395,7 +395,7 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_large_logs_of_a_folder_are_read_only_if_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.pipeline.comm_logs._MOST_UNASKED_BYTES", 100)
+    monkeypatch.setattr("perfkit.pipeline.other_files._MOST_UNASKED_BYTES", 100)
     run = write_run(tmp_path / "run")
     (run / "nccl.log").write_text(MadeLog(("a", "b")).text())
     [report] = perfkit.analyze(run, cache=False).runs

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.records.scaling import Factors, LostEfficiency
-from perfkit.report.content.several_runs.scaling import tenths
+from perfkit.report.content.scaling import tenths
 from perfkit.subjects.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
 from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import make_rank, make_step

@@ -7,7 +7,7 @@ import pytest
 from perfkit.records.manifest import RankMemory
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import StrategyComparison
-from perfkit.report.content.several_runs.options import strategies
+from perfkit.report.content.options import strategies
 from perfkit.subjects.scaling.strategies import strategy_comparisons
 from tests.support.reports.report_builders import MS, make_dimensions, make_rank, make_step
 from tests.support.reports.scaling_builders import make_scaled, make_throughput

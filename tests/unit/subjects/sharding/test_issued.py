@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.trace_summary import summarize_trace
+from perfkit.pipeline.summarize import summarize_trace
 from perfkit.records.aggregate import MOST_LAYER_ROWS, add_issued
 from perfkit.records.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
 from perfkit.trace.reader import read_trace

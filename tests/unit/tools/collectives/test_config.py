@@ -53,7 +53,7 @@ def test_only_what_torch_can_do_both_ways_is_measured_both_ways() -> None:
 def test_without_torch_it_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.cli.benchmarks.collectives.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.cli.benchmark.find_spec", lambda _: None)
     assert main(["collectives", "-n", "2"]) == 1
     message = (
         "`perfkit collectives` needs torch, which is not installed: pip install 'perfkit[run]', or in a clone '.[run]'"

@@ -3,9 +3,9 @@
 import pytest
 
 from perfkit.errors import ExternalToolError, LaunchEnvironmentError, UsageError
+from perfkit.plugins import Registry
 from perfkit.records.run import CrossCheck, RunReport
-from perfkit.tools.cross_check import cross_checks
-from perfkit.tools.cross_check.cross_checks import CROSS_CHECKS, CrossCheckTool, with_cross_check
+from perfkit.tools.cross_check import CROSS_CHECKS, CrossCheckTool, with_cross_check
 from perfkit.tools.cross_check.hta import HTA
 from tests.support.reports.report_builders import make_rank, make_run
 
@@ -27,10 +27,14 @@ TOOLS = {
 }
 
 
-class Registered:
+class Registered(Registry[CrossCheckTool]):
     """A registry whose tools are another package's."""
 
-    builtin = ()
+    def __init__(self) -> None:
+        super().__init__("perfkit.cross_checks", "cross-check", {}, lambda *_: None)
+
+    def origin(self, name: str) -> str:
+        return "other 1.0"
 
     def load(self, name: str) -> CrossCheckTool:
         return TOOLS[name]
@@ -38,7 +42,7 @@ class Registered:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_checks, "CROSS_CHECKS", Registered())
+    monkeypatch.setattr("perfkit.tools.cross_check.CROSS_CHECKS", Registered())
 
 
 RUN = make_run(ranks=[make_rank(0)])

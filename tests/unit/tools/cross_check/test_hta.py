@@ -17,8 +17,7 @@ from perfkit.errors import ExternalToolError, TraceError, UsageError
 from perfkit.records.tools import ExternalTable
 from perfkit.report import reporter
 from perfkit.report.json_schema import schema
-from perfkit.tools.cross_check import hta
-from perfkit.tools.cross_check.cross_checks import with_cross_check
+from perfkit.tools.cross_check import hta, with_cross_check
 from perfkit.tools.cross_check.hta import ANALYSES, rank_files, run_hta
 from perfkit.tools.cross_check.hta_entry import ANALYSES as CHILDS
 from tests.support.json_validation import jsonschema

@@ -30,8 +30,8 @@ def test_a_layout_is_part_of_what_is_measured() -> None:
     [
         (["--source", "memory,zarr"], "there is no 'zarr'"),
         (["--read", "all"], "there is no 'all'"),
-        (["--num-workers", "0,-1"], "write numbers from 0 to 1024"),
-        (["--num-workers", "99999"], "write numbers from 0 to 1024"),
+        (["--num-workers", "0,-1"], "write numbers from 0 to 1,024"),
+        (["--num-workers", "99999"], "write numbers from 0 to 1,024"),
         (["--prefetch", "4"], "prefetch has no effect without workers"),
         (["--sample-size", "tiny"], "--sample-size tiny"),
         (["--step", "20"], "--step: '20' is not a duration"),

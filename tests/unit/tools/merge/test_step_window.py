@@ -6,7 +6,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import UsageError
-from perfkit.tools.merge.step_window import TimeSpan, parse_time_span, step_window
+from perfkit.tools.serve.step_window import TimeSpan, parse_time_span, step_window
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 US = 1000

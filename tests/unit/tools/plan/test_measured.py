@@ -1,24 +1,31 @@
 import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from perfkit.cli import main
-from perfkit.errors import UsageError
+from perfkit.errors import StoreError
+from perfkit.records.benchmark import SeriesFit
+from perfkit.records.cross_rank import BandwidthFit
 from perfkit.tools.plan.formulas.step_time import LATENCY_NS, Rates
 from perfkit.tools.plan.measured import measured_rates
+from tests.support.reports.collective_builders import ALL_REDUCE
+from tests.support.reports.collective_builders import benchmark as collectives
 
 
-def fit(operator: str, *, ranks: int, alpha_ns: float | None, beta: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"operator": operator, "group": None, "group_size": ranks, "sizes": 8}
-    return found | {"alpha_ns": alpha_ns, "beta": beta, "error": 0.1, "reason": None}
+def fit(operator: str, *, ranks: int, alpha_ns: float | None, beta: float | None) -> BandwidthFit:
+    return BandwidthFit(
+        operator=operator, group=None, group_size=ranks, sizes=8, alpha_ns=alpha_ns, beta=beta, error=0.1, reason=None
+    )
 
 
-def benchmark(tmp_path: Path, *fits: tuple[int, dict[str, Any]]) -> Path:
+def benchmark(tmp_path: Path, *fits: tuple[int, BandwidthFit]) -> Path:
     path = tmp_path / "collectives.json"
-    series = [{"operator": "all_reduce", "concurrent": 1}, {"operator": "all_reduce", "concurrent": 4}]
-    path.write_text(json.dumps({"series": series, "fits": [{"series": at, "fit": one} for at, one in fits]}))
+    series = [(replace(ALL_REDUCE, concurrent=concurrent), {8: [1.0]}) for concurrent in (1, 4)]
+    record = collectives(series, fits=[SeriesFit(series=at, fit=one) for at, one in fits])
+    path.write_bytes(msgspec.json.encode(record))
     return path
 
 
@@ -56,7 +63,7 @@ def test_a_measured_bandwidth_replaces_that_of_the_links(tmp_path: Path, capsys:
 def test_a_file_of_something_else_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
-    with pytest.raises(UsageError, match="neither a run folder nor"):
+    with pytest.raises(StoreError, match="not a file of `perfkit collectives"):
         measured_rates(path, Rates(), None)
 
 

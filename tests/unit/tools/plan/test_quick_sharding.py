@@ -6,7 +6,7 @@ import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 
 from perfkit.tools.plan.layout import Layout
-from perfkit.tools.plan.traced import torch_patches
+from perfkit.tools.plan.traced import fake_steps
 from perfkit.tools.plan.traced.fake_steps import trace_steps
 from perfkit.tools.plan.traced.launch import TraceRequest
 
@@ -18,7 +18,7 @@ DIVIDES = getattr(_fsdp_param, NAME)
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
 def test_parts_are_torchs(shape: tuple[int, ...], count: int) -> None:
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
-    parts, torchs = torch_patches.Parts(tensor, count, 0), DIVIDES(tensor, count, dim=0)
+    parts, torchs = fake_steps.Parts(tensor, count, 0), DIVIDES(tensor, count, dim=0)
     assert len(parts) == len(torchs)
     for mine, own in zip((parts[place] for place in range(count)), torchs, strict=True):
         assert (mine.shape, mine.stride(), mine.tolist()) == (own.shape, own.stride(), own.tolist())
@@ -39,6 +39,6 @@ def test_a_step_needs_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (quick,), _ = trace_steps(request)
     assert getattr(_fsdp_param, NAME) is DIVIDES
-    monkeypatch.setattr(torch_patches, "_DIVIDES", "not_in_this_torch")
+    monkeypatch.setattr(fake_steps, "_DIVIDES", "not_in_this_torch")
     (torchs,), _ = trace_steps(request)
     assert msgspec.structs.replace(quick, seconds=0) == msgspec.structs.replace(torchs, seconds=0)

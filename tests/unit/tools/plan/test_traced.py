@@ -12,8 +12,8 @@ from perfkit.tools.plan.planner import Request, make_plan
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.refine import refine
 from perfkit.tools.plan.shape import gpt_shape
+from perfkit.tools.plan.traced.fake_steps import even_experts
 from perfkit.tools.plan.traced.launch import TraceRequest, trace
-from perfkit.tools.plan.traced.torch_patches import even_experts
 from perfkit_workloads.gpt import GPTConfig
 from perfkit_workloads.gpt_experts import MixtureOfExperts
 

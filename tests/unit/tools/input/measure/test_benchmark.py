@@ -14,8 +14,8 @@ from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import discover_topology
 from perfkit.records.benchmark import InputBenchmark
 from perfkit.tools.input.config import InputConfig
+from perfkit.tools.input.measure.benchmark import _measure
 from perfkit.tools.input.measure.page_cache import cached_share, drop, measure_speed
-from perfkit.tools.input.measure.worker import _measure
 from perfkit_workloads.data.memory import Memory
 from perfkit_workloads.data.source import Source
 from tests.unit.workloads.conftest import make_source

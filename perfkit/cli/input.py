@@ -1,27 +1,15 @@
 """`perfkit input`: measures how fast samples are read, without a model."""
 
-from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.base.formatting import install_extra
-from perfkit.base.process import exit_on_sigint
-from perfkit.cli.benchmarks.reporting import (
-    Comparing,
-    Kind,
-    Reporting,
-    rank_option,
-    report_options,
-    run_benchmark,
-    start_ranks,
-)
-from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.cli.benchmark import Kind, report_options, require_packages, run_benchmark
+from perfkit.cli.config_options import Layer, command, options, rank_option, resolve
+from perfkit.errors import UsageError
 from perfkit.records.benchmark import InputBenchmark
-from perfkit.records.common import Finding
 from perfkit.storage.report_file import load_input
 from perfkit.tools.input.config import InputConfig
 from perfkit_workloads.data import SOURCES
@@ -46,31 +34,18 @@ perfkit input --compare old.json --fail-on 'hdf5.rate < -10%'
 \b
 Exit codes: 1 batches differ, 3 a condition holds, 4 one cannot be evaluated.
 """
-_CONDITIONS: Final = "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'"
-
-
-def _compare(before: InputBenchmark, record: InputBenchmark, wanted: Comparing) -> tuple[Any, Iterable[Finding]]:
-    from perfkit.tools.input.comparison import compare_benchmarks, differences  # numpy: not for `--help`
-
-    compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
-    return compared, differences(before, record)
-
-
-_KIND: Final = Kind(InputBenchmark, load_input, _compare)
+_KIND: Final = Kind("input", InputBenchmark, load_input, "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'")
 
 
 def _start(call: "Call", given: dict[str, Any]) -> None:
-    run_benchmark(lambda: _run(call, given))
+    run_benchmark(_KIND, call, given, _prepare)
 
 
-def _run(call: "Call", given: dict[str, Any]) -> None:
-    ranks = given.pop("ranks", None)
-    reporting = Reporting(_KIND, given)
+def _prepare(given: dict[str, Any]) -> tuple[Any, ...]:
     of_sources = {name: given.pop(name) for names in _source_options().values() for name in names if name in given}
     (config,) = resolve([InputConfig], [Layer("", given)])
     assert isinstance(config, InputConfig)  # noqa: S101  resolve keeps the order
-    sources = _make_sources(config, of_sources)
-    start_ranks(call.arguments, ranks, config.check_world, lambda: _run_rank(config, sources, reporting, call.debug))
+    return config, _make_sources(config, of_sources)
 
 
 def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Source[Any]]":
@@ -88,8 +63,8 @@ def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Sour
     for name in config.sources:
         kind = SOURCES.load(name)
         own = {option: given[option] for option in kind.Config.__struct_fields__ if option in given}
-        (options,) = resolve([kind.Config], [Layer("", own)])
-        sources[name] = kind(options)
+        (read,) = resolve([kind.Config], [Layer("", own)])
+        sources[name] = kind(read)
     _check(config, sources)
     return sources
 
@@ -102,11 +77,8 @@ def _check(config: InputConfig, sources: "Sources") -> None:
         problem = sources[series.source].find_problem(spec, config.options_of(series))
         if problem:
             raise UsageError(problem)
-    for source in sources.values():
-        for package, extra in (("torch", "run"), (source.package, source.extra)):
-            if package is not None and find_spec(package.partition(".")[0]) is None:
-                remedy = f"pip install {package}" if extra is None else install_extra(extra)
-                raise LaunchEnvironmentError(f"`perfkit input` needs {package}, which is not installed: {remedy}")
+    packages = [("torch", "run"), *((source.package, source.extra) for source in sources.values())]
+    require_packages("perfkit input", packages)
     if (config.files > 1 or config.preload) and not any(source.has_files for source in sources.values()):
         option = "files" if config.files > 1 else "preload"
         raise UsageError(f"{option} has no effect: {config.source} has no files; remove it")
@@ -122,26 +94,12 @@ def _source_configs() -> dict[str, type[Struct]]:
     return {name: config for name, config in configs.items() if fields(config)}
 
 
-def _run_rank(config: InputConfig, sources: "Sources", reporting: Reporting[InputBenchmark], debug: bool) -> None:
-    with exit_on_sigint():  # torch is imported
-        from perfkit.tools.input.measure.worker import run_rank
-
-    record = run_rank(config, sources, reporting.finish, debug)
-    if record is not None:
-        reporting.show(record, record.findings, record.comparison.gates if record.comparison else ())
-
-
-_OWN: Final = [
-    rank_option(1, "the ranks of mpiexec, torchrun or srun, else one"),
-    *report_options(InputBenchmark, _CONDITIONS),
-]
-_CHOICES: Final = {"worker_start": ("fork", "spawn", "forkserver")}
-
 app = command(
     _start,
     [
-        *_OWN,
-        *options(InputConfig, "Benchmark", _CHOICES),
+        rank_option("the ranks of mpiexec, torchrun or srun, else one"),
+        *report_options(_KIND),
+        *options(InputConfig, "Benchmark", {"worker_start": ("fork", "spawn", "forkserver")}),
         *(one for name, config in _source_configs().items() for one in options(config, f"Source {name}", {})),
     ],
     _HELP,

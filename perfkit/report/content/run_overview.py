@@ -6,9 +6,9 @@ from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.report import Report
 from perfkit.records.run import Bound, RunReport
 from perfkit.report.content.breakdown import efficiency
+from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import input_of
-from perfkit.report.content.several_runs.options import strategies
-from perfkit.report.content.several_runs.scaling import scaling
+from perfkit.report.content.scaling import scaling
 from perfkit.tables import aggregates as sums
 from perfkit.tables.labels import SHORT
 from perfkit.tables.specification import Cell, Field, Table, make_table, number, words

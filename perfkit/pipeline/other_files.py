@@ -1,6 +1,7 @@
-"""Reads logs of NCCL and oneCCL, and adds their contents to the report of their run."""
+"""Reads logs of NCCL and oneCCL and snapshots of memory, and adds their contents to the report of their run."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,12 +13,15 @@ from msgspec.structs import replace
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.run_report import with_findings
 from perfkit.records.common import Observation
+from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.records.run import RunReport
+from perfkit.storage.memory_snapshot_file import read_snapshot
 from perfkit.subjects.comm_logs.findings import find_log_findings
 from perfkit.subjects.comm_logs.links import Ranks, find_links
 from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
 from perfkit.subjects.comm_logs.summarize import summarize_logs
+from perfkit.subjects.memory.snapshot.tabulate import tabulate
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from perfkit.trace.comm_logs.one_ccl import OneCclReader
 
@@ -152,3 +156,29 @@ def _read(files: Sequence[Path]) -> ReadLogs | None:
     links, ranks = list(find_links(facts)), Ranks(facts)
     logs = summarize_logs(facts, links, ranks, with_nccl or [file.name for file in files])
     return ReadLogs(logs, list(find_log_findings(facts, links, ranks)), found)
+
+
+_RANK: Final = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
+
+
+def load_memory_snapshot(path: str | Path) -> MemorySnapshot:
+    """Return the contents of a pickle of `torch.cuda.memory._dump_snapshot`.
+
+    Raises:
+        TraceError: The file cannot be read, or is not a snapshot of plain values.
+    """
+    file = Path(path)
+    rank = _RANK.search(file.name)
+    devices = [tabulate(device) for device in read_snapshot(file)]
+    return MemorySnapshot(file=file.name, rank=int(rank[1]) if rank else None, devices=devices)
+
+
+def with_snapshot(runs: list[RunReport], snapshot: MemorySnapshot) -> list[RunReport]:
+    """Return the runs, the only one with its snapshot.
+
+    Raises:
+        UsageError: There are several.
+    """
+    if len(runs) != 1:
+        raise UsageError(f"--memory-snapshot {snapshot.file} belongs to one run; PATH has {len(runs)}: give one")
+    return [replace(runs[0], memory_snapshot=snapshot)]

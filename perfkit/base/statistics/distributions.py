@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, without SciPy."""
+"""Quantiles of Student's t distribution, and the binomial distribution, without SciPy."""
 
 import math
 from functools import lru_cache
@@ -53,3 +53,15 @@ def _expansion(z: float, df: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / df + second / df**2 + third / df**3
+
+
+def chance_of_at_least(least: int, count: int, rate: float) -> float:
+    """Return the probability of `least` of `count` independent events or more, of which each has this rate above 0.
+
+    By logarithms: of thousands of steps, numbers of combinations exceed any float.
+    """
+    if rate >= 1:
+        return 1.0
+    ways = (math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(least, count + 1))
+    logs = (way + k * math.log(rate) + (count - k) * math.log1p(-rate) for k, way in enumerate(ways, least))
+    return math.fsum(map(math.exp, logs))

@@ -6,18 +6,12 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.typer_app import App, check_folders
+from perfkit.cli.typer_app import App, check_folders, chosen_from
 from perfkit.errors import UsageError
 
 app = App()
 
 _ORDERS = ("late", "data", "memory", "step", "rank")
-
-
-def _known_order(name: str) -> str:
-    if name not in _ORDERS:
-        raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(_ORDERS)}")
-    return name
 
 
 @app.command()
@@ -29,7 +23,9 @@ def watch(
     sort: Annotated[
         str,
         typer.Option(
-            metavar=f"<{'|'.join(_ORDERS)}>", callback=_known_order, help="Order of the table of ranks; key: s."
+            metavar=f"<{'|'.join(_ORDERS)}>",
+            help="Order of the table of ranks; key: s.",
+            **chosen_from(lambda: _ORDERS),
         ),
     ] = "late",
 ) -> None:

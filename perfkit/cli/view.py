@@ -1,4 +1,4 @@
-"""`perfkit view`: opens a trace in the Perfetto UI."""
+"""`perfkit view` and `perfkit serve`: a trace in the Perfetto UI, and a folder of runs, in the browser."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.typer_app import App, StepMarker, announce, print_line
+from perfkit.cli.typer_app import App, StepMarker, announce, check_folders, print_line
 from perfkit.errors import TraceError, UsageError
 
 app = App()
+serve_app = App()
 
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")]
 _PUBLIC = "https://ui.perfetto.dev"
 
 
@@ -33,7 +35,7 @@ def view(
         ),
     ] = None,
     step_marker: StepMarker = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    browser: Browser = True,
     offline: Annotated[
         bool, typer.Option("--offline", help="Also serve the UI locally, without internet (needs the extra `ui`).")
     ] = False,
@@ -85,7 +87,39 @@ def _refuse_others(trace: Path) -> None:
 
 def _window(trace: Path, step: int | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
     from perfkit.engine.trace_summary import check_step_marker
-    from perfkit.tools.merge.step_window import parse_time_span, step_window
+    from perfkit.tools.serve.step_window import parse_time_span, step_window
 
     check_step_marker(step_marker)
     return step_window(trace, step, step_marker, None if at is None else parse_time_span(at))
+
+
+@serve_app.command()
+def serve(
+    paths: Annotated[list[Path], typer.Argument(metavar="FOLDER", hidden=True)],
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, show_default=False, help="Port on this machine [default: any free one]."),
+    ] = 0,
+    browser: Browser = True,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Also serve the Perfetto UI, without internet (needs the extra `ui`).")
+    ] = False,
+) -> None:
+    """Show runs in the browser: a live list, reports, comparisons and timelines.
+
+    FOLDER has runs or traces.
+
+    Only you can open it, and only on this machine: the printed address contains a secret.
+
+    \b
+    perfkit serve traces/
+    perfkit serve traces/ --no-browser --port 8000   on a remote machine
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    check_folders(paths)
+    from perfkit.base.process import trim_large_allocations
+    from perfkit.tools.serve.site import RunServer
+
+    trim_large_allocations()
+    with RunServer(paths, port=port, offline=offline) as server, suppress(KeyboardInterrupt):
+        announce(", ".join(map(str, paths)), server.link, server.server_port, browser=browser)
+        server.serve_forever()

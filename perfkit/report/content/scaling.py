@@ -21,15 +21,15 @@ from perfkit.records.scaling import (
     ScalingPoint,
     ScalingSeries,
 )
-from perfkit.report.content.several_runs.estimates import (
+from perfkit.report.content.options import (
     estimated,
     estimates,
     interval_method,
     interval_note,
+    option_tables,
     two_decimals,
     whole_rate,
 )
-from perfkit.report.content.several_runs.options import option_tables
 from perfkit.tables.labels import INDENT, LOW
 from perfkit.tables.specification import Cell, Field, Listing, Table, data, make_table, number, words
 

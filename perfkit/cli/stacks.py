@@ -58,9 +58,9 @@ def stacks(
     perfkit stacks traces/my-run -o rank0.pb.gz --ranks 0 --steps 12-14
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.atomic_write import atomic_write
-    from perfkit.base.formatting import duration, size
+    from perfkit.base.formatting import duration, plural, size
     from perfkit.base.parsing import Ranges
+    from perfkit.report.output_files import writing_bytes
     from perfkit.storage.discovery import find_run
     from perfkit.storage.kernel_rules_file import load_kernel_rules
     from perfkit.tools.stacks.collect import Selection, collect_stacks
@@ -79,11 +79,10 @@ def stacks(
     if os.path.realpath(output) in map(os.path.realpath, find_run(path).traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the file another name")
     found = collect_stacks(path, selection)
-    with atomic_write(output) as stream:
+    with writing_bytes(output) as stream:
         write(found, path.resolve().name, stream)
     for warning in found.warnings:
         write_stderr(f"perfkit: warning: {warning}")
     total = size(found.total) if found.weight == "communication-bytes" else duration(found.total)
     count = sum(len(rank.stacks) for rank in found.ranks)
-    ranks_found = "1 rank" if len(found.ranks) == 1 else f"{len(found.ranks)} ranks"
-    print_line(f"{output}: {ranks_found}, {count:,} stacks by {found.by}, {found.weight} {total}")
+    print_line(f"{output}: {plural(len(found.ranks), 'rank')}, {count:,} stacks by {found.by}, {found.weight} {total}")

@@ -7,7 +7,7 @@ import msgspec
 import typer
 from msgspec import to_builtins
 
-from perfkit.base.formatting import escape_unprintable, shell_word
+from perfkit.base.formatting import escape_unprintable, plural, shell_word
 from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import Json
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
@@ -76,8 +76,7 @@ def merge(
     if json:
         print_line(msgspec.json.encode({"path": escape_unprintable(str(target)), **to_builtins(merged)}).decode())
         return
-    ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     print_line(
-        f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; "
+        f"{target}: {plural(merged.ranks, 'rank')}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; "
         f"open: perfkit view {shell_word(target)}"
     )

@@ -1,1 +1,0 @@
-"""Commands that measure what the machine can do, apart from any run."""

@@ -1,1 +1,0 @@
-"""Tables that compare several runs."""
