@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from textwrap import fill
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -11,13 +12,39 @@ from perfkit.cli.output import Json, format_option, output_option, shown_and_wri
 from perfkit.cli.typer_app import App, KernelRules, StepMarker
 from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.records.comparison import Comparison, GateResult, History
+from perfkit.records.per_rank.idle import CAUSES
 from perfkit.report import DEFAULT_TOP
 
 app = App()
 history_app = App()
 
 
-@app.command()
+_CAUSES: Final = fill(f"CAUSE: {', '.join(CAUSES)}", 72)
+_HELP: Final = f"""Report what changed between two runs, and whether it is more than noise.
+
+Noise is estimated from three or more repeats on each side. With fewer, changes are only shown, and a condition on
+a change (+5%) cannot be evaluated, unless --assume-noise states how much runs vary.
+
+\b
+A condition is a metric, one of > >= < <=, and a limit:
+  step_time > +5%         against BEFORE    communication > 30%    of the step
+  load.median >= 2ms      a time            mfu < 0.4              a number
+Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu,
+load.median, load.max, compute, communication, memcpy, data_loading,
+overhead (all idle time), idle.CAUSE, and efficiency.FACTOR.
+{_CAUSES}
+FACTOR: parallel, load_balance, host, input, serialisation, transfer, au
+
+\b
+Exit codes: 3 a condition holds, 4 one cannot be evaluated, 1 or 2 bad input.
+
+\b
+perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
+perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
+"""
+
+
+@app.command(help=_HELP)
 def compare(
     before: Annotated[
         Path, typer.Argument(metavar="BEFORE", help="Baseline: a trace, a run folder, or a folder of repeats.")
@@ -41,29 +68,7 @@ def compare(
     kernel_rules: KernelRules = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
 ) -> None:
-    """Report what changed between two runs, and whether it is more than noise.
-
-    Noise is estimated from three or more repeats on each side. With fewer, changes are only shown, and a condition on
-    a change (+5%) cannot be evaluated, unless --assume-noise states how much runs vary.
-
-    \b
-    A condition is a metric, one of > >= < <=, and a limit:
-      step_time > +5%         against BEFORE    communication > 30%    of the step
-      load.median >= 2ms      a time            mfu < 0.4              a number
-    Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu,
-    load.median, load.max, compute, communication, memcpy, data_loading,
-    overhead (all idle time), idle.CAUSE with synchronisation, launch_bound,
-    host_work, allocation, compilation, dependency, not_running, profiler or
-    unknown, and efficiency.FACTOR with parallel, load_balance, host, input,
-    serialisation, transfer or au.
-
-    \b
-    Exit codes: 3 a condition holds, 4 one cannot be evaluated, 1 or 2 bad input.
-
-    \b
-    perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
-    perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
-    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    """Report what changed between two runs; gates on it decide the exit code."""
     noise = noise_fraction(assume_noise)
     files = shown_and_written(Comparison, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfkit.records.facts import Words
+
 if TYPE_CHECKING:
     from perfkit.engine.run_context import RunContext
     from perfkit.engine.trace_context import TraceContext
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A subject: what one trace tells of it, what the ranks tell together, and how it is shown.
+    """A subject: what one trace tells of it, what the ranks tell together, what it costs, and how it is shown.
 
     A part is computed only if somebody asks for its subject. Parts of perfkit's own subjects are named after a field of
     `TraceSummary` or `RunReport`; those that a package adds are in `RunReport.subjects`, by the subject's name.
@@ -22,8 +24,14 @@ class Subject:
     joined in a list."""
     run: Mapping[str, Callable[["RunContext"], Any]] = field(default_factory=dict)
     """Records of the run. A subject that a package adds has one part, which takes the place of those of its ranks."""
+    losses: str | None = None
+    """`module:name` of what it costs: rules by the name of what they find (`perfkit.engine.losses.loss`)."""
+    words: Words = field(default_factory=dict)
+    """Of a subject that a package adds, which words the facts of its losses: `{"slow": "it takes {ns:duration}"}`."""
     tables: str | None = None
     """`module:function` of its tables: takes the run's report and the number of rows of ranked tables, and yields
     them; None for a table that has nothing to show."""
+    charts: str | None = None
+    """`module:name` of its charts by name (`perfkit.tables.charts.RunChart`)."""
     in_answer: bool = True
     """Whether the short answer needs it."""

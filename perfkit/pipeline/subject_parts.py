@@ -1,13 +1,15 @@
 """Compute what subjects tell of a trace or a run."""
 
 from collections.abc import Callable, Collection
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from perfkit.errors import PluginError
 from perfkit.records.common import Observation
 from perfkit.subjects.table import SUBJECTS, Asked, asked_subjects
+
+T = TypeVar("T")
 
 
 class Parts(NamedTuple):

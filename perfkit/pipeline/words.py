@@ -1,33 +1,30 @@
 """Turn what analysis and rules found into the sentences of a report."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perfkit.engine.runs.verdict import Judgement
-from perfkit.insights.ranking import Ranked, find_losses
-from perfkit.insights.registry import INSIGHT_RULES
-from perfkit.plugins import Registry
+from perfkit.pipeline.losses import Ranked, find_losses
 from perfkit.records.common import Finding
 from perfkit.records.facts import in_words
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport, Verdict
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import REMEDIES, SENTENCES, clauses
+from perfkit.report.wording.findings import word_all
 
 
 class Insights(NamedTuple):
-    """The ranked insights of some runs, and findings about plug-in rules that failed."""
+    """The ranked insights of some runs, and findings about subjects of packages that failed."""
 
     insights: list[Insight]
     findings: list[Finding]
 
 
-def find_insights(
-    runs: Sequence[RunReport], multi_run: MultiRunSummary | None, registry: Registry[Any] = INSIGHT_RULES
-) -> Insights:
+def find_insights(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> Insights:
     """Return the largest losses of `runs` in words, see `find_losses`."""
-    ranked, findings = find_losses(runs, multi_run, registry)
-    return Insights([insight(one) for one in ranked], findings)
+    ranked, failed = find_losses(runs, multi_run)
+    return Insights([insight(one) for one in ranked], word_all(failed))
 
 
 def insight(one: Ranked) -> Insight:
@@ -35,7 +32,7 @@ def insight(one: Ranked) -> Insight:
     loss = one.loss
     return Insight(
         rule=one.rule,
-        run=one.subject,
+        run=one.run,
         sentence=in_words(loss.facts, one.words or SENTENCES),
         evidence=loss.evidence,
         recommendation=in_words(loss.remedy, one.words or REMEDIES),

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.records.common import Category
-from perfkit.records.per_rank.loading import WaitCause
+from perfkit.records.per_rank.loading import SlowSample, SlowWorker, WaitCause
 
 FEWEST_COMPARED_STEPS: Final = 3
 """Fewer steps are no evidence that a rank is late, or that none is."""
@@ -74,8 +74,12 @@ class LateLoading(Struct, frozen=True, kw_only=True):
     """What a rank that is late in data loading waits for longer than the others (metrics.md section 24)."""
 
     cause: WaitCause
-    culprit: str | None = None
-    """The slow worker or sample, in words; None for other causes."""
+    worker: SlowWorker | None = None
+    """None for other causes than a slow worker."""
+    sample: SlowSample | None = None
+    """The slowest; None for other causes than slow samples, and if none was timed by itself."""
+    more_samples: int = 0
+    """How many others were slow."""
 
 
 class CategoryLag(Struct, frozen=True, kw_only=True):

@@ -126,7 +126,6 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "nccl_log_unread": "The NCCL logs in the run's folder were not read.",
     # Extensions
     "cross_check_failed": "The cross-check with another tool failed.",
-    "insight_rule_failed": "An insight rule of a plug-in failed; its insights are left out.",
     "subject_failed": "A subject of a plug-in failed; what it tells is left out.",
 }
 

@@ -22,8 +22,8 @@ from perfkit.records.tools import ExternalTable
 from perfkit.subjects.table import asked_subjects
 
 if TYPE_CHECKING:
-    from perfkit.report.charts.specs import PageCharts
     from perfkit.report.content.document import Document
+    from perfkit.tables.charts import PageCharts
     from perfkit.tables.specification import Listing, Table
 
 DEFAULT_TOP: Final = 10

@@ -1,13 +1,12 @@
 """What tables and charts call categories, ranks, steps, dimensions and rates, and the colours of categories."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, escape_unprintable, figures, ranges, size
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.cross_rank import MatchedCollectiveStat
-from perfkit.records.per_rank.idle import Cause
 from perfkit.records.per_run.pipeline import HeavyStage
 from perfkit.records.rank import CollectiveStat, RankReport
 from perfkit.tables.specification import BAR, Field, words
@@ -23,18 +22,6 @@ LONG: Final[dict[Category, str]] = dict(zip(CATEGORIES, CATEGORIES, strict=True)
     "data_loading": "data loading",
     "overhead": "idle",
 }
-CAUSE_WORDS: Final[Mapping[Cause, str]] = {
-    "synchronisation": "waiting for the device",
-    "launch_bound": "launching",
-    "host_work": "host work",
-    "allocation": "allocating device memory",
-    "compilation": "compiling or loading code",
-    "dependency": "queued on the device",
-    "not_running": "host thread waiting",
-    "profiler": "profiler",
-    "unknown": "unknown",
-}
-"""What the causes are called in sentences and tables."""
 BLUE, VERMILION, PINK, ORANGE, SKY, GREEN, GREY = (
     *("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73"),
     "#8c8c8c",

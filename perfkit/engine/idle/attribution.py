@@ -163,13 +163,15 @@ def _on_device(host: Host, device: Device, gaps: Union, waiting: _Waiting) -> li
     arriving = fixed_pieces(
         waiting.launched_ns[arrives],
         waiting.arriving_ns[arrives],
-        causes.LAUNCH_BOUND,
+        causes.INDEX["launch_bound"],
         np.full(int(arrives.sum()), causes.LAUNCH_LATENCY),
     )
     detail = _queue(host, device, gaps, waiting, queued)
-    in_queue = fixed_pieces(waiting.arriving_ns[queued], gaps.end[queued], causes.DEPENDENCY, detail)
+    in_queue = fixed_pieces(waiting.arriving_ns[queued], gaps.end[queued], causes.INDEX["dependency"], detail)
     lost = (waiting.activity >= 0) & (waiting.thread < 0)
-    unknown = fixed_pieces(gaps.start[lost], gaps.end[lost], causes.UNKNOWN, np.full(int(lost.sum()), causes.NO_LAUNCH))
+    unknown = fixed_pieces(
+        gaps.start[lost], gaps.end[lost], causes.INDEX["unknown"], np.full(int(lost.sum()), causes.NO_LAUNCH)
+    )
     return [arriving, in_queue, unknown]
 
 
@@ -205,7 +207,7 @@ def _or_main_thread(host: Host, threads: Threads, thread: int, found: Pieces) ->
 
     Autograd's threads launch the backward pass, and do nothing until the main thread calls it.
     """
-    idle: NDArray[np.bool_] = found.cause == causes.UNKNOWN
+    idle: NDArray[np.bool_] = found.cause == causes.INDEX["unknown"]
     if thread == threads.main or not idle.any():
         return [found]
     by_main = threads.explain(host, threads.main, Union(found.start[idle], found.end[idle]))
@@ -229,9 +231,9 @@ def _where_main_waits(host: Host, threads: Threads, thread: int, found: Pieces) 
     last = np.searchsorted(worked_ns, found.start, side="right") - 1
     since = (last >= 0) & (worked_ns[last] > events.start_ns[around])
     name = np.where(place >= 0, host.texts.of_event_name(events.name[around].astype(np.int64)), -1)
-    silent = (found.cause == causes.HOST_WORK) & (place >= 0) & (found.detail == name) & since
+    silent = (found.cause == causes.INDEX["host_work"]) & (place >= 0) & (found.detail == name) & since
     return found._replace(
-        cause=np.where(silent, causes.UNKNOWN, found.cause).astype(np.int8),
+        cause=np.where(silent, causes.INDEX["unknown"], found.cause).astype(np.int8),
         detail=np.where(silent, causes.SILENT_THREAD, found.detail),
         context=np.where(silent, name, found.context),
     )

@@ -11,7 +11,7 @@ from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.host_names import HostNames
 from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
 from perfkit.engine.idle.python_stack import FrameNames, PythonStack, Stacks
-from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
 
@@ -26,9 +26,9 @@ _MOST_PARTS: Final = 32
 """Each part may scan the events of the thread, so their number is bounded to keep the time linear."""
 _BLOCK: Final = 4096
 
-_OF_CALL: Final = np.isin(np.arange(len(CAUSES)), (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
+_OF_CALL: Final = np.isin(CAUSES, ("allocation", "compilation", "host_work"))
 """Causes whose detail is the runtime call, not the operator around it."""
-_OF_CALLEE: Final = np.isin(np.arange(len(CAUSES)), (causes.NOT_RUNNING, causes.PROFILER))
+_OF_CALLEE: Final = np.isin(CAUSES, ("not_running", "profiler"))
 """Causes whose detail is a Python function, not an annotation around it."""
 _NEVER: Final = np.iinfo(np.int64).min
 
@@ -205,16 +205,17 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     sleeps = outside & (stack.innermost >= 0) & _at(host.frame_names.waiting, stack.innermost, 0).astype(np.bool_)
     between_steps = outside & covers(host.stepless, instant)
     known = ~outside | (stack.innermost >= 0) | (now.annotation >= 0)
-    decided = [
-        (covers(host.profiling, instant) | (outside & stack.in_profiler) | between_steps, causes.PROFILER),
-        (compiles, causes.COMPILATION),
-        (waits, causes.SYNCHRONISATION),
-        (call_kind == kinds.ALLOCATING, causes.ALLOCATION),
-        (sleeps, causes.NOT_RUNNING),
-        (issuing, causes.LAUNCH_BOUND),
-        (known, causes.HOST_WORK),
+    decided: list[tuple[NDArray[np.bool_], Cause]] = [
+        (covers(host.profiling, instant) | (outside & stack.in_profiler) | between_steps, "profiler"),
+        (compiles, "compilation"),
+        (waits, "synchronisation"),
+        (call_kind == kinds.ALLOCATING, "allocation"),
+        (sleeps, "not_running"),
+        (issuing, "launch_bound"),
+        (known, "host_work"),
     ]
-    cause = np.select([mask for mask, _ in decided], [cause for _, cause in decided], causes.UNKNOWN).astype(np.int8)
+    tests, found = zip(*decided, strict=True)
+    cause = np.select(tests, [causes.INDEX[name] for name in found], causes.INDEX["unknown"]).astype(np.int8)
     detail, context = _describe(host, now, cause, in_call, in_operator)
     return Pieces(parts.start, parts.end, cause, detail, context)
 
@@ -236,15 +237,15 @@ def _describe(
     around = np.select([by_callee | deeper, own >= 0], [own, np.where(deeper, -1, annotation)], -1)
     outside = ~in_call & ~in_operator
     is_call = in_call & _OF_CALL[cause]
-    between = outside & (cause == causes.LAUNCH_BOUND)
+    between = outside & (cause == causes.INDEX["launch_bound"])
     detail = np.select(
         [between, is_call | (in_call & (operator < 0)), ~outside],
         [np.full_like(operator, causes.BETWEEN_OPERATORS), call, operator],
         python,
     )
     context = np.select([is_call & (operator >= 0) & (own < 0), ~outside | between], [operator, caller], around)
-    stepless = outside & (cause == causes.PROFILER) & ~stack.in_profiler
+    stepless = outside & (cause == causes.INDEX["profiler"]) & ~stack.in_profiler
     detail = np.where(stepless, causes.BETWEEN_STEPS, detail)
-    compiling = outside & (cause == causes.COMPILATION) & (stack.compiler >= 0)
+    compiling = outside & (cause == causes.INDEX["compilation"]) & (stack.compiler >= 0)
     detail = np.where(compiling, texts.of_frame_name(stack.compiler), detail)
     return detail, np.where(stepless | (context == detail), -1, context)

@@ -1,6 +1,6 @@
 """Pieces of idle time, each with one cause, and the texts that name what ran."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,19 +8,12 @@ from numpy.typing import NDArray
 
 from perfkit.engine.steps.annotations import names_without_part
 from perfkit.records.per_rank import idle as words
-from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.trace.events import Events, PythonFrames
 from perfkit.trace.intervals import Ints
 
-SYNCHRONISATION: Final = CAUSES.index("synchronisation")
-LAUNCH_BOUND: Final = CAUSES.index("launch_bound")
-HOST_WORK: Final = CAUSES.index("host_work")
-ALLOCATION: Final = CAUSES.index("allocation")
-COMPILATION: Final = CAUSES.index("compilation")
-DEPENDENCY: Final = CAUSES.index("dependency")
-NOT_RUNNING: Final = CAUSES.index("not_running")
-PROFILER: Final = CAUSES.index("profiler")
-UNKNOWN: Final = CAUSES.index("unknown")
+INDEX: Final[Mapping[Cause, int]] = {cause: index for index, cause in enumerate(CAUSES)}
+"""Of each cause in `Pieces.cause`."""
 
 FIXED: Final = (
     "between operators",

@@ -63,7 +63,7 @@ def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
 
 def _begun_waiting(found: Pieces, gaps: Union) -> int:
     """Return the length of the gaps that begin while the host waits for the device."""
-    waits = found.start[found.cause == causes.SYNCHRONISATION]
+    waits = found.start[found.cause == causes.INDEX["synchronisation"]]
     begun = np.isin(gaps.start, waits, assume_unique=True)
     return int((gaps.end - gaps.start)[begun].sum())
 

@@ -6,12 +6,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
+from perfkit.engine.runs.loading_culprits import slowest_worker
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import LateLoading, Straggler
-from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
+from perfkit.records.per_rank.loading import WAIT_CAUSES, WaitCause
 from perfkit.records.rank import RankReport
-from perfkit.report.wording import in_words
 
 _UNTOLD: Final[tuple[WaitCause, ...]] = ("other",)
 
@@ -46,18 +45,17 @@ def _explained(
     least = max(mean_lag, 0.0 if usual else sum(own.values()))
     if cause in _UNTOLD or longer[cause] < MAJORITY * least or rank.loading is None:
         return None
-    return LateLoading(cause=cause, culprit=_culprit(cause, rank.loading, slow))
+    worker = slowest_worker(rank.loading, *slow) if cause == "slow_worker" and rank.loading.slow_workers else None
+    samples = rank.loading.slow_samples if cause == "slow_sample" else []
+    return LateLoading(
+        cause=cause,
+        worker=worker,
+        sample=samples[0] if samples else None,
+        more_samples=max(0, len(samples) - 1),
+    )
 
 
 def _mean_waits(rank: RankReport) -> dict[WaitCause, float]:
     steps = len(rank.steps) or 1
     waits = rank.loading.waits_ns if rank.loading is not None else None
     return {cause: getattr(waits, cause, 0) / steps for cause in WAIT_CAUSES}
-
-
-def _culprit(cause: WaitCause, loading: RankLoading, slow: tuple[int, int]) -> str | None:
-    if cause == "slow_worker" and loading.slow_workers:
-        return in_words((slow_worker(loading, *slow),))
-    if cause == "slow_sample":
-        return in_words((slow_samples(loading),))
-    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
+from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker, slowest_worker
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
@@ -27,5 +27,7 @@ def _culprit(cause: WaitCause, known: Sequence[tuple[RankReport, RankLoading]], 
     number = rank.rank if several else None
     if cause == "slow_worker":
         also = sum(bool(one.slow_workers) for _, one in known)
-        return fact("for"), slow_worker(loading, also, len(known), number)
-    return fact("for"), slow_samples(loading), *(() if number is None else (fact("on_rank", rank=number),))
+        return fact("for"), slow_worker(slowest_worker(loading, also, len(known)), number)
+    samples = loading.slow_samples
+    what = slow_samples(samples[0] if samples else None, len(samples) - 1)
+    return fact("for"), what, *(() if number is None else (fact("on_rank", rank=number),))

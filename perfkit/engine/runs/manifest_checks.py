@@ -6,6 +6,7 @@ from typing import Final
 from perfkit.records.common import Observation
 from perfkit.records.manifest import Compiled, RankRecord, StepKind
 from perfkit.records.rank import RankReport
+from perfkit.records.run import HostUsage
 from perfkit.records.sweep import SweepPoint
 
 _MIN_COMPILING_SHARE: Final = 0.1
@@ -57,6 +58,18 @@ def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Observation]:
         if cores is not None and threads > max(cores, len(local)):
             values = {"ranks": len(local), "host": host, "threads": threads, "cores": cores}
             yield Observation("oversubscribed", values)
+
+
+def shared_cores(hosts: Sequence[HostUsage]) -> str | None:
+    """Return what oversubscribes the first such host, for example "4 ranks on 2 cores"; None if none is."""
+    for host in hosts:
+        if host.cores is None:
+            continue
+        if host.ranks > host.cores:
+            return f"{host.ranks} ranks on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+        if host.device == "cpu" and host.threads > host.cores:
+            return f"{host.threads} threads on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+    return None
 
 
 def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Collection[str]) -> Iterator[Observation]:

@@ -173,3 +173,8 @@ def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> Facts:
         fact(f"{most.phase}_takes"),
         fact("pauses_take", share=share, where=where, ns=most.recorded_ns, held_up=held_up),
     )
+
+
+def called_by(row: RankPauses) -> Facts:
+    """Return the function that pauses; empty if unknown."""
+    return (fact("called_by", caller=row.caller),) if row.caller else ()

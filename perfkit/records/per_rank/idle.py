@@ -1,6 +1,6 @@
 """Why a device idles, and how far the host launches ahead of it (metrics.md section 19)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -17,6 +17,18 @@ Cause = Literal[
     "unknown",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
+    "synchronisation": "waiting for the device",
+    "launch_bound": "launching",
+    "host_work": "host work",
+    "allocation": "allocating device memory",
+    "compilation": "compiling or loading code",
+    "dependency": "queued on the device",
+    "not_running": "host thread waiting",
+    "profiler": "profiler",
+    "unknown": "unknown",
+}
+"""What the causes are called in sentences and tables."""
 NO_LAUNCH: Final = "launch not recorded"
 NOTHING_RECORDED: Final = "nothing recorded on the host"
 SILENT_THREAD: Final = "nothing recorded on the thread that launches"

@@ -48,6 +48,20 @@ class WorkerFetches(Struct, frozen=True, kw_only=True):
     collate_ns: int
 
 
+class SlowWorker(Struct, frozen=True, kw_only=True):
+    """The slowest worker of a rank, where it is slower than the others."""
+
+    worker: int
+    ns: int
+    """Median of its batches."""
+    usual_ns: int | None
+    """Median of those of the rank's other workers; None without any that is not slow."""
+    ranks: int
+    """How many ranks have a slow worker."""
+    of: int
+    """Number of ranks."""
+
+
 class SlowSample(Struct, frozen=True, kw_only=True):
     """A sample that took far longer than others of its worker."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil, floor, log10
 from typing import Final
 
-from perfkit.report.charts.specs import Spec
+from perfkit.tables.charts import Spec
 
 _Unit = tuple[float, str]
 

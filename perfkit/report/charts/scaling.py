@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from perfkit.base.formatting import escape_unprintable
 from perfkit.records.scaling import Estimate, ScalingSeries
-from perfkit.report.charts.specs import HUES, SHAPES, Chart, axis, bars, line
 from perfkit.report.content.scaling import PARTS
+from perfkit.tables.charts import HUES, SHAPES, Chart, axis, bars, line
 
 _LONG: Final = {
     "host": "host / launch",

@@ -21,11 +21,11 @@ from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.plan import Plan
 from perfkit.records.report import Report
 from perfkit.report import build_charts, build_document
-from perfkit.report.charts.specs import PATTERNS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
 from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
+from perfkit.tables.charts import PATTERNS, Chart
 from perfkit.tables.labels import COLOURS
 
 _DEFINITIONS: Final = (

@@ -25,9 +25,9 @@ from perfkit.records.comparison import (
     GateState,
     Side,
 )
-from perfkit.report.charts import specs
-from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Document, FindingLine, Section
+from perfkit.tables import charts as specs
+from perfkit.tables.charts import PageCharts
 from perfkit.tables.labels import LONG
 from perfkit.tables.specification import Cell, Column, Field, Table, Tone, make_table, name, number, words
 

@@ -18,9 +18,9 @@ from perfkit.base.formatting import (
 )
 from perfkit.records.common import UNNAMED
 from perfkit.records.comparison import ConfigHistory, History, HistoryPoint
-from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
 from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.report.content.run_facts import finding_lines
+from perfkit.tables.charts import Chart, PageCharts, axis, line, trend
 from perfkit.tables.specification import Field, Table, joined, make_table, number, words
 
 if TYPE_CHECKING:

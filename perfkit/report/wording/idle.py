@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.phases import PHASE_WORDS
 from perfkit.records.facts import Words
-from perfkit.tables.labels import CAUSE_WORDS
+from perfkit.records.per_rank.idle import CAUSE_WORDS
 
 _LAUNCH_WORDS: Final = {
     "compile_option": "--compile",
@@ -65,7 +65,7 @@ REMEDIES: Final[Words] = {
     "record_stacks": "; record Python functions to see which ({own:|--with-stack|with_stack=True})",
     "warm_up_launches": "record more warm-up steps: a first launch loads the kernel's code",
     "warm_up_allocator": "record more warm-up steps: the allocator keeps what it once got from the device",
-    "warm_up_compiler": "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)",
+    "less_compilation": "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)",
     "less_memory": "use less memory{how}: the allocator gives memory back to get other",
     "expandable_segments": ", or {variable}=expandable_segments:True",
     "check_device": "check what else uses the device, and whether the trace lacks kernels",
@@ -73,7 +73,7 @@ REMEDIES: Final[Words] = {
     "larger_kernels": "use fewer, larger kernels",
     "find_thread_wait": "find what the thread that trains waits for",
     "find_wait_of": "find what {name} waits for, or do it in another thread",
-    "record_less": "record less (no stacks, no shapes), or judge by steps without the profiler",
+    "less_profiler": "record less (no stacks, no shapes), or judge by steps without the profiler",
     "record_host": (
         "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
     ),

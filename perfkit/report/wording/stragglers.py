@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, rank_list
+from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
-from perfkit.records.facts import Words
+from perfkit.records.facts import Words, in_words
+from perfkit.report.wording.loading import SENTENCES as LOADING
 from perfkit.report.wording.loading import WAIT_WORDS
 
 _NAMED: Final = 4
@@ -146,9 +148,11 @@ def _cause(row: Straggler) -> str:
 
 def load_clause(loading: LateLoading) -> str:
     """Return what a rank waits for in data loading, with the worker or sample."""
-    if loading.cause == "slow_worker" and loading.culprit:
-        return f"waiting for its {loading.culprit}"
-    return f"waiting for {loading.culprit}" if loading.culprit else WAIT_WORDS[loading.cause]
+    if loading.worker:
+        return f"waiting for its {in_words((slow_worker(loading.worker),), LOADING)}"
+    if loading.cause == "slow_sample":
+        return f"waiting for {in_words((slow_samples(loading.sample, loading.more_samples),), LOADING)}"
+    return WAIT_WORDS[loading.cause]
 
 
 def _short_cause(row: Straggler) -> str:

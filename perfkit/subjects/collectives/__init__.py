@@ -6,6 +6,8 @@ from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.collectives.tables:tables",
+    charts="perfkit.subjects.collectives.charts:CHARTS",
+    losses="perfkit.subjects.collectives.losses:LOSSES",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "dimensions": lambda run: run.dimensions,

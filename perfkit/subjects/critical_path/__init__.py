@@ -19,6 +19,7 @@ def _critical_path(run: RunContext) -> CriticalPath | None:
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.critical_path.tables:tables",
+    charts="perfkit.subjects.critical_path.charts:CHARTS",
     rank={"graph": lambda trace: trace.graph},
     run={"critical_path": _critical_path},
 )

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+from perfkit.records.per_rank.idle import CAUSE_WORDS
 from perfkit.records.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
 from perfkit.records.rank import ONE_TO_N
 from perfkit.records.run import RunReport
 from perfkit.tables.kernel_names import LONGEST, shorten
-from perfkit.tables.labels import CAUSE_WORDS, INDENT, UNKNOWN
+from perfkit.tables.labels import INDENT, UNKNOWN
 from perfkit.tables.specification import (
     RUN,
     Field,

@@ -5,10 +5,10 @@ from typing import Final
 
 from perfkit.base.formatting import duration, figures, format_percent
 from perfkit.records.aggregate import merge_idle
-from perfkit.records.per_rank.idle import CAUSES, IdleCause, IdleTime, add_launches
+from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES, IdleCause, IdleTime, add_launches
 from perfkit.records.run import RunReport
 from perfkit.tables.aggregates import steps_of
-from perfkit.tables.labels import CAUSE_WORDS, counted, per_step
+from perfkit.tables.labels import counted, per_step
 from perfkit.tables.specification import (
     RANK,
     RUN,

@@ -7,6 +7,7 @@ from perfkit.subjects.input.waits import explain_loading
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.input.tables:tables",
+    losses="perfkit.subjects.input.losses:LOSSES",
     rank={
         "loading": lambda trace: explain_loading(
             trace.events, trace.names, trace.steps, trace.header.perfkit.fetches if trace.header.perfkit else None

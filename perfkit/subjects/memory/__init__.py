@@ -7,6 +7,7 @@ from perfkit.subjects.memory.tabulate import tabulate_memory
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.memory.tables:tables",
+    charts="perfkit.subjects.memory.charts:CHARTS",
     rank={
         "memory": lambda trace: tabulate_memory(
             trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker

@@ -4,4 +4,6 @@ from typing import Final
 
 from perfkit.engine.subject import Subject
 
-SUBJECT: Final = Subject(tables="perfkit.subjects.monitor.tables:tables")
+SUBJECT: Final = Subject(
+    tables="perfkit.subjects.monitor.tables:tables", charts="perfkit.subjects.monitor.charts:CHARTS"
+)

@@ -4,4 +4,8 @@ from typing import Final
 
 from perfkit.engine.subject import Subject
 
-SUBJECT: Final = Subject(tables="perfkit.subjects.pauses.tables:tables", run={"pauses": lambda run: run.pauses})
+SUBJECT: Final = Subject(
+    tables="perfkit.subjects.pauses.tables:tables",
+    losses="perfkit.subjects.pauses.losses:LOSSES",
+    run={"pauses": lambda run: run.pauses},
+)

@@ -6,6 +6,7 @@ from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.pipelines.tables:tables",
+    losses="perfkit.subjects.pipelines.losses:LOSSES",
     rank={"pipeline": lambda trace: trace.pipeline_actions},
     run={"pipelines": lambda run: run.pipelines},
 )

@@ -6,6 +6,8 @@ from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.ranks.tables:tables",
+    charts="perfkit.subjects.ranks.charts:CHARTS",
+    losses="perfkit.subjects.ranks.losses:LOSSES",
     run={
         "cross_rank": lambda run: run.cross_rank,
         "efficiency": lambda run: run.efficiency,

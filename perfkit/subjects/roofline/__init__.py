@@ -17,6 +17,8 @@ def _operator_work(trace: TraceContext) -> RankWork | None:
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.roofline.tables:tables",
+    charts="perfkit.subjects.roofline.charts:CHARTS",
+    losses="perfkit.subjects.roofline.losses:LOSSES",
     rank={"operator_work": _operator_work},
     run={"roofline": lambda run: roofline(run.ranks, run.device_names, run.manifest, run.device_table)},
 )

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from perfkit.base.statistics.bootstrap import Floats
+from perfkit.engine.runs.manifest_checks import shared_cores
 from perfkit.records.common import MeasuredOn
-from perfkit.records.run import HostUsage, RunReport
+from perfkit.records.run import RunReport
 from perfkit.records.scaling import Estimate, Factors, ScalingPoint
 from perfkit.subjects.scaling.efficiency_loss import Parts, computation, factors
 from perfkit.subjects.scaling.series import Group
@@ -31,7 +32,7 @@ def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, p
         nodes=max(1, len(run.hosts)),
         batch_size=group.batch_size // replicas(run) if group.kind == "strong" else group.batch_size,
         threads=threads(step_time.runs),
-        oversubscribed=oversubscribed(run.hosts),
+        oversubscribed=shared_cores(run.hosts),
         step_time=to_record(step_time),
         speedup=_scaled(faster, draws, work),
         efficiency=_scaled(faster, draws, per_rank),
@@ -60,15 +61,3 @@ def threads(runs: Sequence[RunReport]) -> int | None:
     counts = {(host.threads, host.ranks) for run in runs for host in run.hosts}
     each = {threads // ranks for threads, ranks in counts if ranks and threads % ranks == 0}
     return each.pop() if len(each) == 1 and all(threads % ranks == 0 for threads, ranks in counts) else None
-
-
-def oversubscribed(hosts: Sequence[HostUsage]) -> str | None:
-    """Return what oversubscribes the first such host, for example "4 ranks on 2 cores"; None if none is."""
-    for host in hosts:
-        if host.cores is None:
-            continue
-        if host.ranks > host.cores:
-            return f"{host.ranks} ranks on {host.cores} {'core' if host.cores == 1 else 'cores'}"
-        if host.device == "cpu" and host.threads > host.cores:
-            return f"{host.threads} threads on {host.cores} {'core' if host.cores == 1 else 'cores'}"
-    return None

@@ -9,6 +9,7 @@ from perfkit.subjects.sharding.parameters import summarize_sharding
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.sharding.tables:tables",
+    losses="perfkit.subjects.sharding.losses:LOSSES",
     rank={
         "issued_collectives": lambda trace: tabulate_issued(trace.collectives, trace.passes, trace.layers),
         "sharded_parameters": lambda trace: summarize_sharding(

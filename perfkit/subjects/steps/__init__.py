@@ -4,4 +4,4 @@ from typing import Final
 
 from perfkit.engine.subject import Subject
 
-SUBJECT: Final = Subject(tables="perfkit.subjects.steps.tables:tables")
+SUBJECT: Final = Subject(tables="perfkit.subjects.steps.tables:tables", charts="perfkit.subjects.steps.charts:CHARTS")

@@ -7,6 +7,7 @@ from perfkit.subjects.work.tabulate import tabulate_work
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.work.tables:tables",
+    losses="perfkit.subjects.work.losses:LOSSES",
     rank={"work": lambda trace: tabulate_work(trace.located, trace.names, trace.device, trace.steps)},
     in_answer=False,
 )

@@ -10,10 +10,10 @@ from perfkit.engine.idle.attribution import attribute, find_gaps
 from perfkit.engine.idle.pieces import merge_neighbours
 from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.engine.trace_context import TraceContext
-from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.tables.instances import collective_title
-from perfkit.tables.labels import CAUSE_WORDS, LONG
+from perfkit.tables.labels import LONG
 from perfkit.tools.merge.rank_tracks import exclusive
 from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import Ints, Union, measure

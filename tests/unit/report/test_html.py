@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from perfkit.records.comparison import Comparison, Side
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.report.charts.run import MOST_CELLS, chart, run_charts
+from perfkit.report.charts.run import run_charts, subject_charts
 from perfkit.report.charts.scaling import series_charts
-from perfkit.report.charts.specs import Chart
 from perfkit.report.renderers.html import write
 from perfkit.report.views.comparison import page_charts
 from perfkit.subjects.comparison.changes import changes
+from perfkit.subjects.steps.charts import MOST_CELLS
+from perfkit.tables.charts import Chart
 from perfkit.tables.labels import COLOURS
 from tests.support.reports.report_builders import (
     MS,
@@ -99,7 +100,7 @@ def series(chart: Chart) -> dict[str, list[float]]:
 
 
 def test_the_charts_are_the_reports_numbers() -> None:
-    by_rank, by_step, heat, waiting, bandwidth = run_charts(make_run())
+    by_rank, waiting, by_step, heat, bandwidth = run_charts(make_run())
     assert [chart.spec["data"][0]["x"] for chart in (by_rank, by_step)] == [["0", "1"], ["5", "6"]]
     assert series(by_step)["compute"] == [60.0, 90.0]
     assert series(by_rank)["idle"] == [5.0, 20.0]
@@ -151,7 +152,7 @@ def test_a_menu_shows_one_layer_of_the_heat_map() -> None:
 
 
 def heat_map(run: RunReport) -> dict[str, Any]:
-    found = chart(run, "heat_map")
+    found = subject_charts()["heat_map"].draw(run)
     assert found
     return found.spec
 
@@ -178,7 +179,7 @@ def test_a_large_run_makes_a_page_that_opens() -> None:
     assert len(text.encode()) < 700_000
     slow = make_rank(500, [make_step(number, compute=200 * MS) for number in range(100)])
     many = make_run(ranks=[make_rank(number, steps) for number in range(499)] + [slow])
-    heat = chart(many, "heat_map")
+    heat = subject_charts()["heat_map"].draw(many)
     assert heat
     whole = heat.spec["data"][0]
     assert len(whole["y"]) * len(whole["x"]) <= MOST_CELLS
@@ -189,8 +190,10 @@ def test_a_large_run_makes_a_page_that_opens() -> None:
 def test_collectives_of_two_groups_are_told_apart() -> None:
     across = make_across()
     other = [replace(row, group="mesh_tp") for row in across.collectives]
-    both = chart(make_run(cross_rank=replace(across, collectives=[*across.collectives, *other])), "bandwidth")
-    one = chart(make_run(cross_rank=across), "bandwidth")
+    both = subject_charts()["bandwidth"].draw(
+        make_run(cross_rank=replace(across, collectives=[*across.collectives, *other]))
+    )
+    one = subject_charts()["bandwidth"].draw(make_run(cross_rank=across))
     assert both
     assert one
     assert {spec["name"] for spec in both.spec["data"]} == {

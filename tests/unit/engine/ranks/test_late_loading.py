@@ -7,8 +7,10 @@ import pytest
 
 from perfkit.pipeline import analyze as pipeline
 from perfkit.pipeline.words import find_insights
-from perfkit.records.cross_rank import Straggler
+from perfkit.records.cross_rank import LateLoading, Straggler
+from perfkit.records.per_rank.loading import SlowSample
 from perfkit.records.run import RunReport
+from perfkit.report.wording.stragglers import load_clause
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 STEP = 100_000
@@ -89,6 +91,18 @@ def test_without_recorded_batches_the_category_stands_alone(tmp_path: Path) -> N
     (row,) = late(run)
     assert (row.category, row.loading) == ("data_loading", None)
     assert "(data loading)" in run.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("sample", "others", "words"),
+    [
+        (SlowSample(index=7, worker=0, ns=80_000_000), 2, "waiting for sample 7, which took 80.0 ms and 2 more"),
+        (SlowSample(index=7, worker=0, ns=80_000_000), 0, "waiting for sample 7, which took 80.0 ms"),
+        (None, 0, "waiting for single slow samples"),
+    ],
+)
+def test_slow_samples_are_named(sample: SlowSample | None, others: int, words: str) -> None:
+    assert load_clause(LateLoading(cause="slow_sample", sample=sample, more_samples=others)) == words
 
 
 def test_several_are_named_shortly(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from perfkit.records.cross_rank import CrossRankSummary, Straggler
 from perfkit.records.per_run.pipeline import HeavyStage, StageExcess
 from perfkit.records.run import Verdict
 from tests.support.reports.report_builders import MS, make_rank, make_step
-from tests.unit.insights.test_pipeline_rules import make_pipeline
+from tests.unit.subjects.pipelines.test_losses import make_pipeline
 
 
 def verdict(

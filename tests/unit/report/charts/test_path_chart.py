@@ -9,7 +9,7 @@ from perfkit.engine.step_graph.graph import KINDS
 from perfkit.records.per_run.critical_path import DrawnPath, PathModuleTime, PathSpan
 from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.report.charts.path import path_chart
+from perfkit.subjects.critical_path.charts import path_chart
 from tests.support.reports.report_builders import MS
 from tests.unit.report.content.test_critical_path import run_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.report.charts.whole_run import whole_run_chart
+from perfkit.subjects.monitor.charts import whole_run_chart
 from tests.support.monitor.made_runs import own_times, write_run
 
 

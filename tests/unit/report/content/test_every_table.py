@@ -19,11 +19,11 @@ from tests.support.reports.scaling_builders import make_scaling_report
 from tests.support.traces.idle_builders import idle_rank, row
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import module_step
-from tests.unit.insights.test_pipeline_rules import make_pipeline
 from tests.unit.report.content.test_critical_path import PATH
 from tests.unit.report.content.test_dimensions_content import make_dimension, run_with
 from tests.unit.report.content.test_memory_content import GB, make_categorized, make_host_use
 from tests.unit.report.content.test_sharding_content import make_gathers, make_issued, make_sharded
+from tests.unit.subjects.pipelines.test_losses import make_pipeline
 
 HOSTILE = "=cmd|\x1b[31m"
 """A formula in CSV, and a sequence that a terminal obeys."""

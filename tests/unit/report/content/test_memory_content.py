@@ -11,8 +11,8 @@ from perfkit.errors import UsageError
 from perfkit.records.per_rank.memory import MemoryBlock, MemoryBytes, MemoryHolder
 from perfkit.records.rank import MemoryCurve, MemoryPeak, MemoryUse
 from perfkit.records.run import RunReport
-from perfkit.report.charts.run import chart
 from perfkit.report.renderers import console, markdown
+from perfkit.subjects.memory.charts import CHARTS
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, page, read
 
@@ -61,14 +61,14 @@ def test_of_many_ranks_the_highest_and_the_lowest_are_shown() -> None:
     table = stream.getvalue().partition("### Memory")[2].partition("###")[0]
     assert [int(line.split("|")[1]) for line in table.splitlines()[4:20]] == [0, *range(25, 40)]
     assert "24 more; shown: the 15 highest peaks and the lowest" in table
-    drawn = chart(run, "memory")
+    drawn = CHARTS["memory"].draw(run)
     assert drawn
     assert [one["name"] for one in drawn.spec["data"]] == [f"rank {number}" for number in (39, 38, 37, 36, 35)]
     assert drawn.note == "device 0, step 6. The 5 highest peaks of 40."
 
 
 def test_the_chart_has_the_tables_numbers() -> None:
-    drawn = chart(with_memory([make_host_use(), make_use()]), "memory")
+    drawn = CHARTS["memory"].draw(with_memory([make_host_use(), make_use()]))
     assert drawn
     (line,) = drawn.spec["data"]  # of the device: it is its memory that runs out
     assert line["x"] == [0, 30, 60, 100]
@@ -76,10 +76,10 @@ def test_the_chart_has_the_tables_numbers() -> None:
     (limit,) = drawn.spec["layout"]["shapes"]
     assert (limit["y0"], limit["y1"]) == (80 * GB, 80 * GB)
     json.dumps(drawn.spec, allow_nan=False)
-    far = chart(with_memory([make_use(2 * GB)]), "memory")
+    far = CHARTS["memory"].draw(with_memory([make_use(2 * GB)]))
     assert far
     assert "shapes" not in far.spec["layout"]
-    host = chart(with_memory([make_host_use()]), "memory")
+    host = CHARTS["memory"].draw(with_memory([make_host_use()]))
     assert host
     assert host.note == "CPU, step 6."
 
@@ -87,7 +87,7 @@ def test_the_chart_has_the_tables_numbers() -> None:
 def test_line_names_contain_what_differs() -> None:
     later = make_use(70 * GB)
     later = replace(later, curve=replace(later.curve, step=7))
-    drawn = chart(with_memory([make_use(device="device 3")], [later]), "memory")
+    drawn = CHARTS["memory"].draw(with_memory([make_use(device="device 3")], [later]))
     assert drawn
     assert [one["name"] for one in drawn.spec["data"]] == ["rank 1, device 0, step 7", "rank 0, device 3, step 6"]
     assert drawn.note == ""
@@ -179,7 +179,7 @@ def test_what_is_inferred_or_missing_is_said_only_where_it_is() -> None:
 
 def test_the_stacked_chart_adds_up_to_the_curve() -> None:
     run = with_memory([make_host_use(), make_categorized()])
-    drawn = chart(run, "memory_by_category")
+    drawn = CHARTS["memory_by_category"].draw(run)
     assert drawn
     assert [area["name"] for area in drawn.spec["data"]] == ["parameters", "activations", "unknown"]
     assert [sum(at) for at in zip(*(area["y"] for area in drawn.spec["data"]), strict=True)] == [
@@ -191,4 +191,4 @@ def test_the_stacked_chart_adds_up_to_the_curve() -> None:
     assert drawn.note == "Rank 0, device 0, step 6."
     json.dumps(drawn.spec, allow_nan=False)
     assert len(run.plot_memory_by_category().data) == 3
-    assert chart(with_memory([make_use()]), "memory_by_category") is None
+    assert CHARTS["memory_by_category"].draw(with_memory([make_use()])) is None

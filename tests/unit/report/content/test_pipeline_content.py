@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from perfkit.records.per_run.pipeline import HeavyStage, StageExcess
 from tests.support.reports.report_builders import make_run
 from tests.support.reports.tables import tables_of
-from tests.unit.insights.test_pipeline_rules import make_pipeline
+from tests.unit.subjects.pipelines.test_losses import make_pipeline
 
 
 def test_a_heavy_stage_is_marked() -> None:

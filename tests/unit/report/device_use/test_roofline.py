@@ -10,8 +10,8 @@ from perfkit.records.per_rank.operator_work import UnmodelledOperator
 from perfkit.records.roofline import ModuleRow
 from perfkit.records.run import RunReport
 from perfkit.report import build_document
-from perfkit.report.charts import roofline
-from perfkit.report.charts.run import chart
+from perfkit.subjects.roofline import charts as roofline
+from perfkit.subjects.roofline.charts import CHARTS
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.reports.roofline_builders import STEPS, roofline_row, roofline_run
 
@@ -55,7 +55,7 @@ def test_without_peaks_there_is_no_share_and_no_chart() -> None:
     found = tables(run)["Operators against the device's limits"]
     assert [column.title for column in found.columns] == ["kind", "time", "share", "FLOP/s", "B/s", "FLOP/B"]
     assert found.remark == "no share of a bound: no peaks of Acme are known; all of the compute time is modelled"
-    assert chart(run, "roofline") is None
+    assert CHARTS["roofline"].draw(run) is None
     with pytest.raises(UsageError, match="record_shapes"):
         run.plot_roofline()
 
@@ -112,9 +112,9 @@ def test_markup_in_names_is_escaped() -> None:
 
 def test_points_that_are_left_out_of_the_chart_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [roofline_row("gemm", 30 - place, operator=f"aten::mm{place}") for place in range(4)]
-    whole = chart(roofline_run(*rows), "roofline")
+    whole = CHARTS["roofline"].draw(roofline_run(*rows))
     monkeypatch.setattr(roofline, "_MOST_POINTS", 3)
-    cut = chart(roofline_run(*rows), "roofline")
+    cut = CHARTS["roofline"].draw(roofline_run(*rows))
     assert whole
     assert cut
     assert cut.note == f"{whole.note} The 3 of 4 that take longest."

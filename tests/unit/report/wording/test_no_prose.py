@@ -1,4 +1,4 @@
-"""Engine, subjects and records have no prose: sentences are made in `perfkit.report.wording`, tables format values."""
+"""Engine, subjects and records have no prose: `perfkit.report.wording` has it; tables and charts format values."""
 
 import ast
 from collections import Counter
@@ -84,7 +84,7 @@ def test_engine_subjects_and_records_make_no_sentences() -> None:
         path.relative_to(SOURCES).as_posix()
         for room in ("engine", "subjects", "records")
         for path in (SOURCES / room).rglob("*.py")
-        if path.name != "tables.py"
+        if path.name not in ("tables.py", "charts.py")
         for _ in prose(path)
     )
     assert set(found) == LEFT

@@ -12,11 +12,11 @@ from perfkit.engine.runs.drawn_steps import chosen_steps
 from perfkit.errors import UsageError
 from perfkit.records.common import CATEGORIES
 from perfkit.records.cross_rank import CrossRankSummary, Straggler
-from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
-from perfkit.tables.labels import CAUSE_WORDS, LONG
+from perfkit.tables.labels import LONG
 from perfkit.tools.merge import step_rows, step_timelines
 from perfkit.tools.merge.step_timelines import MOST_RUNS, with_step_timelines
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run, make_step

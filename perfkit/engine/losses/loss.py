@@ -1,0 +1,45 @@
+"""What a subject costs a run: a loss, as facts of which the report makes words."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from perfkit.engine.losses.context import LossContext
+from perfkit.records.common import Category
+from perfkit.records.facts import Facts
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """Time that a run loses: to what, where, how much, and what would remove it. Facts only."""
+
+    cause: str
+    facts: Facts
+    """What its sentence is made of."""
+    remedy: Facts
+    """What to try; what its words are made of."""
+    per_step_ns: float | None
+    """Upper bound of the saving; None if unknown, which also ranks the loss first."""
+    evidence: dict[str, float] = {}
+    """The figures it rests on, by name; times in ns, shares as fractions of one."""
+    ranks: tuple[int, ...] = ()
+    """The ranks it is on; empty for all."""
+    steps: tuple[int, ...] = ()
+    """The steps it is in; empty for all."""
+    phase: str | None = None
+    """The phase of the step."""
+    code: str | None = None
+    """The module, function, operator or line of code."""
+    change: str | None = None
+    """The change, as `perfkit whatif` takes it, whose predicted saving replaces the bound if the run has it."""
+    category: Category | None = None
+    """Category of the step's time that the bound is the mean over ranks of; a step may save more, if ranks take turns
+    to need it."""
+    only_finds_out: bool = False
+    """Whether the remedy only leads to the reason: then the bound is the time that it is about, no promise."""
+    explains_all: bool = False
+    """Whether no later rule is evaluated, because what these look at may follow from it. Ranks that are late beyond
+    chance do not: with these all rules are evaluated."""
+
+
+Rules = Mapping[str, Callable[[LossContext], Loss | None]]
+"""The rules of a subject by the name of what they find; each returns None if it does not apply to the run."""

@@ -1,0 +1,175 @@
+"""Collect what the subjects cost, and rank it by potential saving."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import convert
+from msgspec.structs import asdict, replace
+
+from perfkit.engine.losses.context import LossContext, loss_context, stragglers_of
+from perfkit.engine.losses.loss import Loss, Rules
+from perfkit.engine.subject import Subject
+from perfkit.engine.whatif.changes import are_healthy_ranks
+from perfkit.errors import PluginError
+from perfkit.plugins import resolve
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import Observation
+from perfkit.records.facts import Words, in_words
+from perfkit.records.report import BESIDES_STEPS
+from perfkit.records.run import RunReport
+from perfkit.records.scaling import MultiRunSummary
+from perfkit.subjects.scaling.losses import option_losses, series_losses
+from perfkit.subjects.scaling.series import repeats
+from perfkit.subjects.table import SUBJECTS, asked_subjects
+
+MAX_INSIGHTS: Final = 5
+_CLOSE: Final = 1.05
+"""Ratio of a predicted saving and a bound up to which they agree."""
+
+
+class Ranked(NamedTuple):
+    """A loss that a rule found in a run or a series."""
+
+    subject: str
+    """The subject whose rule it is."""
+    rule: str
+    run: str
+    """Name of the run or the series."""
+    loss: Loss
+    """With the saving that was predicted, if any, in place of its bound."""
+    predicted_for: str | None = None
+    """The change that the saving was predicted for."""
+    words: Words | None = None
+    """Of a subject that a package adds."""
+
+
+class Losses(NamedTuple):
+    """The ranked losses of some runs, and subjects of packages that failed."""
+
+    ranked: list[Ranked]
+    failed: list[Observation]
+
+
+def find_losses(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> Losses:
+    """Return the losses of `runs`, largest saving first; of each rule only the one with the largest.
+
+    One without a saving casts doubt on the others and is the first. A subject of a package that fails on any run costs
+    one finding, and none of its losses are kept.
+    """
+    evaluator = _Evaluator()
+    best: dict[tuple[str, str], Ranked] = {}
+    for one in (*_of_runs(runs, multi_run, evaluator), *(_of_multi_run(multi_run) if multi_run else ())):
+        other = best.get((one.subject, one.rule))
+        if other is None or _saving(one) > _saving(other):
+            best[one.subject, one.rule] = one
+    kept = [one for one in best.values() if one.subject not in evaluator.failed]
+    return Losses(sorted(kept, key=_saving, reverse=True)[:MAX_INSIGHTS], list(evaluator.failed.values()))
+
+
+class _Evaluator:
+    """Evaluates the rules of subjects on runs and remembers the subjects of packages that failed."""
+
+    def __init__(self) -> None:
+        self._subjects = [(name, subject) for name, subject in asked_subjects(None) if subject.losses is not None]
+        self.failed: dict[str, Observation] = {}
+
+    def losses(self, context: LossContext) -> Iterator[Ranked]:
+        """Yield the losses of a run, in the order of the subjects."""
+        for name, subject in self._subjects:
+            reported: list[str] = []
+            for one in self._of_subject(name, subject, context):
+                yield _within_step(_with_prediction(one, context), context)
+                if one.loss.explains_all and not stragglers_of(context.run):
+                    return
+                reported.append(one.loss.cause)
+            context = context._replace(reported=(*context.reported, *reported))
+
+    def _of_subject(self, name: str, subject: Subject, context: LossContext) -> Iterable[Ranked]:
+        if name in SUBJECTS.builtin:
+            return _evaluate(name, subject, context)
+        if name in self.failed:
+            return ()
+        try:
+            with SUBJECTS.guarded(name, f"failed on {context.run.run}"):
+                return [_checked(one) for one in _evaluate(name, subject, context)]
+        except PluginError as error:
+            self.failed[name] = Observation("subject_failed", {"error": str(error)})
+            return ()
+
+
+def _evaluate(name: str, subject: Subject, context: LossContext) -> Iterator[Ranked]:
+    rules: Rules = resolve(subject.losses) if subject.losses else {}
+    for rule, find in rules.items():
+        if (loss := find(context)) is not None:
+            yield Ranked(name, rule, context.run.run, loss, words=subject.words or None)
+
+
+def _checked(one: Ranked) -> Ranked:
+    """Return a loss of a package with its types checked, because the report that it goes into is a file format.
+
+    Raises:
+        ValidationError: a field has another type.
+        ValueError: a figure is not finite, and JSON cannot hold it.
+        KeyError: a fact has no words, or lacks a value that they need.
+    """
+    if not isinstance(one.loss, Loss):
+        raise TypeError(f"{one.rule} returned a {type(one.loss).__name__}, not a Loss")
+    loss = convert(asdict(one.loss), Loss)
+    for facts in (loss.facts, loss.remedy):
+        in_words(facts, one.words or {})
+    figures = [*loss.evidence.values(), loss.per_step_ns or 0.0]
+    if not all(map(math.isfinite, figures)):
+        raise ValueError(f"{one.rule} returned figures that are not finite: {figures}")
+    return one._replace(loss=loss)
+
+
+def _saving(one: Ranked) -> float:
+    return float("inf") if one.loss.per_step_ns is None else one.loss.per_step_ns
+
+
+def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evaluator: _Evaluator) -> Iterator[Ranked]:
+    """Yield the losses that most repeats of a configuration show, of the repeat with the median saving.
+
+    The repeat with the largest saving would be an outlier.
+    """
+    for group in repeats(runs):
+        by_rule: dict[tuple[str, str], list[Ranked]] = defaultdict(list)
+        contexts = [context for run in group if (context := loss_context(run, multi_run))]
+        for context in contexts:
+            for one in evaluator.losses(context):
+                by_rule[one.subject, one.rule].append(one)
+        for several in by_rule.values():
+            if 2 * len(several) > len(contexts):
+                yield sorted(several, key=_saving)[(len(several) - 1) // 2]
+
+
+def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Ranked]:
+    for rule, name, loss in (*series_losses(multi_run.series), *option_losses(multi_run.option_comparisons)):
+        # A slow source is a loss of the input, of which only the largest is reported.
+        yield Ranked("input" if rule == "input" else "scaling", rule, name, loss)
+
+
+def _with_prediction(one: Ranked, context: LossContext) -> Ranked:
+    """Return the loss with the predicted saving, if there is one that does not contradict the bound.
+
+    The graph may lack some of the steps that the bound is of, so that one may exceed the other a little. What late
+    ranks cost was measured, step by step: a replay that finds less than half of it has missed what they delay.
+    """
+    change, bound_ns, category = one.loss.change, one.loss.per_step_ns, one.loss.category
+    saving_ns = context.predicted_saving(change) if change else None
+    limit_ns = (bound_ns or 0.0) * (context.spread(category) if category else 1.0)
+    if change is None or saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
+        return one
+    if are_healthy_ranks(change) and saving_ns < MAJORITY * bound_ns:
+        return one
+    return one._replace(loss=replace(one.loss, per_step_ns=min(max(0.0, saving_ns), limit_ns)), predicted_for=change)
+
+
+def _within_step(one: Ranked, context: LossContext) -> Ranked:
+    """Return the loss with a saving that is not more than the mean step, of which it is a part."""
+    saving_ns = one.loss.per_step_ns
+    if saving_ns is None or saving_ns <= context.longest_step_ns or one.rule == BESIDES_STEPS:
+        return one
+    return one._replace(loss=replace(one.loss, per_step_ns=context.longest_step_ns))

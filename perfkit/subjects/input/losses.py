@@ -1,0 +1,117 @@
+"""Waiting for data: how much, on which ranks, for what, and what can still help in the run."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from perfkit.engine.losses.context import (
+    MIN_SHARE,
+    LossContext,
+    besides_stragglers,
+    exposed_without_stragglers,
+    late_in,
+)
+from perfkit.engine.losses.loading import load_faster
+from perfkit.engine.losses.loss import Loss, Rules
+from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.whatif.changes import NO_INPUT
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.common import UNNAMED
+from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.rank import RankReport
+from perfkit.records.run import DataLoading
+
+_NAMED_SHARE: Final = 0.75
+"""Share of the waiting for data from which the ranks that have it are named."""
+
+
+class _Where(NamedTuple):
+    """The ranks that a sentence about loading is true of."""
+
+    ranks: Sequence[RankReport]
+    facts: Facts = ()
+    """Which ones; empty if the sentence is about all."""
+    others: bool = False
+    """Whether these are all that are not late."""
+
+
+def slow_input(context: LossContext) -> Loss | None:
+    """Waiting for data."""
+    exposed_ns = exposed_without_stragglers(context, "data_loading")
+    share, loads = context.share(exposed_ns), context.run.data_loading
+    if share < MIN_SHARE or loads is None:
+        return None
+    where = _where(context)
+    evidence = {"exposed_share": share, "median_load_ns": float(_median_ns(where, loads))}
+    if context.load_ratio:
+        evidence["load_ratio"] = context.load_ratio
+    near, why = False, main_cause(where.ranks)
+    if loads.file_share is not None:
+        evidence["file_share"] = loads.file_share
+        near = loads.file_share >= MAJORITY
+    advice = load_faster(context, why[0] if why else None)
+    faster = (fact("or_faster_storage"),) if near and not why and not advice.name.endswith("_storage") else ()
+    return Loss(
+        cause=why[0] if why else "input",
+        ranks=tuple(rank.rank for rank in where.ranks if rank.rank is not None) if where.facts else (),
+        facts=(
+            fact("input", share=share, where=where.facts),
+            _loads(context, loads, where),
+            *((fact("at_file_bandwidth", share=loads.file_share),) if near else ()),
+            *((fact("and_load_cause", cause=why[1]),) if why else ()),
+        ),
+        evidence=evidence,
+        remedy=(advice, *faster),
+        per_step_ns=exposed_ns,
+        change=NO_INPUT,
+        category="data_loading",
+    )
+
+
+def _loads(context: LossContext, loads: DataLoading, where: _Where) -> Fact:
+    """Return how long loads take, and those from memory."""
+    source = (fact("from_source", source=loads.source),) if loads.source not in (None, UNNAMED) else ()
+    ratio = context.load_ratio if context.load_ratio and context.load_ratio > 1.1 and not where.facts else None
+    against = (fact("as_long_as_memory", ratio=ratio),) if ratio else ()
+    spans_ns, median_ns = _spans_ns(where.ranks), _median_ns(where, loads)
+    count = len(spans_ns) if where.facts else loads.count
+    waited_ns = sum(step.exposed_ns.data_loading for rank in where.ranks for step in rank.steps)
+    # Where few loads take most of the time, the median one tells nothing of it.
+    few = median_ns * count < MAJORITY * waited_ns
+    longest_ns = max(spans_ns, default=loads.max_ns) if where.facts else loads.max_ns
+    longest = (fact("the_longest", ns=longest_ns),) if few else ()
+    there = (fact("on_the_others" if where.others else "there"),) if where.facts else ()
+    return fact("median_load", source=source, there=there, ns=median_ns, longest=longest, against=against)
+
+
+def _median_ns(where: _Where, loads: DataLoading) -> int:
+    return round(median(_spans_ns(where.ranks) or [loads.median_ns])) if where.facts else loads.median_ns
+
+
+def _spans_ns(ranks: Sequence[RankReport]) -> list[int]:
+    return [span_ns for rank in ranks for step in rank.steps for span_ns in step.loads.spans_ns]
+
+
+def _where(context: LossContext) -> _Where:
+    """Return the ranks that the waiting is on: not the stragglers, and only those that have nearly all of it.
+
+    Half of all loads may be short, and half long: there is no load between the two that takes the median time.
+    """
+    ranks = context.run.ranks
+    if beside := besides_stragglers(context, "data_loading"):
+        late = {row.rank for row in late_in(context, "data_loading")}
+        return _Where([rank for rank in ranks if rank.rank not in late] or ranks, beside, others=True)
+    waits_ns = {rank.rank: _wait_ns(rank) for rank in ranks if rank.rank is not None}
+    most = [number for number, wait_ns in waits_ns.items() if 2 * wait_ns >= max(waits_ns.values())]
+    share = sum(waits_ns[number] for number in most) / (sum(waits_ns.values()) or 1.0)
+    if len(waits_ns) < len(ranks) or 2 * len(most) > len(ranks) or share < _NAMED_SHARE:
+        return _Where(ranks)
+    return _Where([rank for rank in ranks if rank.rank in most], (fact("mostly_on", ranks=most),))
+
+
+def _wait_ns(rank: RankReport) -> float:
+    """Return the exposed data loading of a rank's mean step."""
+    return sum(step.exposed_ns.data_loading for step in rank.steps) / max(1, len(rank.steps))
+
+
+LOSSES: Final[Rules] = {"input": slow_input}

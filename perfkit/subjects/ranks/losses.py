@@ -1,0 +1,91 @@
+"""What it costs that ranks share cores, or wait for each other."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from perfkit.engine.losses.communication import communication_cost, longest_dimension, split_communication
+from perfkit.engine.losses.context import MIN_SHARE, LossContext, stragglers_of
+from perfkit.engine.losses.loss import Loss, Rules
+from perfkit.engine.runs.bubble_verdict import late_besides_stages
+from perfkit.engine.runs.manifest_checks import shared_cores
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.facts import Facts, fact
+from perfkit.subjects.ranks.waiting import cause_of_waiting, last_arrivals_of
+
+
+def oversubscribed(context: LossContext) -> Loss | None:
+    """Ranks that share cores: all else may follow from that."""
+    shared = shared_cores(context.run.hosts)
+    if shared is None:
+        return None
+    host = next(host for host in context.run.hosts if shared_cores([host]))
+    fall: Facts = ()
+    evidence = {"ranks": float(host.ranks), "threads": float(host.threads), "cores": float(host.cores or 0)}
+    if context.in_series is not None and context.in_series[2].efficiency.value < context.in_series[1].efficiency.value:
+        series, before, point = context.in_series
+        now = {"before": before.efficiency.value, "after": point.efficiency.value}
+        fall = (fact("efficiency_drops", kind=series.kind, **now),)
+        evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
+    threads = max(1, (host.cores or 1) // host.ranks)
+    return Loss(
+        cause="oversubscribed",
+        facts=(fact("oversubscribed", host=host.host, shared=shared, fall=fall),),
+        evidence=evidence,
+        # Scripts and loops of one's own have no option for threads.
+        remedy=(fact("fewer_ranks", ranks=host.cores or 0, host=host.host),)
+        if host.ranks > (host.cores or 0)
+        else (fact("use_threads", threads=threads, own="threads" in (context.run.config or {})),),
+        per_step_ns=None,
+        explains_all=True,
+    )
+
+
+def waiting(context: LossContext) -> Loss | None:
+    """Waiting for other ranks."""
+    # What the verdict is about is worth a recommendation, however little ranks wait on average.
+    is_verdict = context.run.verdict.bound == "imbalance"
+    parts = split_communication(context, 0.0 if is_verdict else MIN_SHARE)
+    slow = stragglers_of(context.run)
+    if context.waits_in_bubbles():
+        return _waiting_in_bubbles(context)
+    if parts is None and not (is_verdict and slow):
+        return None
+    if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
+        cause = cause_of_waiting(context, slow, 0.0)
+        return _in_part(context, cause)
+    wait_ns, exposed_ns = parts
+    if wait_ns < MAJORITY * exposed_ns and not is_verdict:
+        return None
+    # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
+    if not slow and context.has("start_skew") and last_arrivals_of(context) is None:
+        return None
+    if not slow and (most := longest_dimension(context, "wait_ns")) is not None and "pp" in most.parts:
+        return None  # a pipeline waits by construction
+    cause = cause_of_waiting(context, slow, wait_ns)
+    evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
+    # With ranks missing, transfers are an upper bound: a missing rank may have been later.
+    part = fact("waiting_share", share=wait_ns / exposed_ns, partial=context.run.is_partial)
+    return replace(
+        cause,
+        facts=(*communication_cost(context, exposed_ns), fact("comma"), part, *cause.facts),
+        evidence=evidence | cause.evidence,
+    )
+
+
+def _in_part(context: LossContext, cause: Loss) -> Loss:
+    cost = communication_cost(context, context.exposed_ns["communication"])
+    return replace(cause, facts=(*cost, fact("partly_waiting"), *cause.facts))
+
+
+def _waiting_in_bubbles(context: LossContext) -> Loss | None:
+    """Return the loss for late ranks of a pipeline, whose bubble has its own rule; None where stages explain them."""
+    run = context.run
+    across, late = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
+    slow = [row for row in stragglers_of(run) if row.rank in late]
+    if across is None or not slow or context.share(across.stragglers_gain_ns) < MIN_SHARE:
+        return None
+    return _in_part(context, cause_of_waiting(context, slow, 0.0))
+
+
+LOSSES: Final[Rules] = {"oversubscribed": oversubscribed, "waiting": waiting}

@@ -1,0 +1,274 @@
+"""What is said of idle time: the largest cause, what of it is largest, what to do, and what that could save."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.engine.runs.verdict import classify_bottleneck
+from perfkit.pipeline.words import find_insights
+from perfkit.pipeline.words import verdict as worded
+from perfkit.records.common import Finding
+from perfkit.records.per_rank.idle import (
+    CAUSE_WORDS,
+    CAUSES,
+    NO_LAUNCH,
+    NOTHING_RECORDED,
+    QUEUED_FOR_NOTHING,
+    Cause,
+)
+from perfkit.records.per_run.whatif import PredictedSaving
+from perfkit.records.rank import PhaseStat, RankReport
+from perfkit.records.report import Insight
+from perfkit.records.run import RunReport
+from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run, make_operator
+from tests.support.traces.idle_builders import STEPS, idle_rank, row
+from tests.unit.report.content.test_memory_content import make_use
+
+
+def insight(*ranks: RankReport, **changes: Any) -> Insight:
+    (one,) = [one for one in find_insights([run(*ranks, **changes)], None).insights if one.rule == "host"]
+    return one
+
+
+def run(*ranks: RankReport, **changes: Any) -> RunReport:
+    return make_foreign_run(ranks=list(ranks), world_size=len(ranks), **changes)
+
+
+def test_waiting_for_the_device() -> None:
+    item = row("synchronisation", "aten::item", 20, "train.py(5): log", count=40)
+    found = insight(idle_rank(item, row("host_work", "forward", 5), begun_in_synchronisation_ns=STEPS * 24 * MS))
+    assert found.sentence == (
+        "the GPU is idle for 25 % of the step (25.0 ms): 20.0 ms of it is waiting for the device, most of that "
+        "aten::item in train.py(5): log (20.0 ms per step, in 10 pauses)"
+    )
+    assert "read values (.item(), .cpu(), print)" in found.recommendation
+    assert found.potential_saving_ns == 24 * MS  # the gaps that waiting begins
+    assert found.evidence["begun_in_synchronisation_ns"] == 24 * MS
+
+
+def test_thousands_of_pauses_are_written_out() -> None:
+    item = row("synchronisation", "aten::item", 20, count=STEPS * 1500)
+    assert insight(idle_rank(item)).sentence.endswith("(20.0 ms per step, in 1,500 pauses)")
+
+
+def test_a_gpu_is_not_called_idle_where_a_trace_lacks_its_activity() -> None:
+    lost = Finding(code="no_device_events", severity="warning", message="no device activity")
+    found = insight(idle_rank(row("host_work", "forward", 20)), findings=[lost])
+    assert found.sentence.startswith("no recorded operator or kernel runs for ")
+
+
+def test_waiting_saves_no_more_than_all_idle_time() -> None:
+    item = row("synchronisation", "aten::item", 20)
+    assert insight(idle_rank(item, begun_in_synchronisation_ns=STEPS * 30 * MS)).potential_saving_ns == 20 * MS
+
+
+def test_a_blocking_copy() -> None:
+    found = insight(idle_rank(row("synchronisation", "aten::to", 20)))
+    assert "pinned memory" in found.recommendation
+
+
+def test_many_small_parts_are_those_of_an_annotation_if_it_has_a_large_share() -> None:
+    places = ["DistributedDataParallel.forward"] * 6 + ["other"] * 2 + [None] * 2
+    rows = [row("launch_bound", f"aten::op{n}", 3, context=place) for n, place in enumerate(places)]
+    found = insight(idle_rank(*rows, kernels=1_000))
+    assert ", in many places, most of that in DistributedDataParallel.forward (18.0 ms per step)" in found.sentence
+    rows = [row("launch_bound", f"aten::op{n}", 3, context=f"part {n}") for n in range(10)]
+    assert insight(idle_rank(*rows, kernels=1_000)).sentence.endswith("in many places")
+
+
+@pytest.mark.parametrize(("count", "is_first"), [(1, True), (STEPS, False), (10 * STEPS, False)])
+def test_an_operator_that_pauses_once_may_be_its_first_call(count: int, is_first: bool) -> None:
+    found = insight(idle_rank(row("host_work", "aten::ones", 20, count=count)))
+    assert found.recommendation.startswith("record more warm-up steps if") is is_first
+    assert found.recommendation.endswith("tensors on the CPU, or many small ones")
+
+
+def test_launch_bound() -> None:
+    rows = [row("launch_bound", f"aten::op{number}", 3, count=400) for number in range(10)]
+    found = insight(idle_rank(*rows, kernels=1_000, short_kernels=900))
+    assert "30.0 ms of it is launching (90.0 % of the kernels run for less than 5 µs), in many places" in found.sentence
+    assert "CUDA graphs" in found.recommendation
+    assert found.potential_saving_ns == pytest.approx(30 * MS)
+    assert found.evidence["short_kernels_share"] == 0.9
+    own = insight(idle_rank(*rows, kernels=1_000), config={"compile": False})
+    assert "--compile" in own.recommendation
+    split = insight(
+        idle_rank(*rows, kernels=1_000), config={"compile": False}, dimensions=make_dimensions(("tp", 1.0, 1.0))
+    )
+    assert "--compile" not in split.recommendation
+
+
+LAUNCHING = row("launch_bound", "aten::op", 30, count=400)
+
+
+def test_no_pause_is_replayed_for_fewer_launches() -> None:
+    """The operators that launch are work of the host, which `idle:launch_bound=0` leaves."""
+    predicted = [PredictedSaving(change="idle:launch_bound=0", saving_ns=1 * MS)]
+    found = insight(idle_rank(LAUNCHING), predicted_savings=predicted)
+    assert found.potential_saving_ns == pytest.approx(30 * MS)
+    assert found.predicted_for is None
+
+
+@pytest.mark.parametrize("where", ["operators", "phases", "idle"])
+def test_what_is_compiled_is_not_told_to_be(where: str) -> None:
+    assert "torch.compile" in insight(idle_rank(LAUNCHING)).recommendation
+    name = "Torch-Compiled Region: 0/0"
+    changes: dict[str, Any] = {
+        "operators": {"operators": [make_operator("triton_poi_fused_add_0")]},
+        "phases": {"phases": [PhaseStat(name=name, count=4, total_ns=MS, max_ns=MS)]},
+        "idle": {"idle": idle_rank(replace(LAUNCHING, context=name)).idle},
+    }
+    found = insight(replace(idle_rank(LAUNCHING), **changes[where]))
+    assert found.recommendation == "use a larger batch or CUDA graphs: fewer launches for the same work"
+
+
+@pytest.mark.parametrize(
+    ("dp", "advice"), [("ddp", "use --compile or a larger batch"), ("zero3", "use a larger batch or CUDA graphs")]
+)
+def test_nobody_is_told_to_compile_what_perfkit_does_not(dp: str, advice: str) -> None:
+    found = insight(idle_rank(LAUNCHING), config={"compile": False, "dp": dp})
+    assert found.recommendation == f"{advice}: fewer launches for the same work"
+
+
+def test_graphs_that_a_run_has_are_not_advised() -> None:
+    graphs = Finding(code="graphs_hide_operators", severity="info", message="")
+    assert "CUDA graphs for more of the step" in insight(idle_rank(LAUNCHING), findings=[graphs]).recommendation
+
+
+@pytest.mark.parametrize(("used_gb", "larger"), [(40, True), (71, True), (73, False)])
+def test_no_larger_batch_where_memory_is_full(used_gb: int, larger: bool) -> None:
+    found = insight(replace(idle_rank(LAUNCHING), memory=[make_use(used_gb * 10**9)]))
+    assert ("larger batch" in found.recommendation) is larger
+
+
+@pytest.mark.parametrize(("share", "fused"), [(0.6, True), (0.4, False)])
+def test_an_optimizer_is_fused_only_if_most_launches_are_its(share: float, fused: bool) -> None:
+    optimizer = row("launch_bound", "aten::add_", 20 * share, "Optimizer.step#Adam.step")
+    found = insight(idle_rank(optimizer, row("launch_bound", "aten::mm", 20 * (1 - share), "forward")))
+    assert ("fused optimizer" in found.recommendation) is fused
+
+
+@pytest.mark.parametrize(
+    ("detail", "advice"),
+    [
+        ("<built-in function collect>", "collect garbage between steps"),
+        ("torch/serialization.py(944): save", "async_save"),
+        ("<built-in function print>", "print and log less often"),
+        ("aten::stack", "tensors on the CPU, or many small ones"),
+        ("cudaLaunchKernel", "more warm-up steps"),
+        ("train.py(9): augment", "speed up train.py(9): augment"),
+    ],
+)
+def test_host_work_saves_what_is_named(detail: str, advice: str) -> None:
+    found = insight(idle_rank(row("host_work", detail, 20, "train.py(5): f"), row("host_work", "other", 10)))
+    assert f"30.0 ms of it is host work, most of that {detail} in train.py(5): f (20.0 ms per step)" in found.sentence
+    assert advice in found.recommendation
+    assert found.potential_saving_ns == 20 * MS
+    assert not found.only_finds_out
+    assert "data if" not in found.sentence
+
+
+def test_a_part_below_half_is_not_most_of_it() -> None:
+    rows = [row("host_work", "a", 8), row("host_work", "b", 7), row("host_work", "c", 6)]
+    assert "host work, the largest part a (8.00 ms per step)" in insight(idle_rank(*rows)).sentence
+
+
+def test_an_annotation_alone_asks_for_python_functions() -> None:
+    backward = row("host_work", "## backward ##", 20)
+    found = insight(idle_rank(backward, has_python_frames=False))
+    assert "record Python functions to see which (with_stack=True)" in found.recommendation
+    assert "data if your loader is not torch's" in found.sentence
+    own = insight(idle_rank(backward, has_python_frames=False), config={"with_stack": False})
+    assert "(--with-stack)" in own.recommendation
+    assert "record Python functions" not in insight(idle_rank(backward)).recommendation
+
+
+@pytest.mark.parametrize("detail", ["Optimizer.step#SGD.step", "perfkit.backward", "FSDP::all_gather", "PP:1F"])
+def test_what_torch_or_perfkit_calls_a_pass_loads_no_data(detail: str) -> None:
+    found = insight(idle_rank(row("host_work", detail, 20), has_python_frames=False))
+    assert "most of that" in found.sentence
+    assert "data if" not in found.sentence
+
+
+def test_an_annotation_is_no_work_that_could_be_done_elsewhere() -> None:
+    found = insight(idle_rank(row("host_work", "perfkit.backward", 20), has_python_frames=False))
+    assert "20.0 ms of it is host work, most of that in backward (20.0 ms per step)" in found.sentence
+    assert found.recommendation.startswith("find what the host does between the operators of backward; record Python")
+    assert "thread" not in found.recommendation
+    assert found.only_finds_out
+    annotated = insight(idle_rank(row("host_work", "## backward ##", 20)))
+    assert annotated.recommendation == "find what the host does between the operators of ## backward ##"
+
+
+def test_allocation() -> None:
+    malloc, free = row("allocation", "cudaMalloc", 8), row("allocation", "cudaFree", 12)
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in insight(idle_rank(malloc, free)).recommendation
+    only = insight(idle_rank(row("allocation", "cudaMalloc", 20))).recommendation
+    assert "expandable" not in only
+    assert "warm-up" in only
+    hip = [row("allocation", "hipMalloc", 8), row("allocation", "hipFree", 12)]
+    assert "PYTORCH_HIP_ALLOC_CONF" in insight(idle_rank(*hip)).recommendation
+    intel = [row("allocation", "zeMemAllocDevice", 8), row("allocation", "zeMemFree", 12)]
+    assert "expandable" not in insight(idle_rank(*intel)).recommendation  # its allocator has no such option
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "sentence", "advice", "is_question"),
+    [
+        ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles", False),
+        ("dependency", QUEUED_FOR_NOTHING, "device: for a reason not in the trace", "the trace lacks kernels", True),
+        ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger", False),
+        ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for", False),
+        ("profiler", "between two steps", "profiler", "record less", False),
+        ("unknown", NO_LAUNCH, "launch not recorded", "ProfilerActivity.CPU", True),
+        ("unknown", NOTHING_RECORDED, "nothing recorded on the host", "annotate the program", True),
+    ],
+)
+def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str, is_question: bool) -> None:
+    context = "train.py(5): f" if cause == "not_running" else None
+    found = insight(idle_rank(row(cause, detail, 20, context), row("host_work", "other", 2)))
+    assert sentence in found.sentence
+    assert advice in found.recommendation
+    assert found.only_finds_out is is_question
+
+
+@pytest.mark.parametrize(("config", "advice"), [({}, "inspect the gaps"), ({"compile": False}, "--pyinstrument")])
+def test_nothing_is_promised_where_no_cause_is_known(config: dict[str, Any], advice: str) -> None:
+    rank = idle_rank(row("host_work", "f", 20))
+    found = insight(replace(rank, device="cpu", idle=replace(rank.idle, causes=[])), config=config)
+    assert advice in found.recommendation
+    assert found.only_finds_out
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_has_a_remedy(cause: Cause) -> None:
+    found = insight(idle_rank(row(cause, "f", 20)))
+    assert CAUSE_WORDS[cause] in found.sentence
+    assert found.recommendation
+
+
+def test_ranks_are_added_up_and_one_advice_is_given() -> None:
+    ranks = [idle_rank(row("host_work", "f", 20), rank=0), idle_rank(row("host_work", "f", 30), rank=1)]
+    found = insight(*ranks)
+    assert "25.0 ms of it is host work, most of that f (25.0 ms per step)" in found.sentence
+
+
+def test_without_causes_none_is_named() -> None:
+    known = idle_rank(row("host_work", "f", 20))
+    found = insight(replace(known, idle=replace(known.idle, causes=[])))
+    assert "launch gaps, Python, synchronisation" in found.sentence
+
+
+def test_names_are_escaped() -> None:
+    found = insight(idle_rank(row("host_work", "f\x1b[31m", 20, "g\x1b")))
+    assert "\x1b" not in found.sentence + found.recommendation
+
+
+@pytest.mark.parametrize(("ms", "named"), [(11, True), (9, False)])
+def test_the_verdict_names_a_cause_of_most_idle_time(ms: int, named: bool) -> None:
+    rank = idle_rank(
+        row("launch_bound", "aten::mm", ms), row("host_work", "f", (20 - ms) / 2), row("unknown", "g", (20 - ms) / 2)
+    )
+    sentence = worded(classify_bottleneck([rank], None)).sentence
+    assert ("% of it launching" in sentence) is named

@@ -1,0 +1,273 @@
+"""Why a rank is late: said where one cause of idle time, or work that the others do not have, takes most of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.pipeline.words import find_insights
+from perfkit.records.per_rank.idle import IdleCause
+from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
+from perfkit.records.rank import OTHER_NAMES, RankReport
+from perfkit.records.report import Insight
+from tests.support.reports.report_builders import (
+    MS,
+    make_across,
+    make_dimensions,
+    make_efficiency,
+    make_foreign_run,
+    make_operator,
+)
+from tests.support.traces.idle_builders import STEPS, idle_rank, row
+from tests.unit.pipeline.test_insights import make_straggler
+
+COMMON = row("host_work", "perfkit.forward", 5)
+COLLECT = row("host_work", "<built-in function collect>", 22, "train.py(20): train")
+SLEEP = row("not_running", "<built-in function sleep>", 11, "train.py(30): wait")
+OLD_ADVICE = "check launches, Python and synchronisation on rank 1, and what else runs there"
+
+
+def waiting(prompt: list[IdleCause], late: list[IdleCause], **straggler: Any) -> Insight:
+    """The advice of a run of which rank 1 is 20 ms late, with these causes of idle time."""
+    ranks = [idle_rank(*rows, rank=number) for number, rows in enumerate((prompt, late))]
+    return advice(ranks, **({"category": "overhead"} | straggler))
+
+
+def advice(
+    ranks: list[RankReport], late: Sequence[int] = (1,), run: dict[str, Any] | None = None, **straggler: Any
+) -> Insight:
+    for number, rank in enumerate(ranks):  # rank 0 waits for the late ones
+        waited = 30 * MS * (number == 0)
+        steps = [
+            replace(step, exposed_ns=replace(step.exposed_ns, communication=waited), wall_ns=step.wall_ns + waited)
+            for step in rank.steps
+        ]
+        ranks[number] = replace(rank, steps=steps)
+    stragglers = [make_straggler(rank, **straggler) for rank in late]
+    fields: dict[str, Any] = {
+        "ranks": ranks,
+        "world_size": len(ranks),
+        "efficiency": make_efficiency(wait_ns=110 * MS, transfer_ns=10 * MS, unmatched_ns=0),
+        "dimensions": make_dimensions(("dp", 110, 10)),
+        "cross_rank": make_across(stragglers=stragglers, stragglers_gain_ns=20 * MS),
+    }
+    made = make_foreign_run(**(fields | (run or {})))
+    (found,) = [one for one in find_insights([made], None).insights if one.rule == "waiting"]
+    return found
+
+
+def test_the_cause_and_its_remedy_are_named() -> None:
+    found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
+    assert found.sentence.endswith(
+        "most of it for rank 1, late by 20.0 ms per step (idle time): 18.0 ms of it is host work, most of that "
+        "<built-in function collect> in train.py(20): train (18.0 ms per step)"
+    )
+    assert found.recommendation.startswith("on rank 1: collect garbage between steps")
+    assert found.potential_saving_ns == 20 * MS  # what mending the rank gives, whatever takes its time
+
+
+def test_the_phase_is_not_said_twice() -> None:
+    more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS, count=40)
+    found = waiting([COMMON], [more], phase="forward")
+    assert found.sentence.endswith("20.0 ms per step (idle time in forward): 18.0 ms of it is host work")
+    optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
+    assert optimizer.sentence.endswith("(idle time in optimizer): 18.0 ms of it is host work")
+
+
+def test_nothing_is_said_of_another_phase_than_the_one_that_is_named() -> None:
+    more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS)
+    found = waiting([COMMON], [more], phase="backward")
+    assert found.sentence.endswith("20.0 ms per step (idle time in backward)")
+    assert found.recommendation == OLD_ADVICE
+
+
+def test_no_part_is_longer_than_the_whole() -> None:
+    found = waiting([COMMON, row("host_work", "perfkit.backward", 2)], [COMMON, COLLECT])
+    assert found.sentence.endswith(
+        "most of that <built-in function collect> in train.py(20): train (20.0 ms per step)"
+    ), found.sentence
+
+
+def test_a_cause_that_takes_longer_than_the_rank_is_late_is_most_of_it() -> None:
+    assert "(idle time): most of it is host work, most of that" in waiting([COMMON], [COMMON, COLLECT]).sentence
+
+
+@pytest.mark.parametrize(
+    ("prompt", "late"),
+    [
+        ([COLLECT], [COLLECT]),  # the others have as much
+        ([COLLECT], [replace(COLLECT, detail="other")]),  # of another name, and no more of the cause
+        ([], [row("host_work", "a", 9), row("not_running", "b", 8), row("unknown", "c", 7)]),  # none takes most
+        ([COLLECT], []),
+    ],
+)
+def test_nothing_is_named_that_does_not_take_most_of_the_difference(
+    prompt: list[IdleCause], late: list[IdleCause]
+) -> None:
+    found = waiting(prompt, late)
+    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
+    assert found.recommendation == OLD_ADVICE
+
+
+@pytest.mark.parametrize("change", [{"category": "compute"}, {"every": 3}])
+def test_only_idle_time_of_every_step_is_explained(change: dict[str, Any]) -> None:
+    assert "collect" not in waiting([COMMON], [COMMON, COLLECT], **change).sentence
+
+
+def test_what_the_others_have_more_of_does_not_hide_another_cause() -> None:
+    found = waiting([COMMON, SLEEP], [COMMON, COLLECT])
+    assert "most of it is host work, most of that <built-in function collect>" in found.sentence
+
+
+def test_a_long_pause_in_one_step_is_not_why_a_rank_is_late_in_all() -> None:
+    once = row("host_work", "save", 200, count=1)
+    found = waiting([COMMON], [COMMON, SLEEP, once])
+    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
+    short = row("not_running", "short", 12, count=1)
+    found = waiting([COMMON], [COMMON, SLEEP, short])
+    assert "most of that <built-in function sleep>" in found.sentence
+
+
+def test_no_part_is_called_most_where_others_are_about_as_large() -> None:
+    """The other rank has as much as one of them, of another name."""
+    parts = [row("host_work", name, ms) for name, ms in (("a", 16), ("b", 14), ("c", 12))]
+    found = waiting([row("host_work", "other", 20)], [row("host_work", "other", 1), *parts])
+    assert found.sentence.endswith("of it is host work, the largest part a (16.0 ms per step)"), found.sentence
+
+
+def test_the_advice_concerns_only_the_late_rank() -> None:
+    for cause, expected in {
+        "launch_bound": "check for more launches, a slower core or a shared one on rank 1",
+        "synchronisation": "on rank 1: do not wait for the device in every step",
+        "compilation": "find what is compiled or loaded in steps of rank 1, and why for longer than on other ranks",
+        "not_running": "on rank 1: find what",
+    }.items():
+        found = waiting([COMMON], [COMMON, row(cause, "perfkit.forward", 18)])  # type: ignore[arg-type]
+        assert found.recommendation.startswith(expected), found.recommendation
+
+
+def test_what_all_ranks_compile_is_not_why_one_is_late() -> None:
+    compiling = row("compilation", "compile", 40)
+    found = waiting([compiling], [compiling, COLLECT])
+    assert "most of it is host work" in found.sentence
+    assert found.recommendation.startswith("on rank 1: collect garbage")
+
+
+def test_an_operator_that_runs_in_each_step_is_no_first_call() -> None:
+    ranks = [idle_rank(COMMON, rank=number) for number in range(5)]
+    ranks[1] = idle_rank(COMMON, row("host_work", "aten::item", 18), rank=1)
+    assert advice(ranks, category="overhead").recommendation.startswith("on rank 1: check what this operator works on")
+
+
+def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
+    sleeping = replace(SLEEP, total_ns=2 * SLEEP.total_ns)
+    for second, is_named in ((COLLECT, True), (sleeping, False)):
+        late = [idle_rank(COMMON, one, rank=number) for number, one in enumerate((COLLECT, second), 1)]
+        found = advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead")
+        assert ("host work" in found.sentence) == is_named
+        assert ("on ranks 1 and 2: collect garbage" in found.recommendation) == is_named
+
+
+def test_other_stages_of_a_pipeline_are_no_others() -> None:
+    at = [[0], [0], [1]]
+    own: dict[str, Any] = {"wall_ns": 1, "compute_ns": 1, "bubble_ns": 0, "ideal_ns": None, "imbalance_ns": None}
+    own |= {"communication_ns": None, "other_communication_ns": 10, "other_ns": 0}
+    rows = [PipelineRank(rank=number, stages=stages, **own) for number, stages in enumerate(at)]
+    pipeline = Pipeline(schedule=None, stages=2, micro_batches=2, steps=4, ranks=rows, stage_times=[])
+    busy = idle_rank(replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2)
+    ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
+    assert "collect" not in advice(list(ranks), category="overhead").sentence
+    assert "collect" in advice(list(ranks), run={"pipelines": [pipeline]}, category="overhead").sentence
+    dimensions = make_dimensions(("dp", 110, 10), ("pp", 1, 1))
+    unknown = advice([idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1)], run={"dimensions": dimensions})
+    assert "collect" not in unknown.sentence
+
+
+def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]], **straggler: Any) -> Insight:
+    """The same where rank 1 computes for longer.
+
+    Args:
+        prompt: for each operator of rank 0 how often it runs per step, and its time in ms.
+        late: those of rank 1.
+        straggler: what else is known of rank 1.
+    """
+    ranks = []
+    for number, rows in enumerate((prompt, late)):
+        operators = [
+            make_operator(name, count=STEPS * runs, total_ns=STEPS * ms * MS) for name, (runs, ms) in rows.items()
+        ]
+        ranks.append(replace(idle_rank(COMMON, rank=number), operators=operators))
+    return advice(ranks, **({"category": "compute"} | straggler))
+
+
+def test_an_operator_that_runs_more_often_is_named() -> None:
+    usual = {"mm": (12, 12), "add": (4, 4)}
+    found = computing(usual, usual | {"mm": (32, 32)})
+    assert found.sentence.endswith("20.0 ms per step (compute): 32 mm per step, 12 on the others")
+    assert found.recommendation == "find why mm runs more often on rank 1"
+    assert ": 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
+
+
+def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
+    busy = idle_rank(
+        replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2
+    )  # of another group, which collects garbage in every step
+    ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
+    assert "collect" not in advice(list(ranks), category="overhead").sentence
+    assert "collect" in advice(list(ranks), category="overhead", delays=[0]).sentence
+
+
+def test_more_operators_of_many_kinds() -> None:
+    found = computing({f"op{n}": (1, 4) for n in range(5)}, {f"op{n}": (2, 8) for n in range(5)})
+    assert found.sentence.endswith("(compute): 10 kernels per step, 5 on the others")
+    assert found.recommendation == "find what else is computed on rank 1"
+
+
+def test_those_that_are_compared_are_named_where_they_are_not_all_others() -> None:
+    runs = [make_operator("mm", count=STEPS * count, total_ns=STEPS * count * MS) for count in (12, 32, 50)]
+    ranks = [replace(idle_rank(COMMON, rank=number), operators=[one]) for number, one in enumerate(runs)]
+    found = advice(ranks, category="compute", delays=[0])
+    assert found.sentence.endswith("(compute): 32 mm per step, 12 on rank 0")
+
+
+def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
+    found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
+    assert found.sentence.endswith("(compute): 17 mm per step, 3 on the others")
+
+
+def test_thousands_of_runs_are_written_out() -> None:
+    found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
+    assert found.sentence.endswith("(compute): 2,000 mm per step, 1,000 on the others")
+
+
+def test_names_that_are_not_listed_are_only_counted() -> None:
+    found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), OTHER_NAMES: (24, 24)})
+    assert found.sentence.endswith("(compute): 36 kernels per step, 16 on the others")
+    found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), "listed": (20, 20), OTHER_NAMES: (4, 4)})
+    assert found.recommendation == "find what else is computed on rank 1"
+
+
+def test_as_many_operators_that_take_longer() -> None:
+    found = computing({"mm": (12, 30), "add": (4, 10)}, {"mm": (12, 45), "add": (4, 15)})
+    assert found.sentence.endswith("(compute): as many kernels as on the others, in 1.5 times the time")
+    assert found.recommendation == "check for larger inputs, a slower device or a shared one on rank 1"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "late"),
+    [
+        ({"mm": (12, 12)}, {"mm": (12, 20)}),  # 8 of 20 ms: what is recorded does not explain it
+        ({"small": (12, 12)}, {"large": (12, 32)}),  # another kernel, as libraries choose for larger inputs
+        ({"mm": (10, 20)}, {"mm": (15, 40)}),  # both, half each
+        ({"small": (1, 10)}, {"large": (1, 25), "split": (1, 5)}),  # another kernel, with one more after it
+        ({"mm": (12, 20)}, {"mm": (12, 40), "tiny": (12, 0)}),  # not as many, though of no length
+        ({"mm": (12, 0)}, {"mm": (12, 20)}),  # none lasts on the others, by their clock
+    ],
+)
+def test_neither_is_said_where_it_does_not_explain_the_lag(
+    prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]]
+) -> None:
+    found = computing(prompt, late)
+    assert found.sentence.endswith("late by 20.0 ms per step (compute)")
+    assert found.recommendation == "check for more work, a slower device or a shared one on rank 1"
