@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from perfkit.record.recording.recording import Recording as Recording
     from perfkit.record.recording.recording import Session as Session
     from perfkit.record.recording.throughput import StepWork as StepWork
-    from perfkit.record.script.steps.marker import step as step
+    from perfkit.record.script.marker import step as step
     from perfkit.records.common import Finding as Finding
     from perfkit.records.comparison import Comparison as Comparison
     from perfkit.records.comparison import History as History
@@ -110,7 +110,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "monitor": "perfkit.record.profile",
     "profile": "perfkit.record.profile",
     "start": "perfkit.record.profile",
-    "step": "perfkit.record.script.steps.marker",
+    "step": "perfkit.record.script.marker",
     "steps": "perfkit.pipeline.monitor",
 }
 

@@ -10,6 +10,13 @@ SHARED_POLL_S: Final = 0.1
 """For files of other ranks, in a folder that all of them read."""
 WATCH_S: Final = 1.0
 """For what may never happen: by a thread that runs as long as the program."""
+_RANKS_PER_S: Final = 1000
+"""More ranks watch less often: all of them ask the same file server or store."""
+
+
+def watch_s(ranks: int) -> float:
+    """Return how often each of so many ranks looks for what may never happen, in seconds."""
+    return max(WATCH_S, ranks / _RANKS_PER_S)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:

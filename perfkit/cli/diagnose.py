@@ -42,8 +42,9 @@ def diagnose(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(Diagnosis, name, output, json)
     from perfkit.engine.hangs.folder import diagnose_folder
+    from perfkit.report.wording import worded
 
-    result = diagnose_folder(folder)
+    result = worded(diagnose_folder(folder))
     write_files(result, files, top)
     if code := _EXIT_CODES[result.verdict]:
         raise typer.Exit(code)

@@ -15,7 +15,7 @@ from perfkit.storage.device_table_file import write_device_row
 if TYPE_CHECKING:
     import torch
 
-    from perfkit.record.device_peaks.measure import MeasuredPeaks
+    from perfkit.record.peaks import MeasuredPeaks
 
 app = App()
 
@@ -62,7 +62,7 @@ def peaks(
     wanted = parse_names(dtypes, _NAMES, "--dtypes")
     given = None if sizes is None else sorted(parse_numbers(sizes, "--sizes", "1024,2048", most=_LARGEST))
     found = _device(device, threads)
-    from perfkit.record.device_peaks.measure import measure_peaks
+    from perfkit.record.peaks import measure_peaks
 
     usual = (_CPU_SIZES if found.type == "cpu" else _DEVICE_SIZES).split(",")
     measured = measure_peaks(found, dtypes=wanted, sizes=given or list(map(int, usual)), repeats=repeats)

@@ -19,6 +19,7 @@ from perfkit.engine.runs.run_layout import RunLayout, lay_out
 from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
 from perfkit.records.common import Observation
 from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.facts import Fact, fact
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
 from perfkit.records.per_run.pauses import RankPauses
@@ -87,12 +88,12 @@ class RunContext:
         return any(named.summary.communicated for named in self.traces)
 
     @cached_property
-    def partial(self) -> str | None:
-        """How many of the ranks have a trace, in words; None if all have."""
+    def partial(self) -> Fact | None:
+        """How many of the ranks have a trace; None if all have."""
         ranks, known_size = self.numbered, self.layout.world_size
         if known_size is None and (self.communicated or any(rank.backend for rank in ranks)):
-            return f"traces of {len(ranks)} of an unknown number of ranks"
-        return f"traces of {len(ranks)} of {self.world_size} ranks" if len(ranks) < self.world_size else None
+            return fact("traces_of", traces=len(ranks), ranks=None)
+        return fact("traces_of", traces=len(ranks), ranks=self.world_size) if len(ranks) < self.world_size else None
 
     @cached_property
     def matched(self) -> MatchedRun:

@@ -14,9 +14,9 @@ from perfkit.record.messages import print_warning
 from perfkit.record.profile import start
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
+from perfkit.record.script import marker
 from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.record.script.hooks.torch_hooks import around_backward
-from perfkit.record.script.steps import marker
 from perfkit.records.per_run.pauses import PAUSE_PHASES
 
 

@@ -34,6 +34,7 @@ from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.report import Report
 from perfkit.records.roofline import DevicePeaks
 from perfkit.records.run import RunReport
+from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage import cache as results
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
@@ -145,7 +146,7 @@ def analyze(
     ]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
-    multi_run = scaling(relevant, by, forecast) if advised else None
+    multi_run = worded(scaling(relevant, by, forecast)) if advised else None
     insights = find_insights(relevant, multi_run) if advised else Insights([], [])
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
     report = Report(

@@ -16,6 +16,7 @@ from perfkit.records.aggregate import common_kind, steps_ns
 from perfkit.records.common import Finding, worst_first
 from perfkit.records.comparison import Comparison, History, HistoryBy, Side
 from perfkit.records.run import RunReport
+from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.kernel_rules_file import KernelRules
 from perfkit.subjects.comparison.changes import changes, disagreement, few_runs, findings
@@ -63,7 +64,7 @@ def compare(
     compared = _comparable(sides, (before, after), own_clock=step_marker is None)
     # Another marker marks other steps than those that the run itself timed.
     measured_on = None if step_marker else common_kind([run for side in compared for run in side])
-    changed = changes(compared[0], compared[1], measured_on, assume_noise)
+    changed = worded(changes(compared[0], compared[1], measured_on, assume_noise))
     return Comparison(
         perfkit_version=__version__,
         before=Side(path=str(before), runs=[run.run for run in compared[0]]),
@@ -71,7 +72,7 @@ def compare(
         measured_on="plain" if measured_on == "plain" else "recorded",
         assumed_noise=assume_noise if few_runs(compared[0], compared[1]) else None,
         changes=changed,
-        gates=check_gates(gates, changed, *sides),
+        gates=worded(check_gates(gates, changed, *sides)),
         findings=worst_first(
             [
                 *word_all(step_work(*compared)),
@@ -149,7 +150,7 @@ def history(
         UsageError: `step_marker` or `kernel_rules` is invalid.
     """
     report = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules)
-    result = config_histories(report.runs, by, own_clock=step_marker is None)
+    result = worded(config_histories(report.runs, by, own_clock=step_marker is None))
     excluded = word_all(excluded_runs(report.runs))
     if not result.configurations:
         more = f" (and {len(excluded) - 1} more)" if len(excluded) > 1 else ""

@@ -16,13 +16,14 @@ from perfkit.errors import PluginError
 from perfkit.plugins import resolve
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import Observation
-from perfkit.records.facts import Words, in_words
+from perfkit.records.facts import Words
 from perfkit.records.report import BESIDES_STEPS
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.subjects.scaling.losses import option_losses, series_losses
 from perfkit.subjects.scaling.series import repeats
 from perfkit.subjects.table import SUBJECTS, asked_subjects
+from perfkit.tables.words import in_words
 
 MAX_INSIGHTS: Final = 5
 _CLOSE: Final = 1.05

@@ -16,6 +16,7 @@ from perfkit.pipeline.words import verdict as in_words
 from perfkit.records.common import Finding, Observation, worst_first
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport, Verdict
+from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.table import Asked
 
@@ -54,13 +55,13 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         state=manifest.state if manifest else None,
         verdict=_verdict(context, findings) if explained else _NOT_ASKED,
         ranks=context.ranks,
-        profiler_cost=context.profiler_cost,
+        profiler_cost=worded(context.profiler_cost),
         throughput=manifest.throughput if manifest else None,
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         findings=findings,
         subjects=added,
-        **({"data_loading": None, "efficiency": None, "cross_rank": None} | parts),
+        **({"data_loading": None, "efficiency": None, "cross_rank": None} | {n: worded(p) for n, p in parts.items()}),
         **(manifest_metrics(manifest) if manifest else {}),
     )
     return BuiltRun(report, context.graph.graph)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 from perfkit.engine.runs.verdict import Judgement
 from perfkit.pipeline.losses import Ranked, find_losses
 from perfkit.records.common import Finding
-from perfkit.records.facts import in_words
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport, Verdict
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import REMEDIES, SENTENCES, clauses
 from perfkit.report.wording.findings import word_all
+from perfkit.tables.words import in_words
 
 
 class Insights(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Final
 
 from perfkit.base.formatting import escape_unprintable, text_of
 from perfkit.base.log import STATUS, always_show
-from perfkit.errors import PerfkitError, RunError
+from perfkit.errors import PerfkitError
 
 _LOG: Final = always_show("perfkit.record")
 
@@ -44,12 +44,3 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, PerfkitError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def exit_cause(error: BaseException) -> BaseException:
-    """Return what ended a script; a `SystemExit` becomes an error that names the exit code."""
-    if not isinstance(error, SystemExit):
-        return error
-    # As in the interpreter: a number is the exit code, anything else is printed and the code is 1.
-    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({text_of(error.code)!r})"
-    return RunError(f"the script ended with {how}")

@@ -7,7 +7,7 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean, median
 from typing import Any, Final, TypeVar
@@ -58,21 +58,11 @@ def _by_time(row: IdleCause) -> tuple[int, str, str, str]:
 
 
 def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCause]:
-    groups: dict[tuple[str | None, ...], list[IdleCause]] = defaultdict(list)
-    for row in rows:
-        is_rest = not keep_details or row.detail == OTHER_DETAILS
-        groups[(row.cause, None, None) if is_rest else (row.cause, row.detail, row.context)].append(row)
-    return [
-        IdleCause(
-            cause=group[0].cause,
-            detail=OTHER_DETAILS if detail is None else detail,
-            context=context,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
-        )
-        for (_, detail, context), group in groups.items()
-    ]
+    named = (
+        row if keep_details and row.detail != OTHER_DETAILS else replace(row, detail=OTHER_DETAILS, context=None)
+        for row in rows
+    )
+    return _add_by(named, ("cause", "detail", "context"), ("count", "total_ns"), _longest_of("max_ns"))
 
 
 def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
@@ -94,29 +84,46 @@ def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     """Return one row per name and category, largest time first."""
-    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
-    for row in rows:
-        groups[row.name, row.category].append(row)
-    # Single rows are reused, so that with thousands of ranks few are copied.
-    added = [
-        group[0]
-        if len(group) == 1
-        else OperatorStat(
-            name=group[0].name,
-            category=group[0].category,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            **_longest(group),
-        )
-        for group in groups.values()
-    ]
+    added = _add_by(rows, ("name", "category"), ("count", "total_ns"), _LONGEST)
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
 
 
-def _longest(group: Iterable[OperatorStat | CollectiveStat]) -> dict[str, Any]:
-    """Return the fields about the longest of all that the rows sum up."""
-    row: OperatorStat | CollectiveStat = max(group, key=attrgetter("max_ns"))
-    return {"max_ns": row.max_ns, "max_step": row.max_step, "max_at_ns": row.max_at_ns}
+RowT = TypeVar("RowT", bound=Struct)
+
+
+def _add_by(
+    rows: Iterable[RowT],
+    key: Sequence[str],
+    sums: Sequence[str],
+    others: Callable[[Sequence[RowT]], dict[str, Any]] = lambda _: {},
+) -> list[RowT]:
+    """Return one row for all that are equal in the fields `key`, with the sums of fields and what others become."""
+    groups: dict[object, list[RowT]] = defaultdict(list)
+    of_key = attrgetter(*key)
+    for row in rows:
+        groups[of_key(row)].append(row)
+    # Single rows are reused, so that with thousands of ranks few are copied.
+    return [
+        group[0] if len(group) == 1 else replace(group[0], **_sums(group, sums), **others(group))
+        for group in groups.values()
+    ]
+
+
+def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
+    return {name: sum(getattr(row, name) for row in rows) for name in names}
+
+
+def _longest_of(*names: str) -> Callable[[Sequence[Struct]], dict[str, Any]]:
+    """Return what takes fields from the row with the longest of all that rows sum up."""
+
+    def longest(group: Sequence[Struct]) -> dict[str, Any]:
+        row = max(group, key=attrgetter("max_ns"))
+        return {name: getattr(row, name) for name in names}
+
+    return longest
+
+
+_LONGEST: Final = _longest_of("max_ns", "max_step", "max_at_ns")
 
 
 def longest_mean_step_ns(run: RunReport) -> float:
@@ -142,48 +149,21 @@ def _add_exposed(parts: Sequence[ExposedNs | None]) -> ExposedNs | None:
 
 def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
     """Return one row per name, largest time first."""
-    groups: dict[str, list[PhaseStat]] = defaultdict(list)
-    for row in rows:
-        groups[row.name].append(row)
-    added = [
-        group[0]
-        if len(group) == 1
-        else PhaseStat(
-            name=name,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
-            exposed_ns=_add_exposed([row.exposed_ns for row in group]),
-        )
-        for name, group in groups.items()
-    ]
+
+    def others(group: Sequence[PhaseStat]) -> dict[str, Any]:
+        return {
+            "max_ns": max(row.max_ns for row in group),
+            "exposed_ns": _add_exposed([row.exposed_ns for row in group]),
+        }
+
+    added = _add_by(rows, ("name",), ("count", "total_ns"), others)
     return sorted(added, key=lambda row: (-row.total_ns, row.name))[:MOST_PHASES]
 
 
 def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
     """Return one row per operator, group, size and type; largest exposed time first, then largest total."""
-    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
-    for row in rows:
-        key = (row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket, row.dimension)
-        groups[key].append(row)
-    added = [
-        group[0]
-        if len(group) == 1
-        else CollectiveStat(
-            operator=group[0].operator,
-            group=group[0].group,
-            group_size=group[0].group_size,
-            bytes=group[0].bytes,
-            dtype=group[0].dtype,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            exposed_ns=sum(row.exposed_ns for row in group),
-            **_longest(group),
-            ddp_bucket=group[0].ddp_bucket,
-            dimension=group[0].dimension,
-        )
-        for group in groups.values()
-    ]
+    key = ("operator", "group", "group_size", "bytes", "dtype", "ddp_bucket", "dimension")
+    added = _add_by(rows, key, ("count", "total_ns", "exposed_ns"), _LONGEST)
     return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
 
 
@@ -211,13 +191,6 @@ def _add_with_layers(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[st
     return sorted(_add_by(folded, key, sums), key=_by_exposed)
 
 
-def _add_by(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
-    groups: dict[tuple[object, ...], list[_Row]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(getattr(row, name) for name in key)].append(row)
-    return [group[0] if len(group) == 1 else replace(group[0], **_sums(group, sums)) for group in groups.values()]
-
-
 def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
     """Return the sum over the cycles of a rank, or over ranks; None without any."""
     known = [part for part in parts if part is not None]
@@ -229,10 +202,6 @@ def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters
         regathered_bytes=None if None in regathered else max(size or 0 for size in regathered),
         **_sums(known, _REDUCTION_SUMS),
     )
-
-
-def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
-    return {name: sum(getattr(row, name) for row in rows) for name in names}
 
 
 def _by_exposed(row: IssuedCollectives | ParameterGathers) -> tuple[object, ...]:
@@ -298,6 +267,11 @@ def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
         return []
     walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
     return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
+
+
+def samples_per_step(run: RunReport) -> int | None:
+    """Return the samples that all ranks train on in a step; None if unknown."""
+    return run.throughput.samples_per_step if run.throughput else None
 
 
 def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:

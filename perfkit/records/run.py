@@ -1,6 +1,6 @@
 """Everything about one run."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -74,6 +74,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The category other than compute that takes the most, with the profiler's cost taken off idle time (`overhead`);
     None without a loss, and with `unknown`."""
     sentence: str
+
+
+FACTORS: Final = ("load_balance", "host", "input", "serialisation", "transfer")
+"""The fields of `Efficiency` whose product is `parallel`."""
 
 
 class Efficiency(Struct, frozen=True, kw_only=True):

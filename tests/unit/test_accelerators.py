@@ -22,12 +22,12 @@ from perfkit.accelerators import (
     of_device,
 )
 from perfkit.engine.kinds import kernel_rules
-from perfkit.engine.kinds.kernel_rules import kernel_kind
 from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
 from perfkit.trace import categories
 from perfkit.trace.categories import communication_operators, kind_of
 from perfkit.trace.events import EventKind
 from tests.support.processes.launching import LIMIT_S
+from tests.support.traces.kernel_kinds import kernel_kind
 
 ROWS = [ACCELERATORS.load(name) for name in ACCELERATORS.builtin]
 

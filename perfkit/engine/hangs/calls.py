@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from perfkit.base.formatting import escape_unprintable, size
-from perfkit.engine.hangs.places import DEFAULT_GROUP, program_frame, show_frame
+from perfkit.engine.hangs.places import DEFAULT_GROUP, issued_at, program_frame
+from perfkit.records.facts import Fact, fact
 from perfkit.records.hang import IssuedCollective, RankState
 
 
@@ -20,14 +20,20 @@ class GroupCalls(Struct, frozen=True):
     """The collectives of one process group, as far as they were recorded."""
 
     name: str
-    label: str
-    """As in messages: `group dp`."""
+    description: str
+    """What the program calls it."""
     members: list[int]
     """Ranks of the group that left a record, or that are known to be in it."""
     complete: bool
     """Whether all members are known."""
     calls: dict[int, dict[int, IssuedCollective]]
     """By rank and number."""
+
+    @property
+    def label(self) -> Fact:
+        """Its name in messages."""
+        whole = self.description == DEFAULT_GROUP
+        return fact("default_group") if whole else fact("group", name=self.description or self.name)
 
     def last(self, rank: int) -> int:
         """Return the number of the last collective that a rank issued; 0 if none."""
@@ -68,34 +74,24 @@ def _group(
     members = known or (list(range(world_size)) if whole and world_size else sorted(by_rank))
     return GroupCalls(
         name=name,
-        label=_label(name, description),
+        description=description,
         members=sorted({*members, *by_rank}),
         complete=known is not None or whole,
         calls=by_rank,
     )
 
 
-def _label(name: str, description: str) -> str:
-    if description == DEFAULT_GROUP:
-        return "the default group"
-    return f"group {escape_unprintable(description or name)}"
-
-
-def describe_call(call: IssuedCollective) -> str:
-    """Return `all_reduce #812`."""
-    return f"{escape_unprintable(call.op)} #{call.seq}"
-
-
-def describe_message(call: IssuedCollective) -> str:
-    """Return `25 MB, float32`; empty for a collective without data."""
-    parts = [size(call.bytes)] if call.bytes is not None else []
-    return escape_unprintable(", ".join([*parts, *([call.dtype] if call.dtype else [])]))
-
-
-def issued_at(call: IssuedCollective) -> str:
-    """Return ` at train.py:12`, where the program issued a collective; empty if that was not recorded."""
-    frame = program_frame(call.frames)
-    return "" if frame is None else f" at {show_frame(frame, function=False)}"
+def describe_call(call: IssuedCollective, group: GroupCalls | None = None, *, message: bool = False) -> Fact:
+    """Return a collective as it was issued, in a group, with its message or without."""
+    return fact(
+        "issued_call",
+        op=call.op,
+        seq=call.seq,
+        group=group and group.label,
+        size_bytes=call.bytes if message else None,
+        dtype=call.dtype if message else None,
+        site=issued_at(call.frames),
+    )
 
 
 _FEWEST: Final = 2

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from perfkit.base.formatting import escape_unprintable
 from perfkit.base.regular_file import read_regular
 from perfkit.base.validation import decode_json, plain_message
 from perfkit.engine.hangs.flight_dump import read_flight_dump
 from perfkit.engine.hangs.rules import diagnose
 from perfkit.errors import StoreError
+from perfkit.records.facts import statement
 from perfkit.records.hang import RANK_STATE_VERSION, Diagnosis, RankState
 from perfkit.storage.run_folder import read_failure
 
@@ -46,7 +46,7 @@ def diagnose_folder(
             unread.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
             continue
         if state.rank in states:
-            unread.append(f"{path.name}: there is another record of rank {state.rank}")
+            unread.append(statement("second_record", file=path.name, rank=state.rank))
         else:
             states[state.rank] = state
     if not states and not absent and not silent:
@@ -61,10 +61,10 @@ def diagnose_folder(
     old = sorted(states.keys() - current.keys() - known.keys())
     left = [state for rank, state in current.items() if rank not in gone]
     left += [RankState(rank=rank, world_size=states[rank].world_size) for rank in old]
-    unread += [f"{STATE_NAME.format(rank)}: it is of an earlier report" for rank in old]
+    unread += [statement("old_record", file=STATE_NAME.format(rank)) for rank in old]
     failure = read_failure(folder)
     first = None if failure is None else failure.rank
-    return diagnose(escape_unprintable(str(folder)), left, absent=known, unread=unread, first=first)
+    return diagnose(statement("text", text=str(folder)), left, absent=known, unread=unread, first=first)
 
 
 def _current(states: Mapping[int, RankState]) -> dict[int, RankState]:

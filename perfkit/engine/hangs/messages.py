@@ -6,63 +6,12 @@ unless both ranks wait in the two ends of a message with different tags.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from msgspec import Struct
 
-from perfkit.base.formatting import ranges
 from perfkit.engine.hangs.places import describe_awaited
+from perfkit.records.facts import Fact, fact, statement
 from perfkit.records.hang import AwaitedMessage, Fault, MessageKind, RankState
-
-MOST_LISTED: Final = 8
-_PLURALS: Final = (
-    *(
-        (f"has not {done} it: it {one}", f"have not {done} it: {several}")
-        for done in ("issued", "sent", "received")
-        for one, several in (("issued ", "they issued "), ("is in ", "they are in "), ("", "each "))
-    ),
-    (
-        "runs, but did not write what it does (a call that does not return may hold Python's lock), so that it is not "
-        "known what it has issued",
-        "run, but did not write what they do (a call that does not return may hold Python's lock), so that it is not "
-        "known what they have issued",
-    ),
-    ("ended because it lost its ", "ended because they lost their "),
-    ("has left no record of its ", "have left no record of their "),
-    ("has ", "have "),
-    ("is ", "are "),
-    ("was ", "were "),
-    ("waits for its ", "each wait for their "),
-    ("waits in ", "wait in "),
-)
-"""How what is said of one rank begins, and the same of several."""
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """Return `rank 3`, or `ranks 0-2`."""
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"
-
-
-def list_by_text(texts: Mapping[int, str]) -> str:
-    """Return what is known of each rank, those of which it is the same together: `ranks 0-2 are in ...; rank 3 ...`."""
-    ranks_of: dict[str, list[int]] = {}
-    for rank, text in texts.items():
-        ranks_of.setdefault(text, []).append(rank)
-    return "; ".join(_plural(text, ranks) for text, ranks in list(ranks_of.items())[:MOST_LISTED])
-
-
-def _plural(text: str, ranks: Sequence[int]) -> str:
-    """Return what was said of one rank, of all these."""
-    if len(ranks) > 1:
-        for one, several in _PLURALS:
-            if text.startswith(one):
-                text = several + text.removeprefix(one)
-                break
-    return f"{name_ranks(ranks)} {text}"
-
-
-_OTHER_END: Final[dict[MessageKind, str]] = {"recv": "has not sent it", "send": "has not received it"}
-"""What is said of the rank that one waits for."""
 
 
 class MessageWait(Struct, frozen=True):
@@ -72,8 +21,7 @@ class MessageWait(Struct, frozen=True):
     kind: MessageKind
     group: str
     """What the program calls the group, or its name."""
-    text: str
-    """`recv from rank 1 at pipe.py:20`."""
+    message: Fact
     missing: list[int]
     """Ranks that it waits for: they have not issued the other end, or have left no record."""
 
@@ -127,13 +75,13 @@ def _other_ends(awaits: AwaitedMessage, rank: int, peer: RankState) -> int:
 
 
 def message_faults(
-    waits: Sequence[MessageWait], places: Mapping[int, str | None], recorded: Collection[int]
+    waits: Sequence[MessageWait], places: Mapping[int, Fact | None], recorded: Collection[int]
 ) -> list[Fault]:
     """Return who waits for whom: ranks that wait for each other in a circle, and those that wait for another.
 
     Args:
         waits: Who waits in a message.
-        places: What is known of each rank, after `it`.
+        places: What is known of each rank.
         recorded: Ranks that have left a record: of others it is not known that they have not sent.
     """
     # Circles in which each rank waits for the next, each beginning with its lowest rank.
@@ -148,19 +96,18 @@ def message_faults(
     by_rank = {wait.rank: wait for wait in waits}
     faults = [_circle_fault([by_rank[rank] for rank in circle]) for circle in circles]
     in_circle = {rank for circle in circles for rank in circle}
-    alike: dict[tuple[str, tuple[int, ...]], list[MessageWait]] = {}
+    same: dict[tuple[str, tuple[int, ...]], list[MessageWait]] = {}
     for wait in waits:
         if wait.rank not in in_circle:
-            alike.setdefault((wait.text, tuple(wait.missing)), []).append(wait)
-    return faults + [_wait_fault(several, places, recorded) for several in alike.values()]
+            same.setdefault((repr(wait.message), tuple(wait.missing)), []).append(wait)
+    return faults + [_wait_fault(several, places, recorded) for several in same.values()]
 
 
 def _circle_fault(waits: Sequence[MessageWait]) -> Fault:
     ranks = sorted(wait.rank for wait in waits)
-    each = "; ".join(f"rank {wait.rank} waits in {wait.text}" for wait in waits[:MOST_LISTED])
     return Fault(
         kind="deadlock",
-        message=f"{each}: they wait for each other",
+        message=statement("circle", messages={wait.rank: wait.message for wait in waits}),
         group=waits[0].group,
         op=waits[0].kind,
         ranks=ranks,
@@ -168,17 +115,16 @@ def _circle_fault(waits: Sequence[MessageWait]) -> Fault:
     )
 
 
-def _wait_fault(waits: Sequence[MessageWait], places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
+def _wait_fault(waits: Sequence[MessageWait], places: Mapping[int, Fact | None], recorded: Collection[int]) -> Fault:
     ranks, missing = [wait.rank for wait in waits], waits[0].missing
-    texts = {}
+    culprits = {}
     for rank in missing:
         place = places.get(rank)
-        other_end = _OTHER_END[waits[0].kind] + (f": it {place}" if place else "")
-        texts[rank] = other_end if rank in recorded else place or "left no file"
-    verb = "waits in" if len(ranks) == 1 else "wait in"
+        not_done = fact("not_done", done="sent" if waits[0].kind == "recv" else "received", place=place)
+        culprits[rank] = not_done if rank in recorded else place or fact("left_no_file")
     return Fault(
         kind="not_issued",
-        message=f"{name_ranks(ranks)} {verb} {waits[0].text}; {list_by_text(texts)}",
+        message=statement("waiting_for", ranks=ranks, verb="waits in", what=waits[0].message, culprits=culprits),
         group=waits[0].group,
         op=waits[0].kind,
         ranks=missing,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from perfkit.base.formatting import escape_unprintable
+from perfkit.records.facts import Fact, fact
 from perfkit.records.hang import AwaitedMessage, Frame, RankState
 
 DEFAULT_GROUP: Final = "default_pg"
@@ -31,12 +31,16 @@ def _is_library(file: str) -> bool:
     return own or any(part in file for part in _LIBRARIES)
 
 
-def show_frame(frame: Frame, *, function: bool = True) -> str:
-    """Return `` `load_batch` at data.py:88``, or only `data.py:88`."""
-    place = escape_unprintable(f"{PurePath(frame.file).name}:{frame.line}")
-    if not function or frame.function in ("<module>", ""):
-        return place
-    return f"`{escape_unprintable(frame.function)}` at {place}"
+def code_line(frame: Frame, *, function: bool = False) -> Fact:
+    """Return a line of code, also by its function if that has a name."""
+    named = frame.function if function and frame.function != "<module>" else ""
+    return fact("code_line", file=PurePath(frame.file).name, line=frame.line, function=named)
+
+
+def issued_at(frames: Sequence[Frame]) -> Fact | None:
+    """Return where the program issued something; None if that was not recorded."""
+    frame = program_frame(frames)
+    return None if frame is None else code_line(frame)
 
 
 def waits_for_loader(frames: Sequence[Frame]) -> bool:
@@ -49,29 +53,23 @@ def waits_in_message(frames: Sequence[Frame]) -> bool:
     return any(frame.file.endswith(_TORCH_MESSAGES) and frame.function in _MESSAGES for frame in frames)
 
 
-def describe_awaited(message: AwaitedMessage, main: Sequence[Frame]) -> str:
-    """Return `recv from rank 1 at pipe.py:20`; the group is named unless it is that of all ranks."""
-    way = "from" if message.kind == "recv" else "to"
-    peer = "any rank" if message.peer is None else f"rank {message.peer}"
-    tag = f" with tag {message.tag}" if message.tag else ""
-    group = "" if message.description == DEFAULT_GROUP else f" of group {escape_unprintable(message.description)}"
-    frame = program_frame(main)
-    place = "" if frame is None else f" at {show_frame(frame, function=False)}"
-    return f"{message.kind} {way} {peer}{tag}{group}{place}"
+def describe_awaited(message: AwaitedMessage, main: Sequence[Frame]) -> Fact:
+    """Return a message that a rank waits for."""
+    group = None if message.description == DEFAULT_GROUP else message.description
+    return fact("message", kind=message.kind, peer=message.peer, tag=message.tag, group=group, site=issued_at(main))
 
 
-def describe_place(state: RankState) -> str | None:
-    """Return what a rank's main thread does, after `it`: `is in ...`; None if it is not known."""
+def describe_place(state: RankState) -> Fact | None:
+    """Return what a rank's main thread does; None if it is not known."""
     if state.ended is not None:
-        return state.ended
+        return fact("text", text=state.ended)
     if state.awaits is not None:
-        return f"waits in {describe_awaited(state.awaits, state.main)}"
+        return fact("waits_in", what=describe_awaited(state.awaits, state.main))
     frame = program_frame(state.main)
     if frame is None:
         return None
     if not waits_for_loader(state.main):
-        return f"is in {show_frame(frame)}"
+        return fact("is_in", code=code_line(frame, function=True))
     workers = [program_frame(worker.frames) for worker in state.workers]
-    stuck = [show_frame(place) for place in workers if place is not None]
-    text = f"waits for its data loader at {show_frame(frame, function=False)}"
-    return f"{text}, whose worker is in {stuck[0]}" if stuck else text
+    stuck = [code_line(one, function=True) for one in workers if one is not None]
+    return fact("waits_for_loader", code=code_line(frame), worker=stuck[0] if stuck else None)

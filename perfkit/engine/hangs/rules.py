@@ -9,18 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from perfkit._version import __version__
-from perfkit.engine.hangs.calls import (
-    GroupCalls,
-    Wait,
-    describe_call,
-    describe_message,
-    find_waits,
-    group_calls,
-    issued_at,
-    times_before,
-)
-from perfkit.engine.hangs.messages import MOST_LISTED, find_message_waits, list_by_text, message_faults, name_ranks
-from perfkit.engine.hangs.places import describe_place, program_frame
+from perfkit.engine.hangs.calls import GroupCalls, Wait, describe_call, find_waits, group_calls, times_before
+from perfkit.engine.hangs.messages import find_message_waits, message_faults
+from perfkit.engine.hangs.places import describe_place, issued_at, program_frame
+from perfkit.records.facts import Fact, Statement, fact, statement
 from perfkit.records.hang import Diagnosis, Fault, FaultKind, IssuedCollective, RankPlace, RankState, Verdict
 
 _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
@@ -37,7 +29,7 @@ def diagnose(
     unread: Sequence[str] = (),
     first: int | None = None,
 ) -> Diagnosis:
-    """Compare what the ranks left.
+    """Compare what the ranks left; what is found is stated (`perfkit.records.facts.Statement`).
 
     Args:
         path: Where it was found.
@@ -48,7 +40,8 @@ def diagnose(
     """
     absent = absent or {}
     world_size = _world_size(states, absent)
-    places = {state.rank: describe_place(state) for state in states} | dict(absent)
+    ended = {rank: fact("text", text=text) for rank, text in {**absent, **_ended(states)}.items()}
+    places = {state.rank: describe_place(state) for state in states} | {rank: ended[rank] for rank in absent}
     groups = group_calls(states, world_size)
     recorded = {state.rank for state in states if state.collectives is not None}
     outstanding = {state.rank: _busy_with(state, groups, places) for state in states}
@@ -64,8 +57,8 @@ def diagnose(
     )
     named = {rank for fault in faults for rank in (*fault.ranks, *fault.waiting)}
     faults += [
-        Fault(kind="gone", message=f"rank {rank} {text}", ranks=[rank])
-        for rank, text in sorted({**absent, **_ended(states)}.items(), key=lambda end: (end[0] != first, end[0]))
+        Fault(kind="gone", message=statement("gone", rank=rank, how=how), ranks=[rank])
+        for rank, how in sorted(ended.items(), key=lambda end: (end[0] != first, end[0]))
         if rank not in named
     ]
     missing = sorted(set(range(world_size or 0)) - set(places))
@@ -79,7 +72,7 @@ def diagnose(
         faults=faults,
         ranks=[_place(state, groups) for state in sorted(states, key=lambda state: state.rank)]
         + [RankPlace(rank=rank, steps=None, state=text, frame=None) for rank, text in sorted(absent.items())],
-        unread=[*unread, *([f"{name_ranks(missing)} left no file"] if missing else [])],
+        unread=[*unread, *([statement("no_files", ranks=missing)] if missing else [])],
     )
 
 
@@ -126,13 +119,9 @@ def _headline(
         return faults[0].message
     if verdict == "agree":
         compared = sum(len(by_number) for group in groups for by_number in group.calls.values())
-        return f"All ranks agree: no rank waits for another in the {compared:,} collectives that were recorded."
+        return statement("all_agree", compared=compared)
     places = {state.rank: place for state in states if (place := describe_place(state)) is not None}
-    by_place: dict[str, list[int]] = {}
-    for rank, place in sorted(places.items()):
-        by_place.setdefault(place, []).append(rank)
-    where = "; ".join(f"{name_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:MOST_LISTED])
-    return f"No rank was found to keep others waiting{f': {where}' if where else ''}"
+    return statement("no_culprit", places=dict(sorted(places.items())))
 
 
 def _mismatches(groups: Sequence[GroupCalls]) -> list[Fault]:
@@ -177,14 +166,19 @@ def _mismatch(group: GroupCalls, kind: FaultKind, calls: Mapping[int, IssuedColl
         parts.setdefault(what(call), []).append(rank)
     usual, *others = sorted(parts.values(), key=lambda ranks: (-len(ranks), ranks))
     first = calls[usual[0]]
-    mentioned = "; ".join(
-        f"{name_ranks(ranks)} {_issued(calls[ranks[0]], '')} instead" for ranks in others[:MOST_LISTED]
-    )
-    name = {"operator": "mismatched collectives", "dtype": "the data types differ", "size": "the sizes differ"}[kind]
     return Fault(
         kind=kind,
-        message=f"{name_ranks(usual)} {_issued(first, f' of {group.label}')}; {mentioned}: {name}",
-        group=group.label,
+        message=statement(
+            "mismatch",
+            kind=kind,
+            ranks=usual,
+            call=describe_call(first, group, message=True),
+            others={
+                ranks[0]: fact("instead", ranks=ranks, call=describe_call(calls[ranks[0]], message=True))
+                for ranks in others
+            },
+        ),
+        group=Statement(group.label),
         seq=first.seq,
         op=first.op,
         ranks=sorted(rank for ranks in others for rank in ranks),
@@ -192,12 +186,7 @@ def _mismatch(group: GroupCalls, kind: FaultKind, calls: Mapping[int, IssuedColl
     )
 
 
-def _issued(call: IssuedCollective, group: str) -> str:
-    message = describe_message(call)
-    return f"issued {describe_call(call)}{group}{f' ({message})' if message else ''}{issued_at(call)}"
-
-
-def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorded: Collection[int]) -> list[Fault]:
+def _not_issued(waits: Sequence[Wait], places: Mapping[int, Fact | None], recorded: Collection[int]) -> list[Fault]:
     faults: list[Fault] = []
     partners = _partners(waits)
     in_deadlock: set[str] = set()
@@ -205,9 +194,10 @@ def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorde
         partner = partners[_ends(wait)]
         if partner is None:
             faults.append(_wait_fault(wait, places, recorded))
-        elif partner.group.label not in in_deadlock:
-            faults.append(_deadlock(wait, partner))
-            in_deadlock.add(faults[-1].group or "")
+        elif partner.group.name not in in_deadlock:
+            first, second = _order(wait, partner)
+            faults.append(_deadlock(first, second))
+            in_deadlock.add(first.group.name)
     return faults
 
 
@@ -240,32 +230,28 @@ def _causes_first(faults: Sequence[Fault], waiting: Collection[int]) -> list[Fau
     return sorted(faults, key=lambda fault: fault.kind != "deadlock" and set(fault.ranks) <= set(waiting))
 
 
-def _left_out(one: Wait, other: Wait) -> str:
-    """Return that ranks have left out what those of `one` wait in, if their earlier steps show it; else nothing."""
+def _left_out(one: Wait, other: Wait) -> Fact | None:
+    """Return that ranks have left out what those of `one` wait in, if their earlier steps show it; else None."""
     ranks = sorted(set(one.missing) & set(other.calls))
     times = [times_before(one.history[rank], other.calls[rank], one.first) for rank in ranks]
     if not times or not all(times):
-        return ""
-    who = "it" if len(ranks) == 1 else "they"
-    return (
-        f"{name_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which {who} had "
-        f"issued at this point each of the {min(times)} times before"
-    )
+        return None
+    site = issued_at(one.first.frames)
+    return fact("left_out", ranks=ranks, op=one.first.op, group=one.group.label, site=site, times=min(times))
+
+
+def _order(one: Wait, other: Wait) -> tuple[Wait, Wait]:
+    """Return first the wait for the few ranks that differ, unless it is known which left something out."""
+    one, other = sorted((one, other), key=lambda wait: len(wait.missing))
+    return (other, one) if not _left_out(one, other) and _left_out(other, one) else (one, other)
 
 
 def _deadlock(one: Wait, other: Wait) -> Fault:
-    # The few ranks that differ are those to look at, unless it is known which left something out.
-    one, other = sorted((one, other), key=lambda wait: len(wait.missing))
-    if not _left_out(one, other) and _left_out(other, one):
-        one, other = other, one
+    waits = {wait.group.name: fact("not_issued_by", wait=_waiting(wait), ranks=wait.missing) for wait in (one, other)}
     return Fault(
         kind="deadlock",
-        message=(
-            f"{_waiting(one)}, which {name_ranks(one.missing)} did not issue; {_waiting(other)}, which "
-            f"{name_ranks(other.missing)} did not issue: they wait for each other, because "
-            f"{_left_out(one, other) or 'a collective was left out, or the groups are used in a different order'}"
-        ),
-        group=one.group.label,
+        message=statement("deadlock", waits=waits, why=_left_out(one, other) or fact("other_order")),
+        group=Statement(one.group.label),
         seq=one.number,
         op=one.first.op,
         ranks=one.missing,
@@ -273,12 +259,12 @@ def _deadlock(one: Wait, other: Wait) -> Fault:
     )
 
 
-def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
-    culprits = list_by_text({rank: _whereabouts(rank, places, recorded) for rank in wait.missing})
+def _wait_fault(wait: Wait, places: Mapping[int, Fact | None], recorded: Collection[int]) -> Fault:
+    culprits = {rank: _whereabouts(rank, places, recorded) for rank in wait.missing}
     return Fault(
         kind="not_issued",
-        message=f"{_waiting(wait)}; {culprits}",
-        group=wait.group.label,
+        message=statement("waiting_for", **_waiting(wait).values, culprits=culprits),
+        group=Statement(wait.group.label),
         seq=wait.number,
         op=wait.first.op,
         ranks=wait.missing,
@@ -286,44 +272,41 @@ def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collecti
     )
 
 
-def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collection[int]) -> str:
+def _whereabouts(rank: int, places: Mapping[int, Fact | None], recorded: Collection[int]) -> Fact:
     """Return what is known of a rank that others wait for: only a record shows that it has not issued something."""
     place = places.get(rank)
     if rank not in recorded:
-        return place or ("has left no record of its collectives" if rank in places else "left no file")
-    return "has not issued it" + (f": it {place}" if place else "")
+        return place or fact("left_no_record" if rank in places else "left_no_file")
+    return fact("not_done", done="issued", place=place)
 
 
-def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, str | None]) -> str | None:
+def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, Fact | None]) -> Fact | None:
     """Return the collective that a rank waits in: its main thread is where it issued that, or either is unknown."""
-    open_calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
     stack = {(frame.file, frame.line) for frame in state.main}
-    for call, group in sorted(open_calls, key=lambda pair: pair[0].ns):
+    for call, group in _open_calls(state, groups):
         site = program_frame(call.frames)
         if state.ended is None and (not stack or site is None or (site.file, site.line) in stack):
-            return f"issued {describe_call(call)} of {group.label}{issued_at(call)}, which has not ended"
+            return fact("issued_open", call=describe_call(call, group))
     return places.get(state.rank)
 
 
-def _waiting(wait: Wait) -> str:
-    message = describe_message(wait.first)
-    verb = "waits in" if len(wait.calls) == 1 else "wait in"
-    details = f" ({message})" if message else ""
-    more = ""
-    if not wait.blocked:
-        verb, more = "issued", ", which has not ended there"
-    return (
-        f"{name_ranks(list(wait.calls))} {verb} {describe_call(wait.first)} of {wait.group.label}{details}"
-        f"{issued_at(wait.first)}{more}"
-    )
+def _open_calls(state: RankState, groups: Sequence[GroupCalls]) -> list[tuple[IssuedCollective, GroupCalls]]:
+    """Return the first collective of each group that has not ended on a rank, the oldest first."""
+    calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
+    return sorted(calls, key=lambda pair: pair[0].ns)
+
+
+def _waiting(wait: Wait) -> Fact:
+    verb = "waits in" if wait.blocked else "issued"
+    return fact("waiting", ranks=list(wait.calls), verb=verb, what=describe_call(wait.first, wait.group, message=True))
 
 
 def _place(state: RankState, groups: Sequence[GroupCalls]) -> RankPlace:
-    open_calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
-    frame = program_frame(state.main)
-    text = describe_place(state) or ""
+    open_calls = _open_calls(state, groups)
+    frame, place = program_frame(state.main), describe_place(state)
+    stated = Statement(place or fact("unknown_place"))
     if open_calls and state.ended is None:
-        call, group = min(open_calls, key=lambda pair: pair[0].ns)
-        text = f"has not ended {describe_call(call)} of {group.label}{issued_at(call)}" + (f"; {text}" if text else "")
+        call, group = open_calls[0]
+        stated = statement("not_ended", call=describe_call(call, group), place=place)
         frame = frame or program_frame(call.frames)
-    return RankPlace(rank=state.rank, steps=state.steps, state=text or "unknown", frame=frame)
+    return RankPlace(rank=state.rank, steps=state.steps, state=stated, frame=frame)

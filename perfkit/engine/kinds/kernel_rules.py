@@ -242,12 +242,6 @@ def _maybe_matching(names: list[str], with_digits: "re.Pattern[str]") -> NDArray
     return found
 
 
-def kernel_kind(name: str, rules: Sequence[KernelRule] = ()) -> KernelKind | None:
-    """Return the kind that the rules give a kernel of this name; None if no rule matches."""
-    code = kernel_code(name, rules)
-    return None if code == NO_RULE else KERNEL_KINDS[code]
-
-
 _ARGUMENTS: Final = re.compile(r"[<(]")
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.pipelines.actions import PipelineActions
 from perfkit.engine.pipelines.balance import find_heavy_stage, mean_by, stage_times
-from perfkit.engine.pipelines.groups import PIPELINE, groups_along
-from perfkit.engine.pipelines.lines import find_lines
+from perfkit.engine.pipelines.groups import PIPELINE, find_lines, groups_along
 from perfkit.engine.pipelines.replay import Action, Plan, make_plan, replay
 from perfkit.engine.pipelines.schedules import recognise_schedule
 from perfkit.engine.pipelines.steps import PipelineSteps, RankActions, gather_steps
+from perfkit.records.facts import Fact, Statement, fact
 from perfkit.records.manifest import MeshDimension
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.records.rank import RankReport, StepBreakdown
@@ -86,8 +86,6 @@ def _pipeline(
     layers = {stage.index: stage.layers for one in recorded for stage in one.own}
     times = stage_times(steps, layers) if is_small else []
     rows = [_rank(rank, own, breakdowns[rank], parts[rank]) for rank, own in steps.ranks.items()]
-    unannotated = None if plan else "some micro-batches of some stages are not annotated"
-    unplanned = unannotated if is_small else "too many stages or micro-batches"
     return Pipeline(
         schedule=recorded[0].schedule if recorded else recognise_schedule(_by_stage(steps)) if not missing else None,
         stages=stages,
@@ -96,8 +94,14 @@ def _pipeline(
         ranks=sorted(rows, key=lambda row: row.stages),
         stage_times=times,
         heavy=find_heavy_stage(plan, steps, times) if plan else None,
-        reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unplanned,
+        reason=None if plan else Statement(_why_not_split(len(steps.ranks), ranks, is_small)),
     )
+
+
+def _why_not_split(traced: int, ranks: int, is_small: bool) -> Fact:
+    if traced < ranks:
+        return fact("traces_of", traces=traced, ranks=ranks)
+    return fact("actions_not_annotated" if is_small else "too_many_actions")
 
 
 def _by_stage(steps: PipelineSteps) -> list[list[Action]]:

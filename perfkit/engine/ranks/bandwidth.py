@@ -9,6 +9,7 @@ import numpy as np
 from perfkit.base.statistics.nnls import nnls
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.records.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.records.facts import Statement, statement
 
 _FEWEST_SIZES: Final = 3
 
@@ -41,11 +42,11 @@ def _fit(rows: list[MatchedCollectiveStat], incomplete: bool) -> BandwidthFit:
     first, points = rows[0], dict(_points(rows))
     described = CollectiveKey(first.operator, first.group, first.group_size)
     if incomplete:
-        return _unknown(described, len(points), "ranks of the group have no trace: transfers are only upper bounds")
+        return _unknown(described, len(points), statement("transfers_bounded"))
     return fit_times(described, points)
 
 
-def _unknown(described: CollectiveKey, sizes: int, reason: str) -> BandwidthFit:
+def _unknown(described: CollectiveKey, sizes: int, reason: Statement) -> BandwidthFit:
     return BandwidthFit(
         operator=described.operator,
         group=described.group,
@@ -66,7 +67,7 @@ def fit_times(described: CollectiveKey, times_ns: Mapping[int, float]) -> Bandwi
         times_ns: time by size in bytes, both above 0.
     """
     if len(times_ns) < _FEWEST_SIZES:
-        reason = f"{len(times_ns)} distinct sizes: a latency and a bandwidth need {_FEWEST_SIZES}"
+        reason = statement("few_message_sizes", sizes=len(times_ns), fewest=_FEWEST_SIZES)
         return _unknown(described, len(times_ns), reason)
     sizes = (bus_factor(described) or 0.0) * np.array(list(times_ns), np.float64)
     times = np.array(list(times_ns.values()), np.float64)

@@ -8,8 +8,9 @@ import numpy as np
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.ranks.matching import MatchedCollectives
+from perfkit.records.facts import Fact, statement
 from perfkit.records.rank import RankReport, StepBreakdown
-from perfkit.records.run import Efficiency
+from perfkit.records.run import FACTORS, Efficiency
 from perfkit.trace.intervals import Ints
 
 
@@ -121,7 +122,7 @@ def efficiency(
     ranks: Sequence[RankReport],
     calls: Mapping[int, CollectiveCalls],
     matched: MatchedCollectives,
-    partial: str | None = None,
+    partial: Fact | None = None,
     lost: bool = False,
 ) -> Efficiency | None:
     """Return the efficiency factors of a run; None without steps.
@@ -148,13 +149,13 @@ def efficiency(
     wait = int(matched.exposed_wait_ns.sum())
     communication = sum(step.exposed_ns.communication for rank in ranks for step in rank.steps)
     factors = _factors(times, ideal, longest)
-    reason = None if factors["parallel"] else "no compute in the measured steps"
+    reason = None if factors["parallel"] else statement("no_compute_measured")
     if reason is None and partial is not None:
         factors |= {"parallel": None, "load_balance": None}
-        reason = f"{partial}: load balance and parallel efficiency are not known"
+        reason = statement("partly_traced", partial=partial)
     if lost:
         factors |= dict.fromkeys(factors, None)
-        reason = "device activity was not recorded"
+        reason = statement("device_not_recorded")
     return Efficiency(
         **factors,
         au=None if lost else _utilisation(ranks),
@@ -183,10 +184,9 @@ def _factors(times: _Times, ideal_ns: int, longest_ns: int) -> dict[str, float |
         ideal_ns,
         longest_ns,
     )
-    names = ("load_balance", "host", "input", "serialisation", "transfer")
     if not chain[0]:
-        return dict.fromkeys(("parallel", *names))
-    factors: dict[str, float | None] = {name: chain[k] / chain[k + 1] for k, name in enumerate(names)}
+        return dict.fromkeys(("parallel", *FACTORS))
+    factors: dict[str, float | None] = {name: chain[k] / chain[k + 1] for k, name in enumerate(FACTORS)}
     return factors | {"parallel": chain[0] / chain[-1]}
 
 

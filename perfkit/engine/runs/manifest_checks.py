@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from perfkit.records.common import Observation
+from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import Compiled, RankRecord, StepKind
 from perfkit.records.rank import RankReport
 from perfkit.records.run import HostUsage
@@ -60,15 +61,15 @@ def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Observation]:
             yield Observation("oversubscribed", values)
 
 
-def shared_cores(hosts: Sequence[HostUsage]) -> str | None:
-    """Return what oversubscribes the first such host, for example "4 ranks on 2 cores"; None if none is."""
+def shared_cores(hosts: Sequence[HostUsage]) -> Statement | None:
+    """Return what oversubscribes the first such host; None if none is."""
     for host in hosts:
         if host.cores is None:
             continue
         if host.ranks > host.cores:
-            return f"{host.ranks} ranks on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+            return statement("ranks_on_cores", ranks=host.ranks, cores=host.cores)
         if host.device == "cpu" and host.threads > host.cores:
-            return f"{host.threads} threads on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+            return statement("threads_on_cores", threads=host.threads, cores=host.cores)
     return None
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from perfkit.base.formatting import duration
 from perfkit.base.statistics.bootstrap import shift_interval
 from perfkit.records.aggregate import clock_step_times, step_time_ns
+from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.run import ProfilerCost, StepTimes
 
@@ -39,31 +39,27 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
     )
 
 
-def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> str | None:
+def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> Statement | None:
     """Return which of the two kinds of steps is missing; None if there are both."""
     if not ranks:
-        return "the run has not written its step times: it is still running, was killed, or left by os._exit"
+        return statement("no_step_times")
     if not times.recorded_ns:
-        return "no step was recorded"
+        return statement("no_step_recorded")
     if not times.plain_ns:
-        return "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
+        return statement("no_plain_steps")
     return None
 
 
 def _why_not_measurable(
     times: StepTimes, plain_ns: int | None, recorded_ns: int | None, interval_ns: tuple[int, int] | None
-) -> str | None:
+) -> Statement | None:
     """Return why the variation between steps leaves no figure for the difference; None if there is one."""
     if interval_ns is None:
-        counts = f"{len(times.recorded_ns)} recorded and {len(times.plain_ns)} other steps"
-        return f"not measurable here: {counts} are too few to tell it from noise"
+        return statement("few_steps", recorded=len(times.recorded_ns), plain=len(times.plain_ns))
     low, high = interval_ns
     if low > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
-        between = f"{duration(low)} and {duration(high)} per step"
-        return f"not measurable here: only known to be between {between}" if high > _MOST_APART * low else None
-    if interval_ns[1] <= 0:
-        return "not measurable here: the recorded steps were the faster ones, so something else changed between them"
-    return f"not measurable here: within the variation between steps, at most {duration(interval_ns[1])} per step"
+        return statement("wide_interval", low_ns=low, high_ns=high) if high > _MOST_APART * low else None
+    return statement("recorded_steps_faster") if high <= 0 else statement("within_variation", high_ns=high)
 
 
 def _rounded(value: float | None) -> int | None:

@@ -16,12 +16,11 @@ from perfkit.accelerators import accelerators, device_backends, device_types, of
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.options.run import RunConfig
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
-from perfkit.record.distributed.nccl_log import request_log
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
 from perfkit.record.distributed.store_barrier import StoreBarrier
 from perfkit.record.distributed.topology import Topology, discover_topology
-from perfkit.record.distributed.torch_environment import enlarge_flight_recorder
+from perfkit.record.distributed.torch_environment import enlarge_flight_recorder, request_log
 
 _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
 """Launchers under which all local ranks see the same devices."""

@@ -16,7 +16,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from perfkit.errors import PerfkitError, RunError
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
-from perfkit.record.distributed.lost_connection import is_lost_connection
+from perfkit.record.endings import is_lost_connection
 from perfkit.record.own_threads import start_own_thread
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from perfkit.engine.hangs.flight_dump import convert_flight_dump
 from perfkit.engine.hangs.folder import STATE_NAME
 from perfkit.engine.hangs.places import program_frame, waits_in_message
 from perfkit.engine.hangs.rules import LOST_CONNECTION
-from perfkit.record.distributed.lost_connection import is_lost_connection
+from perfkit.record.endings import is_lost_connection
 from perfkit.record.hangs.messages import awaited_message, message_counts
 from perfkit.record.own_threads import OWN_THREAD, all_threads
 from perfkit.records.hang import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack

@@ -118,7 +118,9 @@ def save_diagnosis(folder: Path, absent: Mapping[int, str], silent: Mapping[int,
     Raises:
         StoreError: There is nothing to compare, or it cannot be written.
     """
-    found = diagnose_folder(folder, absent=absent, silent=silent)
+    from perfkit.report.wording import worded  # not before it is needed: training waits for what is imported
+
+    found = worded(diagnose_folder(folder, absent=absent, silent=silent))
     with atomic_write(folder / DIAGNOSIS_NAME) as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     return found

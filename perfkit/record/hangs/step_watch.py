@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.base.polling import WATCH_S
+from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.answers import read_answers
 from perfkit.record.hangs.held_lock import write_stack_on_signal
 from perfkit.record.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
-from perfkit.record.lifecycle.terminated import TerminatedError
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.step_listener import StepListener

@@ -18,12 +18,11 @@ from perfkit.base.polling import wait_until
 from perfkit.base.process import EXIT_INTERRUPTED, raise_keyboard_interrupt
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
-from perfkit.record.distributed.lost_connection import is_lost_connection
 from perfkit.record.distributed.store_barrier import PeerFailedError
+from perfkit.record.endings import HangupError, TerminatedError, is_lost_connection
 from perfkit.record.lifecycle.launched_runs import remove_temporary
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.lifecycle.parent_watch import before_end_with_parent, exit_now
-from perfkit.record.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.record.messages import one_line, print_error, print_warning
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest

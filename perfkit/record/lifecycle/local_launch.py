@@ -17,10 +17,9 @@ from perfkit.base.process import child_python, sigint_blocked
 from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
-from perfkit.record.distributed.lost_connection import is_lost_connection
+from perfkit.record.endings import HangupError, TerminatedError, is_lost_connection
 from perfkit.record.lifecycle.first_failure import FirstFailure, read_first_failure
 from perfkit.record.lifecycle.launched_runs import close_runs, name_cause
-from perfkit.record.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.record.messages import print_error
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 from torch.autograd import profiler as autograd_profiler
 
-from perfkit.base.polling import WATCH_S
+from perfkit.base.polling import watch_s
 from perfkit.errors import StoreError
 from perfkit.options.conditions import CaptureRules
 from perfkit.options.schedule import Schedule
@@ -31,8 +31,6 @@ from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.storage.run_folder import MANIFEST_NAME
 
-_RANKS_PER_S: Final = 1000
-"""More ranks look for requests less often: all of them ask the same file server."""
 OPEN_POLLS: Final = 10
 """A rank that has answered a request looks so many times as often for the plan."""
 _FORGOTTEN_S: Final = 120.0
@@ -73,7 +71,7 @@ class CaptureAgent(StepListener):
             else None
         )
         self._late = rules.late if recording.rank == 0 else None
-        self._poll_s = max(WATCH_S, recording.world_size / _RANKS_PER_S)
+        self._poll_s = watch_s(recording.world_size)
         self._ring = StepRing()
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()

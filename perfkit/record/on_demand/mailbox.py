@@ -158,10 +158,7 @@ class Slot:
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """Return a message; None if it is not there, or damaged."""
-        try:
-            return decode_json(read_regular(self.folder / name, most_bytes=_MOST_BYTES), kind)
-        except (OSError, msgspec.DecodeError):
-            return None
+        return _read(self.folder / name, kind)
 
     def request(self) -> Request | None:
         """Return what is asked for; None before it is written."""
@@ -244,10 +241,7 @@ class Mailbox:
 
     def mark(self) -> OpenMark | None:
         """Return the mark that the run takes requests; None if it does not."""
-        try:
-            return decode_json(read_regular(self.folder / _OPEN_NAME, most_bytes=_MOST_BYTES), OpenMark)
-        except (OSError, msgspec.DecodeError):
-            return None
+        return _read(self.folder / _OPEN_NAME, OpenMark)
 
     def close(self) -> None:
         """Take no more requests."""
@@ -312,3 +306,10 @@ def _numbers(folder: Path) -> set[int]:
     except OSError:
         return set()
     return {int(match[1]) for match in matches if match}
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return decode_json(read_regular(path, most_bytes=_MOST_BYTES), kind)
+    except (OSError, msgspec.DecodeError):
+        return None

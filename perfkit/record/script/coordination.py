@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.base.atomic_write import atomic_write
-from perfkit.base.polling import POLL_S, wait_until
+from perfkit.base.polling import wait_until
 from perfkit.errors import RunError
 from perfkit.record.distributed.known_launchers import Launcher, find_launcher
 from perfkit.record.distributed.launch_id import launch_id
@@ -120,13 +120,9 @@ class FileFolderExchange:
 
     def read(self, timeout: timedelta) -> str:
         """Return what the first rank has published."""
-        deadline = time.monotonic() + timeout.total_seconds()
-        while time.monotonic() < deadline:
-            try:
-                return self._note.read_text(encoding="utf-8")
-            except FileNotFoundError:
-                time.sleep(POLL_S)
-        raise _no_folder(timeout)
+        if not wait_until(self.is_published, timeout.total_seconds()):
+            raise _no_folder(timeout)
+        return self._note.read_text(encoding="utf-8")
 
     def clear(self) -> None:
         """Remove the folder."""
@@ -298,17 +294,6 @@ class RankExchange(NamedTuple):
     """None for a single rank."""
     store: Store | None
     """The process group's; None if there is no process group."""
-
-
-def open_script_group(found: RankExchange, barriers: int, timeout: timedelta) -> ScriptRankGroup:
-    """Take part in a group of ranks.
-
-    Args:
-        found: The ranks.
-        barriers: Number of barriers to come, at most.
-        timeout: Limit of each wait.
-    """
-    return ScriptRankGroup(found.info, found.exchange, found.store, barriers, timeout)
 
 
 def find_ranks(trace_dir: Path, label: str, *, own_connection: bool = False) -> RankExchange:

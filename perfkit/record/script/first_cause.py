@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from perfkit.base.formatting import text_of
 from perfkit.base.polling import POLL_S
 from perfkit.errors import RunError
-from perfkit.record.distributed.lost_connection import is_lost_connection
-from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.endings import TerminatedError, is_lost_connection
 from perfkit.record.script.manifest_assembly import read_exit_records
 from perfkit.record.script.rank_marks import ended_ranks
 from perfkit.storage.run_folder import read_failure

@@ -9,24 +9,21 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch.distributed as dist
 
-from perfkit.base.polling import WATCH_S
+from perfkit.base.polling import WATCH_S, watch_s
 from perfkit.errors import RunError
+from perfkit.record.endings import exit_cause
 from perfkit.record.hangs.step_watch import FIRST_STEP_TIMES
 from perfkit.record.lifecycle.failure_guard import record_failure
-from perfkit.record.messages import exit_cause
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.script.coordination import RankExchange, ScriptRankGroup
 from perfkit.record.script.hang_watch import ScriptHangWatch
 from perfkit.record.script.manifest_assembly import assemble_manifest, read_exit_records, remove_exit_records
 from perfkit.record.script.rank_marks import joined_ranks, remove_mark
 from perfkit.storage.run_folder import read_manifest
-
-_RANKS_PER_S: Final = 1000
-"""More ranks look less often whether another one has begun the run: all of them ask the same store."""
 
 
 class BegunRun(NamedTuple):
@@ -148,7 +145,7 @@ class FirstStepWatch:
                 found = self._exchange()
                 if found.store is None or found.exchange is None:  # no process group, or one of a single rank
                     continue
-                pause = max(WATCH_S, found.info.world_size / _RANKS_PER_S)
+                pause = watch_s(found.info.world_size)
                 begin_s = now if begin_s is None else begin_s
                 if now - begin_s >= self._limit_s or found.exchange.is_published():
                     self._begin(begin_s)

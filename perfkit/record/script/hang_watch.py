@@ -8,11 +8,10 @@ from perfkit.base.formatting import text_of
 from perfkit.base.polling import wait_until
 from perfkit.errors import RunError
 from perfkit.options.script import ScriptConfig
-from perfkit.record.distributed.lost_connection import is_lost_connection
+from perfkit.record.endings import TerminatedError, is_lost_connection
 from perfkit.record.hangs.processes import absent_ranks, silent_ranks
 from perfkit.record.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.record.hangs.step_watch import StepWatch
-from perfkit.record.lifecycle.terminated import TerminatedError
 from perfkit.record.script.first_cause import Cause
 from perfkit.record.script.manifest_assembly import read_exit_records
 from perfkit.record.script.rank_marks import joined_processes

@@ -7,13 +7,13 @@ import msgspec
 
 from perfkit.base.formatting import shell_word
 from perfkit.options.script import ScriptConfig
+from perfkit.record.endings import TerminatedError, exit_cause
 from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child
-from perfkit.record.lifecycle.terminated import TerminatedError
-from perfkit.record.messages import exit_cause, one_line, print_error, print_status
+from perfkit.record.messages import one_line, print_error, print_status
 from perfkit.record.script.first_cause import Cause
-from perfkit.record.script.steps.step_messages import NoSteps
+from perfkit.record.script.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
 
 _STDERR: Final = 2

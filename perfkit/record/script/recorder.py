@@ -28,11 +28,11 @@ from perfkit.options.conditions import CaptureRules
 from perfkit.options.schedule import default_steps, step_kind
 from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.topology import Topology, device_in_use
+from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.messages import count_messages
 from perfkit.record.hangs.worker_stacks import follow_forks
 from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.record.lifecycle.parent_watch import before_end_with_parent
-from perfkit.record.lifecycle.terminated import TerminatedError
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.pause_state import PauseState
@@ -42,7 +42,7 @@ from perfkit.record.recording.manifest_writer import RunDescription, create_run
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
-from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks, open_script_group
+from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks
 from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.record.script.hang_watch import ScriptHangWatch
 from perfkit.record.script.hooks.exit_hook import before_exit_at_once
@@ -62,13 +62,13 @@ from perfkit.record.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     script_topology,
 )
+from perfkit.record.script.marker import on_step
 from perfkit.record.script.outcome import OutcomeReporter
 from perfkit.record.script.rank_environment import launcher_rank
 from perfkit.record.script.script_monitor import ScriptMonitor
 from perfkit.record.script.script_run import ScriptRun
-from perfkit.record.script.steps.marker import on_step
-from perfkit.record.script.steps.step_counter import StepCounter
-from perfkit.record.script.steps.step_messages import count_steps, explain_no_steps
+from perfkit.record.script.step_counter import StepCounter
+from perfkit.record.script.step_messages import count_steps, explain_no_steps
 from perfkit.storage.run_folder import read_manifest
 
 TIMED_AFTER: Final = 100
@@ -353,7 +353,7 @@ class ScriptRecorder:
         """Begin the run in a folder that the ranks agree on."""
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         barriers = 0 if self._schedule is None else 2 * self._schedule.repeat
-        ranks = open_script_group(self._find_ranks(), barriers, timeout)
+        ranks = ScriptRankGroup(*self._find_ranks(), barriers, timeout)
         topology = script_topology(ranks.info, self._device or device_in_use())
         description = self._describe_run()
         folder = ranks.agree_on_folder(

@@ -26,11 +26,12 @@ from perfkit.errors import StoreError
 from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.host_address import listen
 from perfkit.record.distributed.torch_environment import enlarge_flight_recorder
+from perfkit.record.endings import exit_cause
 from perfkit.record.import_hook import run_after_import
 from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
-from perfkit.record.messages import exit_cause, one_line, print_status, print_warning
+from perfkit.record.messages import one_line, print_status, print_warning
 from perfkit.record.script.child_processes import follow_children, make_settings, records_itself, take_note
 from perfkit.record.script.module_run import ModuleName, prepare_module
 from perfkit.record.script.own_frames import remove_own_frames

@@ -6,8 +6,8 @@ import msgspec
 
 from perfkit.errors import RunError
 from perfkit.record.distributed.topology import Topology
+from perfkit.record.endings import exit_cause
 from perfkit.record.lifecycle.failure_guard import record_failure
-from perfkit.record.messages import exit_cause
 from perfkit.record.on_demand.agent import CaptureAgent
 from perfkit.record.recording.manifest_writer import StepMeasurements, rank_record
 from perfkit.record.recording.recording import Recording
@@ -22,8 +22,8 @@ from perfkit.record.script.manifest_assembly import (
     write_exit_record,
 )
 from perfkit.record.script.outcome import OutcomeReporter
-from perfkit.record.script.steps.step_counter import StepCounter
-from perfkit.record.script.steps.step_messages import describe_steps
+from perfkit.record.script.step_counter import StepCounter
+from perfkit.record.script.step_messages import describe_steps
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.storage.run_folder import FAILURE_NAME, read_failure, read_manifest
 

@@ -13,10 +13,10 @@ from torch import nn
 
 from perfkit.engine.runs.manifest_checks import compile_findings, oversubscription
 from perfkit.errors import UsageError
-from perfkit.record.distributed.nccl_log import collect_log
 from perfkit.record.distributed.process_group import locate, process_group
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology, prepare_on_nodes
+from perfkit.record.distributed.torch_environment import collect_log
 from perfkit.record.hangs.worker_stacks import follow_forks
 from perfkit.record.lifecycle.failure_guard import FailureGuard
 from perfkit.record.lifecycle.parent_watch import exit_with_parent

@@ -1,7 +1,9 @@
 """Messages about logs of NCCL and oneCCL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
+
+from perfkit.records.facts import Words
 
 _SOCKET: Final = "NET/Socket"
 _MOST_NAMED: Final = 4
@@ -97,7 +99,7 @@ def _one_ccl_errors(count: int, first: str) -> str:
     return f"oneCCL logged {'an error' if count == 1 else f'{count:,} errors'}, most often: {first}"
 
 
-LOGS: Final[Mapping[str, str | Callable[..., str]]] = {
+LOGS: Final[Words] = {
     "nccl_some_sockets": _some_sockets,
     "nccl_some_sockets/unknown_ends": _unknown_ends,
     "nccl_only_sockets": _only_sockets,

@@ -1,9 +1,10 @@
 """Messages about what the monitor logged of a run, and its step time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, percent_change, ranges, whole_percent
+from perfkit.records.facts import Words
 from perfkit.records.per_run.monitor import (
     EarlyEnd,
     LateRank,
@@ -158,7 +159,7 @@ def step_time_of_logs(summary: MonitorSummary) -> str:
     return f"{words}, {whole_percent(summary.data_share)} of it waiting for data"
 
 
-MONITOR: Final[Mapping[str, str | Callable[..., str]]] = {
+MONITOR: Final[Words] = {
     "step_time_changed": _step_time_changed,
     "periodic_stalls": _periodic_stalls,
     "slow_steps": _slow_steps,

@@ -1,10 +1,11 @@
 """Messages about the ranks of a run: which trace is of which, and what comparing them shows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, listed, ranges, rank_list
 from perfkit.records.cross_rank import HostClock, OneOffStraggler, Straggler
+from perfkit.records.facts import Words
 from perfkit.report.wording.stragglers import early_sentence, one_off_cause, one_off_step, stragglers_sentence, whom
 
 _MOST_LISTED: Final = 3
@@ -105,7 +106,7 @@ def _critical_path_unknown(reason: str) -> str:
     return f"no critical path over the ranks: {_NO_GRAPH[reason]}"
 
 
-RANKS: Final[Mapping[str, str | Callable[..., str]]] = {
+RANKS: Final[Words] = {
     "rank_unknown": _rank_unknown,
     "rank_name_mismatch": _rank_name_mismatch,
     "header_ranks_ignored": _header_ranks_ignored,

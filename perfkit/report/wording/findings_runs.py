@@ -1,10 +1,11 @@
 """Messages about runs as a whole: their manifests, sweeps and captures, and predictions of their graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from perfkit.base.formatting import duration, listed, ranges, shell_word
+from perfkit.records.facts import Words
 
 _MOST_LISTED: Final = 4
 _MOST_FILES: Final = 5
@@ -85,7 +86,7 @@ def _waits_unknown(rank: int | None, per_step_ns: float) -> str:
     )
 
 
-RUNS: Final[Mapping[str, str | Callable[..., str]]] = {
+RUNS: Final[Words] = {
     "no_traces": "this run has no readable trace",
     "no_traces/not_profiled": (
         "this run was timed without the profiler (--no-profile), so it has no breakdown; record it without that option "

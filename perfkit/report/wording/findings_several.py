@@ -1,6 +1,6 @@
 """Messages about comparisons and histories of runs, and about benchmarks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from perfkit.base.formatting import (
@@ -13,6 +13,7 @@ from perfkit.base.formatting import (
     whole_percent,
 )
 from perfkit.records.benchmark import InputSeries, Series, SlowLink
+from perfkit.records.facts import Words
 from perfkit.report.wording.benchmarks import describe_collectives, describe_input
 
 _MOST_NAMED: Final = 5
@@ -115,10 +116,7 @@ def _either(values: Sequence[str]) -> str:
 
 
 def _shared_cores(ranks: int, host: str, cores: int) -> str:
-    return (
-        f"the {ranks} ranks on {escape_unprintable(host)} share {cores} core{'s' if cores > 1 else ''}: times include "
-        "waiting for a core"
-    )
+    return f"the {ranks} ranks on {host} share {cores} core{'s' if cores > 1 else ''}: times include waiting for a core"
 
 
 def _unsupported_collective(series: Series, backend: str, error: str) -> str:
@@ -153,7 +151,7 @@ def _cache_not_dropped(source: str, share: float | None) -> str:
     return f"{what} of the files of {source} stayed in the page cache: cold passes may be too fast"
 
 
-SEVERAL: Final[Mapping[str, str | Callable[..., str]]] = {
+SEVERAL: Final[Words] = {
     "too_few_repeats": _too_few_repeats,
     "too_few_repeats/benchmark": (
         "fewer than {fewest} repeats do not show how much times vary: use --repeats {fewest} or more"

@@ -1,9 +1,10 @@
 """Messages about single traces and the rules for their kernels."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
+from perfkit.records.facts import Words
 from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.rank import OTHER_NAMES
 
@@ -90,7 +91,7 @@ def _steps_cut(steps: int, analysed: int, quantiles_ns: Sequence[float], longest
     )
 
 
-TRACES: Final[Mapping[str, str | Callable[..., str]]] = {
+TRACES: Final[Words] = {
     "not_a_trace": "{error}",
     "unreadable_trace": "{error}",
     "worker_lost": "{path}: not analysed: {error}",

@@ -7,9 +7,10 @@ from perfkit.base.formatting import duration, rank_list
 from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
-from perfkit.records.facts import Words, in_words
+from perfkit.records.facts import Words
 from perfkit.report.wording.loading import SENTENCES as LOADING
 from perfkit.report.wording.loading import WAIT_WORDS
+from perfkit.tables.words import in_words
 
 _NAMED: Final = 4
 """Most ranks that a sentence names one by one."""

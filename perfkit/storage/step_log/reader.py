@@ -7,7 +7,6 @@ caller asks for. A record that is incomplete, or whose check is wrong, is left o
 import os
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -130,21 +129,6 @@ def find_step_logs(folder: Path) -> dict[int, Path]:
     except OSError as error:
         raise StoreError(f"cannot read {folder}: {error.strerror}") from error
     return {int(match[1]): folder / match[0] for match in sorted(names, key=lambda match: int(match[1]))}
-
-
-def read_steps(path: Path) -> Iterator[Records]:
-    """Yield the records of a log in their order, some at a time, up to what is there now.
-
-    Raises:
-        StoreError: It cannot be read, or is not a step log.
-    """
-    reader = StepLogReader(path)
-    found = reader.read_new()
-    while len(found.records) or found.damaged:
-        yield found.records
-        found = reader.read_new()
-        if found.restarted:
-            raise StoreError(f"{path} was rolled up while it was read: read it again")
 
 
 class StepLogReader:

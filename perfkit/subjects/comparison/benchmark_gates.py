@@ -5,22 +5,14 @@ over repeats; with fewer than three on a side a change cannot be told from noise
 evaluated.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, ratio_interval
 from perfkit.records.common import Observation, Severity
-from perfkit.records.comparison import GateResult, GateState
-from perfkit.subjects.comparison.gates import Gate
-
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
+from perfkit.records.comparison import GateResult
+from perfkit.records.facts import Statement, fact, statement
+from perfkit.subjects.comparison.gates import TIMES, Decision, Gate, claims_a_change, result, undecided
 
 
 class Kind(NamedTuple):
@@ -50,11 +42,6 @@ class Quantity(NamedTuple):
     significant: bool | None
     repeats: int
     """The smaller number of repeats of both sides."""
-
-
-class _Outcome(NamedTuple):
-    state: GateState
-    message: str
 
 
 class RatioChange(NamedTuple):
@@ -87,46 +74,37 @@ def change_of(
 
 def evaluate(gate: Gate, kind: Kind, quantities: Sequence[Quantity]) -> GateResult:
     """Return the worst outcome of a condition over `quantities`, of which there is at least one."""
-    outcomes = [_outcome(gate, kind, one) for one in quantities]
-    worst = next(one for state in ("failed", "not_evaluated", "passed") for one in outcomes if one.state == state)
-    return GateResult(expression=gate.expression, state=worst.state, message=worst.message)
+    outcomes = [result(gate, _decide(gate, kind, one)) for one in quantities]
+    return next(one for state in ("failed", "not_evaluated", "passed") for one in outcomes if one.state == state)
 
 
 def unknown_metric(gate: Gate, available: Sequence[str]) -> GateResult:
     """Return the outcome of a condition on a metric that the benchmark does not have."""
-    message = f"no metric {gate.metric} in this benchmark; available: {', '.join(available)}"
-    return GateResult(expression=gate.expression, state="not_evaluated", message=message)
+    return result(gate, Decision(None, statement("no_metric", metric=gate.metric, available=available)))
 
 
-def _outcome(gate: Gate, kind: Kind, one: Quantity) -> _Outcome:
+def _decide(gate: Gate, kind: Kind, one: Quantity) -> Decision:
     if one.value is None:
-        return _Outcome("not_evaluated", f"{one.what} has no {kind.noun}")
-    return _relative(gate, kind, one, one.value) if gate.relative else _absolute(gate, kind, one, one.value)
+        return Decision(None, statement("no_value", what=one.what, noun=kind.noun))
+    if gate.relative:
+        return _relative(gate, kind, one, one.value)
+    if (gate.unit not in TIMES) if kind.is_time else gate.unit:
+        needed = {"limit": kind.limit, "example": kind.change, "of_step": False}
+        return Decision(None, statement("limit_needed", metric=gate.metric, **needed))
+    return Decision(one.value / kind.scale, statement("measured", value=kind.show(one.value), what=one.what))
 
 
-def _absolute(gate: Gate, kind: Kind, one: Quantity, value: float) -> _Outcome:
-    if (gate.unit not in _TIMES) if kind.is_time else gate.unit:
-        return _Outcome("not_evaluated", f"{gate.metric} needs {kind.limit}, or a relative change ({kind.change})")
-    failed = _COMPARE[gate.operator](value / kind.scale, gate.limit)
-    return _Outcome("failed" if failed else "passed", f"{kind.show(value)} ({one.what})")
-
-
-def _relative(gate: Gate, kind: Kind, one: Quantity, value: float) -> _Outcome:
+def _relative(gate: Gate, kind: Kind, one: Quantity, value: float) -> Decision:
     if not one.before:
-        return _Outcome("not_evaluated", f"{one.what}: not in the earlier file")
+        return Decision(None, statement("not_before", what=one.what))
     relative = (value - one.before) / one.before
-    measured = f"{100 * relative:+.1f} % ({kind.show(one.before)} before, {kind.show(value)} after; {one.what})"
-    compare = _COMPARE[gate.operator]
-    holds = compare(relative, gate.limit)
+    shown = {"before": kind.show(one.before), "after": kind.show(value)}
+    measured = fact("changed_by", relative=relative, **shown, what=one.what)
     if one.significant is None:
-        return _Outcome(
-            "not_evaluated",
-            f"{measured} cannot be told from noise with {one.repeats} repeat{'s' if one.repeats > 1 else ''}: use "
-            f"--repeats {FEWEST_RUNS} or more, or state the noise (--assume-noise 3%)",
-        )
-    if holds != compare(0.0, gate.limit) and not one.significant:
-        return _Outcome("not_evaluated", f"{measured} is within the variation of the repeats or the assumed noise")
-    return _Outcome("failed" if holds else "passed", measured)
+        return undecided(measured, fact("noise_of_few_repeats", repeats=one.repeats, fewest=FEWEST_RUNS))
+    if claims_a_change(gate, relative) and not one.significant:
+        return undecided(measured, fact("within_repeats"))
+    return Decision(relative, Statement(measured))
 
 
 def find_few_repeats(repeats: int) -> Iterator[Observation]:

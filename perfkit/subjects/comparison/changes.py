@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from perfkit.base.formatting import escape_unprintable
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
 from perfkit.options.identity import companions, format_option, performance_options
 from perfkit.records.aggregate import disagree
 from perfkit.records.common import MeasuredOn, Observation
 from perfkit.records.comparison import Change, MetricKind
+from perfkit.records.facts import statement
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import Resampling
 from perfkit.subjects.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics
@@ -53,11 +53,9 @@ def changes(
     return sorted(rows, key=_order)
 
 
-def few_runs(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
-    """Return how many runs there are if too few to show how much runs vary, such as "1 run before and 2 after"."""
-    if min(len(before), len(after)) >= FEWEST_RUNS:
-        return None
-    return f"{len(before)} {'run' if len(before) == 1 else 'runs'} before and {len(after)} after"
+def few_runs(before: Sequence[RunReport], after: Sequence[RunReport]) -> bool:
+    """Return whether there are too few runs to show how much runs vary."""
+    return min(len(before), len(after)) < FEWEST_RUNS
 
 
 def _order(change: Change) -> tuple[int, float]:
@@ -71,7 +69,7 @@ def _change(name: MetricName, before: list[Metric], after: list[Metric], assumed
     resampled = _resample(before, after) if old and new else None
     return Change(
         kind=name.kind,
-        name=name.name,
+        name=statement("collective", operator=name.name, **name.calls._asdict()) if name.calls else name.name,
         unit=(before or after)[0].unit,
         before=old,
         after=new,
@@ -156,10 +154,7 @@ def _differing(runs: Sequence[RunReport]) -> dict[str, list[str]]:
     """Return the options in which the runs differ, with their values."""
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
-    values = {
-        name: list(dict.fromkeys((escape_unprintable(format_option(one.get(name))) or "none") for one in known))
-        for name in names
-    }
+    values = {name: list(dict.fromkeys((format_option(one.get(name)) or "none") for one in known)) for name in names}
     differing = [name for name in names if len(values[name]) > 1]
     # An option of HDF5, for example, has no value with another source: that the source differs is the difference.
     implied = {companion for name in differing for companion in companions(name, known)}

@@ -22,22 +22,22 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.base.formatting import format_percent, format_value
 from perfkit.errors import UsageError
 from perfkit.records.common import CATEGORIES
 from perfkit.records.comparison import Change, GateResult, GateState
+from perfkit.records.facts import Fact, Statement, fact, statement
 from perfkit.records.run import RunReport
 from perfkit.subjects.comparison.changes import few_runs
 from perfkit.subjects.comparison.metrics import category_share
 
-_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
     "<": operator.lt,
 }
 _UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
-_TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
+TIMES: Final = frozenset(_UNITS) - {""}
 _EXPRESSION: Final = re.compile(
     r"\s*(?P<metric>[a-z_]+(?:\.[a-z_]+)?|[a-z_][a-z0-9_]*\.[a-z][a-z0-9_]*)\s*(?P<operator>>=|<=|>|<)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
@@ -63,11 +63,11 @@ class Gate(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The value that a gate compares, or why it has none."""
+    """What a gate compares with its limit, or why there is no such value."""
 
     value: float | None
     """None if the gate cannot be evaluated."""
-    message: str
+    message: Statement
 
 
 def parse_gate(text: str) -> Gate:
@@ -97,78 +97,73 @@ def check_gates(
     """Evaluate every gate; none if a run of either side is incomplete, because the missing part may be the slow one."""
     known = {change.name: change for change in changes if change.kind in _KINDS}
     lost = _lost(before, after)
-    few = few_runs(before, after)
-    return [_result(gate, Decision(None, lost) if lost else _decide(gate, known, after, few)) for gate in gates]
+    few = fact("noise_of_few_runs", before=len(before), after=len(after)) if few_runs(before, after) else None
+    return [result(gate, Decision(None, lost) if lost else _decide(gate, known, after, few)) for gate in gates]
 
 
-def _lost(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+def _lost(before: Sequence[RunReport], after: Sequence[RunReport]) -> Statement | None:
     """Return what is missing from the runs that a metric may depend on; None if they are complete."""
     for run in (*before, *after):
         for finding in run.findings:
             if finding.code in _INCOMPLETE and finding.severity != "info":
-                return f"{run.run}: {finding.message}"
+                return statement("in_run", run=run.run, message=finding.message)
     ranks = [{rank.rank for run in side for rank in run.ranks} for side in (before, after)]
     short = any(finding.code == "ranks_missing" for run in (*before, *after) for finding in run.findings)
     if short and ranks[0] != ranks[1]:
-        return "the traces before and after are from different ranks, and some ranks have none"
+        return statement("other_ranks_traced")
     return None
 
 
-def _result(gate: Gate, decision: Decision) -> GateResult:
+def result(gate: Gate, decision: Decision) -> GateResult:
+    """Return the outcome of a gate."""
     state: GateState = "not_evaluated"
     if decision.value is not None:
-        state = "failed" if _OPERATORS[gate.operator](decision.value, gate.limit) else "passed"
+        state = "failed" if OPERATORS[gate.operator](decision.value, gate.limit) else "passed"
     return GateResult(expression=gate.expression, state=state, message=decision.message)
 
 
-def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport], few: str | None) -> Decision:
+def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport], few: Fact | None) -> Decision:
     change = known.get(gate.metric)
     if change is None:
-        meant = " (all idle time is `overhead`)" if gate.metric == "idle" else ""
-        available = ", ".join(sorted(known)) or "none"
-        return Decision(None, f"no metric {gate.metric} in these runs{meant}; available: {available}")
+        return Decision(None, statement("no_metric", metric=gate.metric, available=sorted(known)))
     if gate.relative:
         return _relative(gate, change, few)
     if change.after is None:
-        return Decision(None, f"{gate.metric} is unknown for the runs after")
+        return Decision(None, statement("unknown_after", metric=gate.metric))
     if gate.unit == "%" and gate.metric in CATEGORIES:
         shares = [part for run in after if (part := category_share(run, gate.metric)) is not None]
-        return Decision(median(shares), f"{format_percent(median(shares))} of the step")
-    if gate.unit == "%" and change.unit == "1/s":
-        return Decision(None, f"{gate.metric} needs a number, or a relative change (-5%)")
-    wants_time = gate.unit in _TIMES
-    if wants_time != (change.unit == "ns"):
-        expected = (
-            "a time (12ms), or a relative change (+5%)"
-            if change.unit == "ns"
-            else "a number, or a relative change (+5%)"
+        return Decision(median(shares), statement("share_of_step", share=median(shares)))
+    is_time = change.unit == "ns"
+    if (gate.unit in TIMES) != is_time or (gate.unit == "%" and change.unit == "1/s"):
+        limit, example = ("a time (12ms)", "+5%") if is_time else ("a number", "-5%" if change.unit == "1/s" else "+5%")
+        of_step = gate.metric in CATEGORIES
+        return Decision(
+            None, statement("limit_needed", metric=gate.metric, limit=limit, example=example, of_step=of_step)
         )
-        expected += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
-        return Decision(None, f"{gate.metric} needs {expected}")
-    return Decision(change.after, format_value(change.after, change.unit))
+    return Decision(change.after, statement("figure", value=change.after, unit=change.unit))
 
 
-def _relative(gate: Gate, change: Change, few: str | None) -> Decision:
+def _relative(gate: Gate, change: Change, few: Fact | None) -> Decision:
     if change.ratio is None:
-        missing = "before" if not change.before else "after"
-        return Decision(None, f"{change.name} has no value {missing}, so its change is undefined")
+        return Decision(None, statement("no_ratio", metric=change.name, side="after" if change.before else "before"))
     # From the two values rather than ratio - 1: 105 against 100 is 5 %, not 5.000000000000004 %.
     relative = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
-    values = f"{format_value(change.before, change.unit)} before, {format_value(change.after, change.unit)} after"
-    measured = f"{100 * relative:+.1f} % ({values})"
-    if reason := _why_undecided(gate, relative, change, few):
-        return Decision(None, f"{measured} {reason}")
-    return Decision(relative, f"{measured}, beyond the assumed noise" if few and change.significant else measured)
-
-
-def _why_undecided(gate: Gate, relative: float, change: Change, few: str | None) -> str | None:
-    """Return why noise may be what decides a gate on a change; None if it cannot."""
+    old, new = (fact("figure", value=value, unit=change.unit) for value in (change.before, change.after))
+    measured = fact("changed_by", relative=relative, before=old, after=new, what=None)
     if change.significant is None:
-        if few:
-            return f"cannot be told from noise with {few}: repeat the runs, or state the noise (--assume-noise 3%)"
-        return "cannot be told from noise: the interval of the ratio is unbounded, because the value before may be 0"
-    compare = _OPERATORS[gate.operator]
-    claims_a_change = compare(relative, gate.limit) != compare(0.0, gate.limit)
-    if not claims_a_change or change.significant:
-        return None
-    return "is not more than the assumed noise" if few else "is within run-to-run variation"
+        return undecided(measured, few or fact("noise_unbounded"))
+    if claims_a_change(gate, relative) and not change.significant:
+        return undecided(measured, fact("within_assumed_noise" if few else "within_run_variation"))
+    above_noise = few and change.significant
+    return Decision(relative, statement("above_noise", measured=measured) if above_noise else Statement(measured))
+
+
+def claims_a_change(gate: Gate, relative: float) -> bool:
+    """Return whether a gate has another outcome for a change than for none."""
+    compare = OPERATORS[gate.operator]
+    return compare(relative, gate.limit) != compare(0.0, gate.limit)
+
+
+def undecided(measured: Fact, why: Fact) -> Decision:
+    """Return that noise may be what decides a gate on a change."""
+    return Decision(None, statement("undecided", measured=measured, why=why))

@@ -18,12 +18,10 @@ from perfkit.base.statistics.series import FEWEST_FOR_CHANGE_POINT, find_change_
 from perfkit.records.aggregate import common_kind
 from perfkit.records.common import Observation
 from perfkit.records.comparison import ChangePoint, ConfigHistory, History, HistoryBy, HistoryPoint
-from perfkit.records.run import RunReport
+from perfkit.records.facts import Statement, statement
+from perfkit.records.run import FACTORS, RunReport
 from perfkit.subjects.comparison.changes import settings
 from perfkit.subjects.comparison.metrics import STEP_TIME, Metric, MetricName, metrics
-
-_NO_TRACED_STEP = "none of its steps is in a trace (with --no-profile none is): a history compares those"
-_FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
 
 
 def excluded_runs(runs: Iterable[RunReport]) -> list[Observation]:
@@ -51,22 +49,21 @@ def config_histories(runs: Iterable[RunReport], by: HistoryBy, *, own_clock: boo
     return History(perfkit_version=__version__, by=by, configurations=known, findings=[])
 
 
-def _unusable(run: RunReport) -> str | None:
+def _unusable(run: RunReport) -> Statement | None:
     if run.config is None or run.started_at is None:
         damaged = any(finding.code == "unreadable_manifest" for finding in run.findings)
-        why = "its run.json cannot be read" if damaged else "it has no run.json"
-        return f"{why}, so its start time and configuration are unknown"
+        return statement("manifest_damaged" if damaged else "no_manifest")
     if run.state != "completed":
-        return f"its state is {run.state}"
+        return statement("state", state=run.state)
     try:
         _started(run)
     except ValueError:
-        return "its run.json has no valid start time"
+        return statement("no_start_time")
     if STEP_TIME not in metrics(run):
-        return _NO_TRACED_STEP
+        return statement("no_traced_step")
     # What a damaged trace lacks counts as idle time, and its rank may seem late.
     lost = (finding for finding in run.findings if finding.code == "damaged_trace")
-    return next((f"{finding.file}: {finding.message}" for finding in lost), None)
+    return next((statement("in_file", file=one.file, message=one.message) for one in lost), None)
 
 
 def _started(run: RunReport) -> datetime:
@@ -85,19 +82,14 @@ def _build_history(runs: Sequence[RunReport], by: HistoryBy, own_clock: bool) ->
     metrics_of = {id(run): metrics(run, measured_on) for run in runs}
     steps = [metrics_of[id(run)][STEP_TIME].value for run in runs]
     enough = len(runs) >= FEWEST_FOR_CHANGE_POINT
-    too_few = f"at least {FEWEST_FOR_CHANGE_POINT} are needed to tell a lasting change from noise"
     return ConfigHistory(
         settings=_settings(runs[0]),
         measured_on="plain" if measured_on == "plain" else "recorded",
         runs=len(runs),
         points=[_point(group, [metrics_of[id(run)] for run in group]) for group in _grouped(runs, by)],
         change_points=_change_points(runs, steps),
-        reason=None if enough else f"{_count(len(runs))}: {too_few}",
+        reason=None if enough else statement("few_runs", runs=len(runs), fewest=FEWEST_FOR_CHANGE_POINT),
     )
-
-
-def _count(runs: int) -> str:
-    return f"{runs} run" + ("" if runs == 1 else "s")
 
 
 def _grouped(runs: Sequence[RunReport], by: HistoryBy) -> list[list[RunReport]]:
@@ -124,7 +116,10 @@ def _point(runs: Sequence[RunReport], known: Sequence[dict[MetricName, Metric]])
         interval_ns=interval,
         resampled=resampled,  # type: ignore[arg-type]
         samples_per_s=_median(known, MetricName("run", "samples_per_s")),
-        efficiency={factor: _median(known, MetricName("efficiency", f"efficiency.{factor}")) for factor in _FACTORS},
+        efficiency={
+            factor: _median(known, MetricName("efficiency", f"efficiency.{factor}"))
+            for factor in ("parallel", *FACTORS)
+        },
     )
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Final, Literal, NamedTuple
 
-from perfkit.base.formatting import size
 from perfkit.records.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
 from perfkit.records.common import CATEGORIES, MeasuredOn
 from perfkit.records.comparison import MetricKind
 from perfkit.records.per_rank.idle import CAUSES, IdleNs
-from perfkit.records.rank import CollectiveStat, StepBreakdown
-from perfkit.records.run import RunReport
+from perfkit.records.rank import StepBreakdown
+from perfkit.records.run import FACTORS, RunReport
 
 
 class Metric(NamedTuple):
@@ -26,11 +25,22 @@ class Metric(NamedTuple):
     """The value of each step, in order, with `value` as their median; empty if known for the whole run only."""
 
 
+class Calls(NamedTuple):
+    """What identifies the calls of a collective across runs; their group's name may change with every run."""
+
+    size_bytes: float | None
+    """With three significant digits."""
+    dtype: str | None
+    group_size: int | None
+
+
 class MetricName(NamedTuple):
     """Name of a metric, the same in every run."""
 
     kind: MetricKind
     name: str
+    calls: Calls | None = None
+    """Of a collective."""
 
 
 STEP_TIME: Final = MetricName("run", "step_time")
@@ -120,11 +130,8 @@ def _loading(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
         yield MetricName("loading", "load.max"), Metric(run.data_loading.max_ns, "ns", [])
 
 
-_FACTORS: Final = ("parallel", "load_balance", "host", "input", "serialisation", "transfer", "au")
-
-
 def _efficiency(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
-    for factor in _FACTORS if run.efficiency else ():
+    for factor in ("parallel", *FACTORS, "au") if run.efficiency else ():
         value = getattr(run.efficiency, factor)
         if value is not None:
             yield MetricName("efficiency", f"efficiency.{factor}"), Metric(value, "ratio", [])
@@ -132,28 +139,22 @@ def _efficiency(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
 
 def _collectives(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     rows = add_collectives(row for rank in run.ranks for row in rank.collectives)
-    times: dict[str, int] = defaultdict(int)
+    times: dict[MetricName, int] = defaultdict(int)
     for row in rows:
-        times[_collective_name(row)] += row.exposed_ns
-    yield from _per_step("collective", times, run)
-
-
-def _collective_name(row: CollectiveStat) -> str:
-    """Return a name that identifies a collective across runs; its group's name may change with every run."""
-    parts = (row.operator, size(row.bytes) if row.bytes is not None else None, row.dtype)
-    among = f"of {row.group_size}" if row.group_size is not None else None
-    return " ".join(part for part in (*parts, among) if part)
+        rounded = None if row.bytes is None else float(f"{row.bytes:.3g}")
+        times[MetricName("collective", row.operator, Calls(rounded, row.dtype, row.group_size))] += row.exposed_ns
+    yield from _per_step(times, run)
 
 
 def _operators(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     rows = add_operators(row for rank in run.ranks for row in rank.operators)
-    times: dict[str, int] = defaultdict(int)
+    times: dict[MetricName, int] = defaultdict(int)
     for row in rows:
-        times[row.name] += row.total_ns
-    yield from _per_step("operator", times, run)
+        times[MetricName("operator", row.name)] += row.total_ns
+    yield from _per_step(times, run)
 
 
-def _per_step(kind: MetricKind, times: dict[str, int], run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
+def _per_step(times: dict[MetricName, int], run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     steps = sum(len(rank.steps) for rank in run.ranks)
     for name, total_ns in times.items() if steps else ():
-        yield MetricName(kind, name), Metric(total_ns / steps, "ns", [])
+        yield name, Metric(total_ns / steps, "ns", [])

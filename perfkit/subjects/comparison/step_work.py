@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Final, TypeVar
 
+from perfkit.records.aggregate import samples_per_step
 from perfkit.records.common import MeasuredOn, Observation
 from perfkit.records.run import RunReport
 from perfkit.subjects.comparison.metrics import STEP_TIME, metrics
@@ -27,7 +28,7 @@ def step_work(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[O
     """
     if models := _different_models(before, after):
         return [models]
-    samples = [_values(side, _samples_per_step) for side in (before, after)]
+    samples = [_values(side, samples_per_step) for side in (before, after)]
     if all(samples) and len(set.union(*samples)) > 1:
         return [
             Observation("samples_per_step_differ", dict(zip(("before", "after"), map(_sorted, samples), strict=True)))
@@ -50,10 +51,6 @@ def _different_models(before: Sequence[RunReport], after: Sequence[RunReport]) -
     if most <= least * (1 + _SAME_MODEL):
         return None
     return Observation("models_differ", {"per_sample": tuple(side[0] for side in sides)}, "operations")
-
-
-def _samples_per_step(run: RunReport) -> int | None:
-    return run.throughput.samples_per_step if run.throughput else None
 
 
 def _own_workload(run: RunReport) -> str | None:

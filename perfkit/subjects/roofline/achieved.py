@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_rank.operator_work import (
     FLOAT32_OR_TF32,
@@ -19,7 +20,8 @@ from perfkit.records.roofline import DevicePeaks, ModuleRow, Roofline, RooflineR
 class _Device(NamedTuple):
     name: str | None
     threads: int | None
-    reason: str | None
+    reason: Statement
+    """Why there are no peaks, if there are none."""
 
 
 def roofline(
@@ -42,7 +44,7 @@ def roofline(
     return Roofline(
         device=device.name,
         peaks=peaks,
-        reason=None if peaks else device.reason or _not_in_table(device),
+        reason=None if peaks else device.reason,
         total_ns=work.total_ns,
         rank_steps=sum(len(rank.steps) for rank in with_steps),
         rows=[_row(one, peaks) for one in work.operators],
@@ -59,20 +61,12 @@ def _device(ranks: Sequence[RankReport], names: Sequence[str], manifest: RunMani
     distinct = sorted({name for name, _ in devices})
     on_device = {rank.device for rank in ranks} == {"gpu"}
     if len(distinct) > 1:
-        return _Device(None, None, f"the ranks run on different devices: {', '.join(distinct)}")
+        return _Device(None, None, statement("several_devices", names=distinct))
     if not distinct or (not records and not on_device):
-        what = "device" if on_device else "processor"
-        return _Device(None, None, f"the traces do not name the {what}; those of perfkit's own runs come with run.json")
+        return _Device(None, None, statement("unnamed_device", what="device" if on_device else "processor"))
     threads = {threads for _, threads in devices}
-    return _Device(distinct[0], threads.pop() if len(threads) == 1 and not on_device else None, None)
-
-
-def _not_in_table(device: _Device) -> str:
-    threads = "" if device.threads is None else f" with {device.threads} thread{'s' * (device.threads != 1)}"
-    return (
-        f"no peaks of {device.name}{threads} are known: measure them with perfkit peaks -o FILE, "
-        "and give --device-table FILE"
-    )
+    known_threads = threads.pop() if len(threads) == 1 and not on_device else None
+    return _Device(distinct[0], known_threads, statement("no_peaks", device=distinct[0], threads=known_threads))
 
 
 def _row(work: OperatorWork, peaks: DevicePeaks | None) -> RooflineRow:

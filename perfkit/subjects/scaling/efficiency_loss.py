@@ -7,16 +7,17 @@ from statistics import fmean
 from typing import Final
 
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, generator, medians
-from perfkit.records.run import RunReport
+from perfkit.records.facts import statement
+from perfkit.records.run import FACTORS, RunReport
 from perfkit.records.scaling import Estimate, Factors, LostEfficiency, ScalingPoint
 from perfkit.subjects.scaling.series import Group
 from perfkit.subjects.scaling.step_time import estimate
 
-PARTS: Final = ("load_balance", "host", "input", "serialisation", "transfer", "computation_scaling")
+PARTS: Final = (*FACTORS, "computation_scaling")
 """The factors whose product is global efficiency."""
 
 Parts = Factors | str
-"""The factors, or the reason why there are none."""
+"""The factors, or why there are none."""
 
 
 def factors(group: Group) -> dict[int, Parts]:
@@ -36,15 +37,15 @@ def _why_no_factors(runs: Sequence[RunReport]) -> str | None:
     """Return why there are no factors; None if there are."""
     for run in runs:
         if not run.ranks:
-            return "no trace was recorded"
+            return statement("no_trace")
         if len(run.ranks) != run.world_size:
-            return f"only {len(run.ranks)} of {run.world_size} ranks have a trace"
+            return statement("traces_of", traces=len(run.ranks), ranks=run.world_size)
         if len({len(rank.steps) for rank in run.ranks}) != 1:
-            return "the ranks recorded different numbers of steps"
+            return statement("unequal_steps")
         if not run.ranks[0].steps:
-            return "no step was recorded"
+            return statement("no_step_recorded")
         if run.efficiency is None or run.efficiency.parallel is None:
-            return (run.efficiency and run.efficiency.reason) or "rank numbers are unknown"
+            return (run.efficiency and run.efficiency.reason) or statement("ranks_unknown")
     return None
 
 
@@ -66,7 +67,7 @@ def _mean_computation(runs: Sequence[RunReport]) -> float:
 
 
 def _factors(runs: Sequence[RunReport], computation_scaling: float) -> Factors:
-    parts = {name: _mean([getattr(run.efficiency, name) for run in runs]) for name in PARTS[:-1]}
+    parts = {name: _mean([getattr(run.efficiency, name) for run in runs]) for name in FACTORS}
     parts["computation_scaling"] = computation_scaling
     return Factors(global_efficiency=math.prod(parts.values()), **parts)
 

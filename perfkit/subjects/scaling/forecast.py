@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from perfkit.base.statistics.bootstrap import Floats, interval
+from perfkit.records.facts import Statement, statement
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import Estimate, Forecast, ScalingPoint
 from perfkit.subjects.scaling.laws import USL, Fitted, Observations, fit, refusal
@@ -78,7 +79,7 @@ def forecasts(
     if reason and not sizes:
         return []
     law = None if reason else fit(USL, observed)
-    reason = f"the universal scalability law cannot be fitted: {reason}" if reason else _why_unusable(law)
+    reason = statement("law_not_fitted", reason=reason) if reason else _why_unusable(law)
     requested = sizes or [times * points[-1].world_size for times in DEFAULT_TIMES]
     largest = max((point.world_size for point in points if point.oversubscribed is None), default=None)
     runs = group.points[largest] if largest is not None else []
@@ -88,26 +89,26 @@ def forecasts(
     ]
 
 
-def _why_unusable(law: Fitted | None) -> str | None:
+def _why_unusable(law: Fitted | None) -> Statement | None:
     if law is None:
-        return "the universal scalability law does not fit these runs"
+        return statement("no_time_for_work")
     if law.draws is None:
-        return "as many runs as parameters, so there would be no interval; repeat the runs"
+        return statement("no_residuals")
     if law.residual > _MAX_RESIDUAL:
-        return f"the universal scalability law deviates from these runs by {100 * law.residual:.0f} % (RMS)"
+        return statement("law_deviates", residual=law.residual)
     return None
 
 
-def _forecast(size: int, group: Group, reference: int, law: Fitted | None, reason: str | None) -> Forecast:
+def _forecast(size: int, group: Group, reference: int, law: Fitted | None, reason: Statement | None) -> Forecast:
     if reason is None and group.kind == "strong" and group.batch_size % size:
-        reason = f"the global batch of {group.batch_size} cannot be split over {size} ranks"
+        reason = statement("batch_not_divisible", batch=group.batch_size, ranks=size)
     if reason is not None or law is None or law.draws is None:
         return Forecast(world_size=size, samples_per_s=None, efficiency=None, reason=reason)
     table = np.vstack([law.values, law.draws])
     rate, base = throughput(table, size), throughput(table, reference)
     band = interval(rate[1:])
     if not band[1] <= _WIDEST * band[0]:
-        reason = f"the interval is too wide to be useful: {band[0]:.3g} to {band[1]:.3g} samples/s"
+        reason = statement("wide_forecast", low=band[0], high=band[1])
         return Forecast(world_size=size, samples_per_s=None, efficiency=None, reason=reason)
     efficiency = rate * reference / (base * size)
     return Forecast(

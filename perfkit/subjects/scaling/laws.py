@@ -22,6 +22,7 @@ import numpy as np
 
 from perfkit.base.statistics.bootstrap import DRAWS, Floats, generator, interval
 from perfkit.base.statistics.nnls import nnls
+from perfkit.records.facts import Statement, statement
 from perfkit.records.scaling import Estimate, Fit, FitModel, ScalingPoint
 from perfkit.records.sweep import ScalingKind
 
@@ -75,25 +76,23 @@ def _fit(law: Law, points: Sequence[ScalingPoint], observed: Observations) -> Fi
     reason = refusal(law, points)
     fitted = None if reason else fit(law, observed)
     if fitted is None:
-        reason = reason or "the law does not fit these runs: it leaves no time for the work itself"
+        reason = reason or statement("no_time_for_work")
         return Fit(model=law.model, parameters={}, residual=None, peak=None, reason=reason)
     return Fit(
         model=law.model,
         parameters=parameters(law, fitted),
         residual=fitted.residual,
         peak=_peak(fitted.values) if law is USL else None,
-        reason=None if fitted.draws is not None else "no intervals: as many runs as parameters; repeat the runs",
+        reason=None if fitted.draws is not None else statement("no_residuals"),
     )
 
 
-def refusal(law: Law, points: Sequence[ScalingPoint]) -> str | None:
+def refusal(law: Law, points: Sequence[ScalingPoint]) -> Statement | None:
     """Return why there are too few points; None if there are enough. Oversubscribed points do not count."""
     usable = sum(point.oversubscribed is None for point in points)
     if usable >= law.fewest:
         return None
-    shared = len(points) - usable
-    without = f", {shared} of them oversubscribed" if shared else ""
-    return f"it needs {law.fewest} world sizes; there are {len(points)}{without}"
+    return statement("few_sizes", fewest=law.fewest, sizes=len(points), oversubscribed=len(points) - usable)
 
 
 def fit(law: Law, observed: Observations) -> Fitted | None:

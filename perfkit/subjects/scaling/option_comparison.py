@@ -9,6 +9,7 @@ from perfkit.errors import UsageError
 from perfkit.options.identity import Settings, companions, differing, key, settings
 from perfkit.records.aggregate import common_kind, disagree, step_time_ns, traced_step_ns
 from perfkit.records.common import Observation
+from perfkit.records.facts import statement
 from perfkit.records.run import DataLoading, RunReport
 from perfkit.records.scaling import OptionComparison, OptionRow
 from perfkit.subjects.scaling.series import place
@@ -36,17 +37,18 @@ def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[Opt
     for option in dict.fromkeys([*by, ALWAYS]):
         comparisons = list(_comparisons(runs, option))
         if not comparisons and option in by:
-            raise UsageError(f"--by {option}: no runs differ only in that option; {_what_differs(runs)}")
+            raise _nothing_to_compare(option, runs)
         all_comparisons.extend(comparisons)
     return all_comparisons
 
 
-def _what_differs(runs: Sequence[RunReport]) -> str:
+def _nothing_to_compare(option: str, runs: Sequence[RunReport]) -> UsageError:
     known = [setting for run in runs if (setting := settings(run)) is not None]
     names = differing(known)
     if not names and len({run.batch_size for run in runs if run.batch_size is not None}) > 1:
-        return "they differ in the batch size, and so in what a step is; `perfkit compare` shows two of them"
-    return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
+        names = ["the batch size, and so in what a step is (`perfkit compare` shows two of them)"]
+    differing_in = ", ".join(names) or "no option"
+    return UsageError(f"--by {option}: no runs differ only in that option; they differ in {differing_in}")
 
 
 def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
@@ -77,11 +79,10 @@ def _comparison(option: str, members: list[_Member], varied: list[str]) -> Optio
     samples = {name: sample(runs, measured_on, stream) for stream, (name, runs) in enumerate(rows.items())}
     first = next(iter(samples.values()))
     run = first.runs[0]
-    batch = [f"batch {run.batch_size} per rank"] if run.batch_size else []
     from_memory = rows.get("memory", []) if option == "source" else []
     return OptionComparison(
         option=option,
-        name=", ".join([run.workload or "", *varied, *batch]),
+        name=statement("compared_runs", workload=run.workload or "", options=varied, batch=run.batch_size),
         world_size=run.world_size,
         rows=[_row(name, step_time, first, from_memory) for name, step_time in samples.items()],
     )

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from perfkit.options.identity import Settings, key, settings
 from perfkit.records.aggregate import common_kind, steps_ns
+from perfkit.records.facts import statement
 from perfkit.records.run import RunReport
 from perfkit.records.sweep import ScalingKind
 from perfkit.subjects.scaling.step_time import mesh_of_a_replica, replicas
@@ -127,8 +128,9 @@ def failure_reason(run: RunReport) -> str:
     if message is not None:
         return message
     if run.state != "completed":
-        return f"the run's state is {run.state}"
-    return "no warm step was timed" if not steps_ns(run, "plain") else "its steps cannot be compared"
+        return statement("state", state=run.state)
+    timed = steps_ns(run, "plain")
+    return statement("steps_not_comparable" if timed else "no_warm_step")
 
 
 def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Final
 
-from perfkit.base.formatting import duration, size
 from perfkit.options.identity import differing, key
-from perfkit.records.aggregate import common_kind
+from perfkit.records.aggregate import common_kind, samples_per_step
 from perfkit.records.common import CATEGORIES
+from perfkit.records.facts import Fact, fact, statement
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import StrategyComparison, StrategyRow
 from perfkit.subjects.scaling.series import Placed, place
@@ -41,18 +41,13 @@ def strategy_comparisons(runs: Sequence[RunReport]) -> list[StrategyComparison]:
     """Return one comparison per group of runs that differ in their strategy only, if they differ in it."""
     groups: dict[tuple[object, ...], list[Placed]] = defaultdict(list)
     for run in runs:
-        placed, samples = place(run), _samples(run)
+        placed, samples = place(run), samples_per_step(run)
         if placed is None or not placed.measured or samples is None or run.world_size < 2:
             continue
         where = (key(placed.setting, (*_OPTIONS, _DEEPSPEED)), run.world_size, len(run.hosts), samples)
         groups[where].append(placed)
     found = (_comparison(members) for members in groups.values())
     return [comparison for comparison in found if comparison is not None]
-
-
-def _samples(run: RunReport) -> int | None:
-    """Return the samples that all ranks train on in a step; None if unknown."""
-    return run.throughput.samples_per_step if run.throughput else None
 
 
 def _comparison(members: list[Placed]) -> StrategyComparison | None:
@@ -70,9 +65,9 @@ def _comparison(members: list[Placed]) -> StrategyComparison | None:
     return StrategyComparison(
         name=run.workload or "",
         world_size=run.world_size,
-        samples_per_step=_samples(run) or 0,
+        samples_per_step=samples_per_step(run) or 0,
         rows=rows,
-        sentence="; ".join(_sentence(rows)),
+        sentence=_sentence(rows),
     )
 
 
@@ -136,30 +131,35 @@ def _parts_ns(run: RunReport) -> dict[str, float]:
     return parts | {_OUTSIDE: left}
 
 
-def _sentence(rows: Sequence[StrategyRow]) -> Iterator[str]:
-    """Yield which strategy wins, why, and which holds least: only what the figures show."""
+def _sentence(rows: Sequence[StrategyRow]) -> str:
+    """Return which strategy wins, why, and which holds least: only what the figures show."""
     first, second = rows[:2]
     if second.ratio is None:
-        return
-    longer = f"{second.ratio.value:.2f} times as long"
-    yield f"{first.strategy} is fastest: {second.strategy} takes {longer}{_doubt(first, second)}"
-    if reason := _reason(first, second):
-        yield reason
+        return ""
     known = [(row.memory_bytes, row.strategy) for row in rows if row.memory_bytes is not None]
-    if len(known) == len(rows) and min(known)[0] < (first.memory_bytes or 0):
-        least, name = min(known)
-        yield f"{name} holds least: {size(least)} per rank, against {size(first.memory_bytes)}"
+    least = min(known) if len(known) == len(rows) else (first.memory_bytes, first.strategy)
+    return statement(
+        "fastest",
+        name=first.strategy,
+        other=second.strategy,
+        ratio=second.ratio.value,
+        doubt=_doubt(first, second),
+        saving=_saving(first, second),
+        least=None
+        if least[0] == first.memory_bytes
+        else fact("least_memory", name=least[1], least_bytes=least[0], fastest_bytes=first.memory_bytes),
+    )
 
 
-def _doubt(first: StrategyRow, second: StrategyRow) -> str:
+def _doubt(first: StrategyRow, second: StrategyRow) -> Fact | None:
     """Return what limits the claim that the first is faster (metrics.md section 7)."""
     if {first.step_time.resampled, second.step_time.resampled} != {"runs"}:
-        return ", which with fewer than three runs of each cannot be told from noise"
+        return fact("doubtful_of_few_runs")
     interval = second.ratio.interval if second.ratio else None
-    return "" if interval is not None and interval[0] > 1 else ", which cannot be told from noise"
+    return None if interval is not None and interval[0] > 1 else fact("doubtful")
 
 
-def _reason(first: StrategyRow, second: StrategyRow) -> str | None:
+def _saving(first: StrategyRow, second: StrategyRow) -> Fact | None:
     """Return in which part of the profiled step the faster one saves most; None if those steps do not show it."""
     names = dict.fromkeys((*second.parts_ns, *first.parts_ns))
     saved = {name: second.parts_ns.get(name, 0.0) - first.parts_ns.get(name, 0.0) for name in names}
@@ -169,6 +169,6 @@ def _reason(first: StrategyRow, second: StrategyRow) -> str | None:
     most = max(saved, key=lambda name: saved[name])
     if saved[most] < _MOSTLY * whole:
         return None
-    times = f"{duration(first.parts_ns.get(most, 0.0))} against {duration(second.parts_ns.get(most, 0.0))}"
-    exposed = "exposed " if most.endswith("communication") else ""
-    return f"most of the difference is {exposed}{most}, {times} per profiled step"
+    exposed = most.endswith("communication")
+    ns = {"fastest_ns": first.parts_ns.get(most, 0.0), "other_ns": second.parts_ns.get(most, 0.0)}
+    return fact("saved_most", part=most, exposed=exposed, **ns)

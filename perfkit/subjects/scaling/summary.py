@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.base.formatting import ranges
 from perfkit.errors import UsageError
 from perfkit.options.identity import differing
 from perfkit.records.aggregate import common_kind, steps_ns
 from perfkit.records.common import MeasuredOn
+from perfkit.records.facts import Statement, statement
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
 from perfkit.records.sweep import ScalingKind
@@ -104,25 +104,19 @@ def _observations(group: Group, measured: Sequence[ScalingPoint], measured_on: M
 _NONE = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint]) -> Iterator[str]:
+def _notes(kind: ScalingKind, measured: Sequence[ScalingPoint]) -> Iterator[Statement]:
     for point in measured:
         if point.oversubscribed:
-            yield f"{point.world_size} ranks: {point.oversubscribed}; core sharing dominates the loss there"
-    threads = [point.threads for point in measured if point.threads is not None]
-    if len(set(threads)) > 1:
-        by_size = ", ".join(f"{point.threads} at {point.world_size}" for point in measured if point.threads is not None)
-        yield f"CPU threads per rank differ ({by_size} ranks), which affects computation scaling; fix it with --threads"
+            yield statement("cores_shared", ranks=point.world_size, shared=point.oversubscribed)
+    threads = {point.world_size: point.threads for point in measured if point.threads is not None}
+    if len(set(threads.values())) > 1:
+        yield statement("threads_differ", threads=threads)
     if any(point.step_time.measured_on == "recorded" for point in measured):
-        yield "times are of recorded steps and include profiler overhead: not all runs have steps without the profiler"
+        yield statement("recorded_times")
     above = [point.world_size for point in measured if point.efficiency.value > _PLAUSIBLE_EFFICIENCY]
     if above:
-        caches = "smaller parts of the work may fit the caches better, or " if kind == "strong" else ""
-        yield (
-            f"efficiency is above 110 % at {ranges(above)} ranks: {caches}something may have slowed the steps at "
-            f"{measured[0].world_size}, which the others are compared with: repeat those"
-        )
+        reference = measured[0].world_size
+        yield statement("implausible", most=_PLAUSIBLE_EFFICIENCY, sizes=above, kind=kind, reference=reference)
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
-        yield (
-            f"fewer than three repeats at {ranges(once)} ranks: no 95 % intervals there, at most the spread over steps"
-        )
+        yield statement("few_repeats", sizes=once)

@@ -22,6 +22,7 @@ from perfkit.records.benchmark import (
 )
 from perfkit.records.common import Finding, Observation
 from perfkit.records.comparison import GateResult
+from perfkit.report.wording import worded
 from perfkit.report.wording.benchmarks import describe_collectives
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.comparison.benchmark_gates import (
@@ -72,7 +73,7 @@ def compare_benchmarks(
         path=path,
         assumed_noise=assumed_noise,
         changes=[pair.change for pair in pairs],
-        gates=[_evaluate(gate, pairs, after) for gate in gates],
+        gates=worded([_evaluate(gate, pairs, after) for gate in gates]),
     )
 
 

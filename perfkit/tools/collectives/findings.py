@@ -7,6 +7,7 @@ from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.bandwidth import fit_times
 from perfkit.records.benchmark import CollectiveBenchmark, Measurement, Series, SeriesFit
 from perfkit.records.common import Finding, Observation
+from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.comparison.benchmark_gates import find_few_repeats, find_shared_cores
 from perfkit.tools.collectives.config import OPERATIONS
@@ -51,5 +52,5 @@ def fit_series(series: Sequence[Series], measurements: Sequence[Measurement]) ->
         times = {row.bytes: row.time_ns for row in measurements if row.series == number and row.bytes}
         if times and one.concurrent == 1:
             key = CollectiveKey(OPERATIONS[one.operator].operator, one.dimension, one.group_size)
-            fits.append(SeriesFit(series=number, fit=fit_times(key, times)))
+            fits.append(SeriesFit(series=number, fit=worded(fit_times(key, times))))
     return fits

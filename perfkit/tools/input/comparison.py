@@ -16,6 +16,7 @@ from perfkit.base.formatting import duration, rate
 from perfkit.records.benchmark import InputBenchmark, InputChange, InputComparison, InputMeasurement, InputPass
 from perfkit.records.common import Finding, Observation
 from perfkit.records.comparison import GateResult
+from perfkit.report.wording import worded
 from perfkit.report.wording.benchmarks import describe_input
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.comparison.benchmark_gates import (
@@ -72,7 +73,7 @@ def compare_benchmarks(
         path=path,
         assumed_noise=assumed_noise,
         changes=[_change(pair, after, assumed_noise) for pair in pairs],
-        gates=[_evaluate(gate, pairs, after, assumed_noise) for gate in gates],
+        gates=worded([_evaluate(gate, pairs, after, assumed_noise) for gate in gates]),
     )
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.storage.run_folder import read_manifest
-from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
+from perfkit.storage.step_log.reader import Records, find_step_logs
 from tests.integration.endings.test_full_disk import OWN_DISK, on_a_disk_of
 from tests.integration.monitor import trained_script
 from tests.support.monitor.scrapes import scrape
+from tests.support.monitor.step_logs import read_steps
 from tests.support.processes.launching import LIMIT_S, PYTHON, TINY, execute, start
 from tests.support.processes.ports import free_port
 
@@ -24,7 +25,7 @@ MOST_NS = trained_script.DELAY_S * 1e9 / 2
 
 
 def logs_in(run: Path) -> list[Records]:
-    return [np.concatenate(list(read_steps(path))) for path in find_step_logs(run).values()]
+    return [read_steps(path) for path in find_step_logs(run).values()]
 
 
 @pytest.mark.slow  # three runs of two ranks

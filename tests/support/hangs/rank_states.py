@@ -1,6 +1,10 @@
 """What ranks of a made-up job left, call by call."""
 
-from perfkit.records.hang import Frame, GroupRanks, IssuedCollective, RankState
+from collections.abc import Mapping, Sequence
+
+from perfkit.engine.hangs import rules
+from perfkit.records.hang import Diagnosis, Frame, GroupRanks, IssuedCollective, RankState
+from perfkit.report.wording import worded
 
 
 def frame(file: str, line: int, function: str) -> Frame:
@@ -50,3 +54,8 @@ def state(
         collectives=list(calls),
         ended=ended,
     )
+
+
+def diagnose(path: str, states: Sequence[RankState], *, absent: Mapping[int, str] | None = None) -> Diagnosis:
+    """Return a diagnosis in words."""
+    return worded(rules.diagnose(path, states, absent=absent))

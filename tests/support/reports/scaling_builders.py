@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.reports.worded import scaling
 from perfkit.pipeline.words import find_insights
-from perfkit.subjects.scaling.summary import scaling
 from perfkit.records.common import Finding
 from perfkit.records.manifest import Throughput
 from perfkit.records.rank import RankReport

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perfkit.cli import main
-from perfkit.record.device_peaks import measure
+from perfkit.record import peaks
 from perfkit.record.distributed.topology import name_device
 from perfkit.records.roofline import find_device
 from perfkit.storage.device_table_file import load_device_table
@@ -14,8 +14,8 @@ from perfkit.storage.device_table_file import load_device_table
 
 @pytest.fixture
 def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_CPU_ARRAY_BYTES", 1 << 20)
-    monkeypatch.setattr(measure, "cache_bytes", lambda: 0)
+    monkeypatch.setattr(peaks, "_CPU_ARRAY_BYTES", 1 << 20)
+    monkeypatch.setattr(peaks, "cache_bytes", lambda: 0)
 
 
 @pytest.mark.usefixtures("small_arrays")
@@ -42,10 +42,10 @@ def test_what_is_measured_is_printed_and_found_by_the_device_table(
 
 
 def test_figures_follow_from_the_times() -> None:
-    assert measure.GemmTime("float32", 1000, 1e6).flops_per_s == 2e12  # 2e9 operations in 1 ms
-    assert measure.TriadTime(1_000_000, 1e6).bytes_per_s == 3e9
-    gemms = [measure.GemmTime("float32", n, t) for n, t in ((10, 2.0), (20, 4.0), (40, 64.0))]
-    found = measure.MeasuredPeaks("x", None, gemms, {}, measure.TriadTime(1000, 100), 64_000_000_000)
+    assert peaks.GemmTime("float32", 1000, 1e6).flops_per_s == 2e12  # 2e9 operations in 1 ms
+    assert peaks.TriadTime(1_000_000, 1e6).bytes_per_s == 3e9
+    gemms = [peaks.GemmTime("float32", n, t) for n, t in ((10, 2.0), (20, 4.0), (40, 64.0))]
+    found = peaks.MeasuredPeaks("x", None, gemms, {}, peaks.TriadTime(1000, 100), 64_000_000_000)
     assert found.best("float32") == gemms[1]  # 1000, 4000 and 2000 operations per ns
     assert found.row("").tflops == {"float32": 4.0}
     assert (found.row("").bandwidth_gb_per_s, found.row("").memory_gb) == (30.0, 64.0)
@@ -53,12 +53,12 @@ def test_figures_follow_from_the_times() -> None:
 
 @pytest.mark.usefixtures("small_arrays")
 def test_sizes_that_take_too_long_or_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_LONGEST_S", 1e-9)
-    slow = measure.measure_peaks(torch.device("cpu"), dtypes=["float32"], sizes=[16], repeats=1)
+    monkeypatch.setattr(peaks, "_LONGEST_S", 1e-9)
+    slow = peaks.measure_peaks(torch.device("cpu"), dtypes=["float32"], sizes=[16], repeats=1)
     assert (slow.gemms, slow.failed) == ([], {})
-    monkeypatch.setattr(measure, "_LONGEST_S", 10.0)
-    monkeypatch.setattr(measure, "free_bytes", lambda: 4 * 3 * 4 * 32**2)
-    fits = measure.measure_peaks(torch.device("cpu"), dtypes=["float32"], sizes=[32, 33], repeats=1)
+    monkeypatch.setattr(peaks, "_LONGEST_S", 10.0)
+    monkeypatch.setattr(peaks, "free_bytes", lambda: 4 * 3 * 4 * 32**2)
+    fits = peaks.measure_peaks(torch.device("cpu"), dtypes=["float32"], sizes=[32, 33], repeats=1)
     assert [gemm.size for gemm in fits.gemms] == [32]
 
 
@@ -73,8 +73,8 @@ def test_caches_that_several_cpus_share_count_once(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         for name, text in (("level", str(level)), ("size", size), ("shared_cpu_list", shared)):
             (folder / name).write_text(f"{text}\n")
-    assert measure.cache_bytes(tmp_path) == 2 * 32 * 1024**2
-    assert measure.cache_bytes(tmp_path / "none") == 0
+    assert peaks.cache_bytes(tmp_path) == 2 * 32 * 1024**2
+    assert peaks.cache_bytes(tmp_path / "none") == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from perfkit.record.messages import exit_cause, one_line
+from perfkit.record.endings import exit_cause
+from perfkit.record.messages import one_line
 
 
 class MuteError(Exception):

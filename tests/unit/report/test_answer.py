@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import perfkit
-from perfkit.engine.runs.profiler_cost import profiler_cost
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import OneOffStraggler, Straggler
 from perfkit.records.manifest import StepKind
@@ -28,6 +27,7 @@ from tests.support.reports.report_builders import (
     make_run,
     make_step,
 )
+from tests.support.reports.worded import profiler_cost
 from tests.unit.report.test_golden import REPORTS
 
 LONG = "a sentence that goes on for very long " * 30

@@ -8,6 +8,7 @@ from perfkit.errors import UsageError
 from perfkit.pipeline.compare import compare
 from perfkit.records.run import RunReport
 from perfkit.report.charts.run import subject_charts
+from perfkit.report.wording import worded
 from perfkit.subjects.comparison.history import config_histories
 from tests.support.reports.report_builders import make_foreign_run, make_report, make_run
 from tests.unit.report.test_html import read
@@ -56,7 +57,7 @@ def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
     assert "Metrics (times of steps: medians)" in compare(trace, trace)._repr_html_()
     run = make_run(started_at="2026-01-01T00:00:00Z")
-    assert "1 run: at least 8 are needed" in config_histories([run], "run")._repr_html_()
+    assert "1 run: at least 8 are needed" in worded(config_histories([run], "run"))._repr_html_()
 
 
 def test_shortcuts_to_tables() -> None:

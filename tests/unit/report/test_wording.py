@@ -9,15 +9,19 @@ from typing import NamedTuple
 import pytest
 
 import perfkit
-from perfkit.records.facts import FORMATS, fact, in_words
-from perfkit.report.wording import REMEDIES, SENTENCES
+from perfkit.records.facts import fact, statement
+from perfkit.records.scaling import Fit
+from perfkit.report.wording import REMEDIES, SENTENCES, worded
+from perfkit.report.wording.findings import SENTENCES as FINDINGS
+from perfkit.tables.words import FORMATS, in_words
 
 ROOT = Path(perfkit.__file__).parent
+MAKERS = ("fact", "statement")
 FILES = sorted(path for room in ("insights", "engine", "subjects") for path in (ROOT / room).rglob("*.py"))
 
 
 class Made(NamedTuple):
-    """A call of `fact` in the code."""
+    """A call of `fact` or `statement` in the code."""
 
     where: str
     name: str
@@ -28,7 +32,7 @@ class Made(NamedTuple):
 def made() -> Iterator[Made]:
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fact":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
                 given = (
                     None
                     if any(one.arg is None for one in node.keywords)
@@ -85,6 +89,8 @@ def test_no_words_are_left_over() -> None:
         ("in {x}", "a\x1b[2J", r"in a\x1b[2J"),
         ("in {x}", fact("name", x="f"), "in {f}"),
         ("in{x}", (), "in"),
+        ("in {x}", statement("name", x="f"), "in {f}"),
+        ("in {x[0]}", {0: fact("name", x="f")}, "in {f}"),
         ("in {x}", [fact("name", x="f"), (fact("name", x="g"),)], "in {f}, {g}"),
     ],
 )
@@ -92,10 +98,18 @@ def test_how_values_are_written(template: str, value: object, text: str) -> None
     assert in_words((fact("row", x=value),), {"row": template, "name": "{{{x}}}"}) == text
 
 
+def test_the_statements_of_a_record_become_texts() -> None:
+    fit = Fit(model="usl", parameters={}, residual=None, peak=None, reason=statement("no_time_for_work"))
+    (found,) = worded([fit])
+    assert (fit.reason, type(found.reason)) == ("no_time_for_work", str)
+    assert found.reason == "the law does not fit these runs: it leaves no time for the work itself"
+    assert worded(found) is found
+
+
 def test_formats_are_documented_by_use() -> None:
     used = {
         spec
-        for table in (SENTENCES, REMEDIES)
+        for table in (SENTENCES, REMEDIES, FINDINGS)
         for row in table.values()
         if isinstance(row, str)
         for _, _, spec, _ in Formatter().parse(row)

@@ -12,8 +12,8 @@ from perfkit.subjects.roofline.operator_work.arguments import (
     UnknownArgumentsError,
     decode_arguments,
 )
+from perfkit.subjects.roofline.operator_work.models import Work
 from perfkit.subjects.roofline.operator_work.models.table import MODELS
-from perfkit.subjects.roofline.operator_work.models.work import Work
 from perfkit.trace.events import Events, decode_list
 from perfkit.trace.intervals import Ints
 

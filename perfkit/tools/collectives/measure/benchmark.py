@@ -17,7 +17,7 @@ from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.bandwidth import bus_factor
 from perfkit.options.mesh import MeshLayout
-from perfkit.record.benchmark.rank import Finish, as_dict, progress, run_benchmark
+from perfkit.record.benchmark_rank import Finish, as_dict, progress, run_benchmark
 from perfkit.record.distributed.process_group import first_line
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology

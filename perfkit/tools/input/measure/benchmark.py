@@ -13,7 +13,7 @@ from torch import Tensor
 from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
-from perfkit.record.benchmark.rank import Finish, Setting, as_dict, progress, run_benchmark
+from perfkit.record.benchmark_rank import Finish, Setting, as_dict, progress, run_benchmark
 from perfkit.record.distributed.topology import prepare_on_nodes
 from perfkit.record.recording.manifest_writer import versions
 from perfkit.records.benchmark import (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.engine.hangs.flight_dump import read_flight_dump
-from perfkit.engine.hangs.rules import diagnose
 from perfkit.errors import StoreError
 from tests.support.hangs.flight_dumps import dump, entry
+from tests.support.hangs.rank_states import diagnose
 
 GOOD = dump(entry(1, state="completed"), entry(2))
 NUMBERS = st.sampled_from([0, -1, 2**31, 2**63, 2**100, 10**300]) | st.integers()

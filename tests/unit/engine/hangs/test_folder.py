@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from perfkit.engine.hangs.folder import STATE_NAME, diagnose_folder
+from perfkit.engine.hangs import folder as folders
+from perfkit.engine.hangs.folder import STATE_NAME
 from perfkit.errors import StoreError
-from perfkit.records.hang import RankState
+from perfkit.records.hang import Diagnosis, RankState
 from perfkit.records.manifest import Failure
+from perfkit.report.wording import worded
 from perfkit.storage.run_folder import claim_failure
 from tests.support.hangs.rank_states import call, frame, state
 
@@ -20,6 +22,10 @@ WAITING = (call(1, done=True), call(2))
 def leave(folder: Path, *states: RankState) -> None:
     for left in states:
         (folder / STATE_NAME.format(left.rank)).write_bytes(msgspec.json.encode(left))
+
+
+def diagnose_folder(folder: Path, **known: dict[int, str]) -> Diagnosis:
+    return worded(folders.diagnose_folder(folder, **known))
 
 
 def test_the_end_of_a_rank_counts_more_than_what_it_did_before(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from msgspec.structs import replace
 
-from perfkit.engine.hangs.rules import diagnose
 from perfkit.records.hang import AwaitedMessage, Diagnosis, MessageCount, MessageKind, RankState
-from tests.support.hangs.rank_states import call, frame, state
+from tests.support.hangs.rank_states import call, diagnose, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch")]
 

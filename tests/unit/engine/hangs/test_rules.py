@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.engine.hangs.calls import Wait
-from perfkit.engine.hangs.rules import LOST_CONNECTION, diagnose
+from perfkit.engine.hangs.rules import LOST_CONNECTION
 from perfkit.record.hangs.processes import SILENT
 from perfkit.records.hang import Diagnosis, Frame, IssuedCollective, RankState, WorkerStack
-from tests.support.hangs.rank_states import call, frame, state
+from tests.support.hangs.rank_states import call, diagnose, frame, state
 
 LOAD = [frame("data.py", 88, "load_batch"), frame("train.py", 9, "train")]
 LOADER = "/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py"

@@ -8,11 +8,11 @@ from perfkit.engine.kinds.kernel_rules import (
     _mentioning_digits,
     kernel_code,
     kernel_codes,
-    kernel_kind,
 )
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
 from perfkit.trace.name_matching import NameShapes
+from tests.support.traces.kernel_kinds import kernel_kind
 
 COMMUNICATION = [
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",

@@ -303,7 +303,7 @@ def test_a_missing_rank_leaves_the_bubble_unsplit(tmp_path: Path) -> None:
         for batch in range(4):
             first.gloo("send", step * 1500 + 100 * (batch + 1), 10)
     found = pipeline_of(tmp_path, first)
-    assert (found.stages, found.reason, found.ideal_share) == (2, "traces of 1 of its 2 ranks", None)
+    assert (found.stages, found.reason, found.ideal_share) == (2, "traces of 1 of 2 ranks", None)
     assert [rank.ideal_ns for rank in found.ranks] == [None]
     assert found.bubble_share == pytest.approx(1 / 5, abs=0.01)
 

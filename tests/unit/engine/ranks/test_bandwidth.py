@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.bandwidth import bus_factor, fits
 from perfkit.records.cross_rank import MatchedCollectiveStat
+from perfkit.records.facts import statement
 
 ALPHA_NS, BETA = 20_000.0, 100e9
 
@@ -53,7 +54,7 @@ def test_noisy_points_return_the_parameters_approximately() -> None:
 def test_two_sizes_are_not_enough_and_types_of_one_size_are_one() -> None:
     (fit,) = fits([row(1000, 10.0), row(1000, 20.0), row(2000, 30.0)])
     assert (fit.sizes, fit.alpha_ns, fit.beta) == (2, None, None)
-    assert fit.reason == "2 distinct sizes: a latency and a bandwidth need 3"
+    assert fit.reason == statement("few_message_sizes", sizes=2, fewest=3)
 
 
 def test_a_group_of_one_rank_transfers_nothing() -> None:

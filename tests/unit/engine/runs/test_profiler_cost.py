@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.engine.runs.profiler_cost import profiler_cost
 from perfkit.records.run import ProfilerCost
 from perfkit.report.content.run_facts import key_values
 from tests.support.reports.report_builders import make_record, make_run
+from tests.support.reports.worded import profiler_cost
 
 US = 1_000
 

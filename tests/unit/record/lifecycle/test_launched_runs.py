@@ -9,10 +9,10 @@ import pytest
 
 from perfkit.errors import RunError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
+from perfkit.record.endings import HangupError, TerminatedError
 from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
 from perfkit.record.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
 from perfkit.record.lifecycle.local_launch import launch
-from perfkit.record.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_manifest, write_manifest
 from tests.support.manifests import make_manifest

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.record.lifecycle import launcher_end
-from perfkit.record.lifecycle.launcher_end import LauncherEnd
+from perfkit.record.lifecycle import watchdog
+from perfkit.record.lifecycle.watchdog import LauncherEnd
 
 LAUNCHER, RANKS = 5, [7, 8]
 
@@ -23,20 +23,20 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(launcher_end, "time", clock)
-    monkeypatch.setattr(launcher_end, "_open_launchers", lambda: {LAUNCHER})
+    monkeypatch.setattr(watchdog, "time", clock)
+    monkeypatch.setattr(watchdog, "_open_launchers", lambda: {LAUNCHER})
     return clock
 
 
 @pytest.mark.parametrize(
     ("ended", "after_s", "expected"),
     [
-        ([[LAUNCHER], [7]], 0.1, launcher_end._AFTER),
-        ([[LAUNCHER], [7]], 9.9, launcher_end._AFTER),
-        ([[LAUNCHER], [], [7]], 10.1, launcher_end._ALONE),
-        ([[7, LAUNCHER]], 0, launcher_end._TOGETHER),
-        ([[LAUNCHER, *RANKS]], 0, launcher_end._TOGETHER),
-        ([[7]], 0, launcher_end._ALONE),
+        ([[LAUNCHER], [7]], 0.1, watchdog._AFTER),
+        ([[LAUNCHER], [7]], 9.9, watchdog._AFTER),
+        ([[LAUNCHER], [], [7]], 10.1, watchdog._ALONE),
+        ([[7, LAUNCHER]], 0, watchdog._TOGETHER),
+        ([[LAUNCHER, *RANKS]], 0, watchdog._TOGETHER),
+        ([[7]], 0, watchdog._ALONE),
     ],
     ids=["after", "just in time", "too late", "together", "all together", "a rank only"],
 )

@@ -18,13 +18,14 @@ from perfkit.record.monitor.step_monitor import StepMonitor
 from perfkit.record.own_threads import all_threads
 from perfkit.records.monitor import LOSS_GIVEN, StepRecord
 from perfkit.storage.run_folder import read_manifest
-from perfkit.storage.step_log.reader import Records, find_step_logs, read_steps
+from perfkit.storage.step_log.reader import Records, find_step_logs
+from tests.support.monitor.step_logs import read_steps
 
 CPU = torch.device("cpu")
 
 
 def records_of(run: Path) -> Records:
-    return np.concatenate(list(read_steps(find_step_logs(run)[0])))
+    return read_steps(find_step_logs(run)[0])
 
 
 def hooked_functions() -> list[str]:

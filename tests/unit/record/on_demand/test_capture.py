@@ -45,7 +45,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         AGENTS.append(started)
         start(started)
 
-    monkeypatch.setattr(agent, "WATCH_S", 0.3)
+    monkeypatch.setattr(agent, "watch_s", lambda _: 0.3)
     monkeypatch.setattr(agent.CaptureAgent, "begin", note_and_start)
     yield
     AGENTS.clear()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import RunError
-from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.endings import TerminatedError
 from perfkit.record.script.first_cause import cause_of_end, find_first_cause
 from perfkit.record.script.manifest_assembly import write_exit_record
 from perfkit.record.script.rank_marks import mark_joined

@@ -15,9 +15,9 @@ from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # type: i
 
 from perfkit.errors import RunError, StoreError
 from perfkit.record.distributed.launcher_env import RankInfo
-from perfkit.record.lifecycle.terminated import TerminatedError
+from perfkit.record.endings import TerminatedError
 from perfkit.record.script import first_step
-from perfkit.record.script.coordination import RankExchange, StoreFolderExchange, find_ranks, open_script_group
+from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, StoreFolderExchange, find_ranks
 from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.record.script.rank_marks import joined_ranks, mark_joined
 from perfkit.storage.run_folder import read_manifest
@@ -57,7 +57,7 @@ def run(tmp_path: Path, hangs: Any, several: RankExchange) -> RunBeginning:
 
     def begin() -> BegunRun:
         mark_joined(folder, 1)
-        return BegunRun(open_script_group(several, 0, timedelta(seconds=1)), folder, hangs)
+        return BegunRun(ScriptRankGroup(*several, 0, timedelta(seconds=1)), folder, hangs)
 
     return RunBeginning(begin)
 
@@ -66,6 +66,7 @@ def run(tmp_path: Path, hangs: Any, several: RankExchange) -> RunBeginning:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FirstStepWatch]:
     """Start a watch that looks often, with a limit of 0.01 s."""
     monkeypatch.setattr(first_step, "WATCH_S", 0.002)
+    monkeypatch.setattr(first_step, "watch_s", lambda _: 0.002)
 
     def start(run: RunBeginning, found: RankExchange, *, busy: bool = False, limit_s: float = 0.001) -> FirstStepWatch:
         started = FirstStepWatch(limit_s, run, lambda: found, lambda: busy)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from perfkit.engine.hangs.rules import LOST_CONNECTION
 from perfkit.errors import RunError
 from perfkit.options.script import ScriptConfig
+from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.rank_state import write_rank_state
 from perfkit.record.hangs.report import DIAGNOSIS_NAME
-from perfkit.record.lifecycle.terminated import TerminatedError
 from perfkit.record.script.first_cause import Cause
 from perfkit.record.script.hang_watch import ScriptHangWatch
 from perfkit.record.script.rank_marks import mark_joined

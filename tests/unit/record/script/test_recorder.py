@@ -59,7 +59,7 @@ def test_an_error_at_the_start_of_the_recording_is_one_line(
     def fail(*_: Any) -> Any:
         raise AssertionError("torch has changed")
 
-    monkeypatch.setattr("perfkit.record.script.recorder.open_script_group", fail)
+    monkeypatch.setattr("perfkit.record.script.recorder.ScriptRankGroup", fail)
     for _ in range(3):
         recorder._on_backward(torch.zeros(1))
     assert capsys.readouterr().err == (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from perfkit.engine.runs.manifest_checks import compile_findings
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.options.run import RunConfig
-from perfkit.record.distributed.nccl_log import collect_log, request_log
+from perfkit.record.distributed.torch_environment import collect_log, request_log
 from perfkit.record.recording.side_profilers import PythonProfile, check_recorders, make_recorders
 from perfkit.record.training.gradient_averaging import buckets
 from perfkit.record.training.trainer import checkpoint_activations

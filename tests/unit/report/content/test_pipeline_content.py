@@ -20,10 +20,10 @@ def test_a_heavy_stage_is_marked() -> None:
 
 
 def test_an_unsplit_bubble_says_why() -> None:
-    pipeline = make_pipeline(43, None, reason="traces of 2 of its 4 ranks", schedule=None)
+    pipeline = make_pipeline(43, None, reason="traces of 2 of 4 ranks", schedule=None)
     bubbles, _ = tables_of(make_run(pipelines=[pipeline, make_pipeline()]), "pipelines")
     assert bubbles.title.startswith("Pipeline: unknown schedule")
-    assert "not split: traces of 2 of its 4 ranks" in (bubbles.remark or "")
+    assert "not split: traces of 2 of 4 ranks" in (bubbles.remark or "")
     assert "one more pipeline has a smaller bubble" in (bubbles.remark or "")
     assert [cell.text for cell in bubbles.rows[0]][4:7] == ["–", "–", "–"]
 

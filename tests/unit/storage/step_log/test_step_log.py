@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from perfkit.errors import StoreError
 from perfkit.records.monitor import CHECK, HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE, StepLogHeader, StepRecord
 from perfkit.records.step_log_size import LEAST_MOST_BYTES
-from perfkit.storage.step_log.reader import Records, StepLogReader, find_step_logs, read_steps, roll_up
+from perfkit.storage.step_log.reader import StepLogReader, find_step_logs, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
+from tests.support.monitor.step_logs import read_steps
 from tests.support.processes.waiting import MOST_S
 
 RECORD = STEP_DTYPE.itemsize
@@ -29,10 +30,6 @@ def write_log(folder: Path, steps: int, **options: int) -> StepLogWriter:
     for step in range(steps):
         writer.append(make_record(step))
     return writer
-
-
-def read_all(path: Path) -> Records:
-    return np.concatenate([np.zeros(0, STEP_DTYPE), *read_steps(path)])
 
 
 def test_the_fields_of_a_record_are_the_columns_of_the_log() -> None:
@@ -134,7 +131,7 @@ def test_a_log_stays_bounded_and_keeps_every_step(tmp_path: Path) -> None:
         if writer.is_full:
             writer.roll_up()
     assert writer.path.stat().st_size <= LEAST_MOST_BYTES + RECORD
-    records = read_all(writer.path)
+    records = read_steps(writer.path)
     assert records["steps"].sum() == 5000
     assert (records["step"][1:] == records["step"][:-1] + records["steps"][:-1]).all()
     assert records["steps"][-1] == 1
@@ -183,7 +180,7 @@ def test_records_that_are_appended_during_a_roll_up_are_kept(tmp_path: Path) -> 
     for step in range(1, 3000):
         writer.append(make_record(step))
     thread.join()
-    assert read_all(writer.path)["steps"].sum() == 3000
+    assert read_steps(writer.path)["steps"].sum() == 3000
 
 
 def test_another_log_at_the_same_path_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -269,4 +266,4 @@ def test_a_signal_handler_may_close_the_log_within_a_write(tmp_path: Path, monke
     thread.start()
     thread.join(MOST_S)
     assert not thread.is_alive()
-    assert read_all(writer.path)["step"].tolist() == [0, 1, 2]
+    assert read_steps(writer.path)["step"].tolist() == [0, 1, 2]

@@ -18,9 +18,9 @@ from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
 from perfkit.report.views.comparison import document
 from perfkit.storage.run_folder import write_manifest
-from perfkit.subjects.comparison.changes import changes, disagreement, findings
-from perfkit.subjects.comparison.gates import check_gates, parse_gate
-from perfkit.subjects.comparison.metrics import MetricName, category_share, metrics
+from perfkit.subjects.comparison.changes import disagreement, findings
+from perfkit.subjects.comparison.gates import parse_gate
+from perfkit.subjects.comparison.metrics import Calls, MetricName, category_share, metrics
 from perfkit.subjects.comparison.step_work import mean_step
 from tests.support.manifests import make_manifest
 from tests.support.reports.report_builders import (
@@ -32,6 +32,7 @@ from tests.support.reports.report_builders import (
     make_run,
     make_step,
 )
+from tests.support.reports.worded import changes, check_gates
 from tests.support.traces.idle_builders import idle_rank, row
 
 
@@ -54,7 +55,7 @@ def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ran
     assert found[MetricName("category", "overhead")].samples == [5 * MS, 20 * MS]
     # Two ranks of two steps each, with 120 ms of it on each rank.
     assert found[MetricName("operator", "aten::addmm")].value == 60 * MS
-    assert found[MetricName("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
+    assert found[MetricName("collective", "all_reduce", Calls(4.19e6, "float32", 2))].value == 18 * MS
     share = category_share(run, "communication")
     assert share == pytest.approx(80 / 490)
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.records.common import Finding
 from perfkit.records.run import RunReport
-from perfkit.subjects.comparison.changes import changes
-from perfkit.subjects.comparison.gates import check_gates, parse_gate
+from perfkit.subjects.comparison.gates import parse_gate
+from tests.support.reports.worded import changes, check_gates
 from tests.unit.subjects.comparison.test_changes import steady
 
 # Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.
@@ -141,5 +141,5 @@ def test_an_invalid_gate_is_refused(wrong: str) -> None:
 
 def test_who_asks_for_idle_time_by_the_name_that_reports_use_is_told_the_name_of_the_metric() -> None:
     state, message = state_of("idle > 5%", [steady(60)], [steady(80)])
-    assert (state, "no metric idle in these runs (all idle time is `overhead`)" in message) == ("not_evaluated", True)
+    assert (state, "no metric idle (all idle time is `overhead`)" in message) == ("not_evaluated", True)
     assert "overhead`" not in state_of("no_such > 5", [steady(60)], [steady(80)])[1]

@@ -10,8 +10,8 @@ import perfkit
 from perfkit.records.per_rank.operator_work import ModuleWork, OperatorWork, RankWork, WorkKind
 from perfkit.records.rank import RankReport
 from perfkit.records.roofline import DevicePeaks, RooflineRow
-from perfkit.subjects.roofline.achieved import roofline
 from tests.support.reports.report_builders import MS, make_rank
+from tests.support.reports.worded import roofline
 from tests.support.traces.shape_traces import GPU, Launches, gpu_trace, inputs
 
 ACME = DevicePeaks(

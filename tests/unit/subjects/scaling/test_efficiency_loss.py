@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from perfkit.records.scaling import Factors, LostEfficiency
 from perfkit.report.content.scaling import tenths
 from perfkit.subjects.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
-from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import make_rank, make_step
 from tests.support.reports.scaling_builders import make_factored, make_scaled
+from tests.support.reports.worded import scaling
 
 IDEAL = {"load_balance": 1.0, "host": 1.0, "input": 1.0, "serialisation": 1.0, "transfer": 1.0}
 
@@ -110,7 +110,7 @@ def test_repeats_are_averaged_so_that_factors_still_multiply() -> None:
     ("change", "reason"),
     [
         ({"ranks": []}, "no trace was recorded"),
-        ({"ranks": [make_rank(0)]}, "only 1 of 2 ranks have a trace"),
+        ({"ranks": [make_rank(0)]}, "traces of 1 of 2 ranks"),
         ({"ranks": [make_rank(0), make_rank(1, [make_step()])]}, "the ranks recorded different numbers of steps"),
         ({"efficiency": None}, "rank numbers are unknown"),
     ],

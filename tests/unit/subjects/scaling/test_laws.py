@@ -6,9 +6,9 @@ import pytest
 
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import Fit, Forecast, ScalingSeries
-from perfkit.subjects.scaling.summary import scaling
 from tests.benchmarks.bench_coverage import cases, coverage, usl_ms
 from tests.support.reports.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
+from tests.support.reports.worded import scaling
 
 SIZES = [1, 2, 4, 8, 16]
 

@@ -9,9 +9,9 @@ from perfkit.errors import UsageError
 from perfkit.records.common import Finding
 from perfkit.records.run import StepTimes
 from perfkit.records.scaling import Estimate, MultiRunSummary, ScalingSeries
-from perfkit.subjects.scaling.summary import scaling
 from tests.support.reports.report_builders import make_foreign_run, make_run
 from tests.support.reports.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
+from tests.support.reports.worded import scaling
 
 
 def found(*arguments: Any, **options: Any) -> MultiRunSummary:

@@ -8,9 +8,9 @@ from perfkit.records.manifest import RankMemory
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import StrategyComparison
 from perfkit.report.content.options import strategies
-from perfkit.subjects.scaling.strategies import strategy_comparisons
 from tests.support.reports.report_builders import MS, make_dimensions, make_rank, make_step
 from tests.support.reports.scaling_builders import make_scaled, make_throughput
+from tests.support.reports.worded import strategy_comparisons
 
 SIZE, GLOBAL = 4, 32
 

@@ -7,7 +7,7 @@ from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.hardware import find_hardware
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import PRECISIONS
-from perfkit.tools.plan.shape import gpt_shape
+from perfkit.tools.plan.shape import Shape, gpt_shape
 
 # Messages of a rank per step that real ranks' traces had, of gpt with 4 layers, width 64, 64 tokens, vocabulary 512 and
 # 8 samples per rank: dimension, operator, messages, bytes.
@@ -118,14 +118,6 @@ RECORDED_RING = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "expected"), RECORDED_RING)
-def test_messages_of_a_ring_are_those_of_real_ranks(
-    sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
-) -> None:
-    found = messages(Layout(**sizes))  # type: ignore[arg-type]
-    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
-
-
 def test_gradients_of_keys_and_values_never_overlap() -> None:
     first, then = (one for one in messages(Layout(cp=4)) if one.operator == "send_recv")
     assert (first.forward_share, first.backward_share) == (0.5, 0.5)
@@ -176,28 +168,24 @@ RECORDED_MIXTURE = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "expected"), RECORDED_MIXTURE)
-def test_messages_of_experts_are_those_of_real_ranks(
-    sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
-) -> None:
-    layout = Layout(**sizes)  # type: ignore[arg-type]
-    found = messages_of(MIXTURE, layout, PRECISIONS["float32"], 8, 0, clips=True)
-    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
-
-
 def test_the_flop_of_a_token_are_those_of_its_experts() -> None:
     dense = SHAPE.flops_per_token
     experts = 6 * 4 * (64 * 4 + 8 * 64 * 64 + 5 * 64)  # of each layer one more MLP, and the router
     assert MIXTURE.flops_per_token == dense + experts
 
 
-def messages(layout: Layout, *, batch: int = 8) -> list[Message]:
-    return messages_of(SHAPE, layout, PRECISIONS["float32"], batch // layout.micro_batches, 0, clips=True)
+def messages(layout: Layout, *, batch: int = 8, shape: Shape = SHAPE) -> list[Message]:
+    return messages_of(shape, layout, PRECISIONS["float32"], batch // layout.micro_batches, 0, clips=True)
 
 
-@pytest.mark.parametrize(("sizes", "expected"), RECORDED)
-def test_messages_are_those_of_real_ranks(sizes: dict[str, int], expected: list[tuple[str, str, int, int]]) -> None:
-    found = messages(Layout(**sizes))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("shape", "sizes", "expected"),
+    [(SHAPE, *case) for case in RECORDED + RECORDED_RING] + [(MIXTURE, *case) for case in RECORDED_MIXTURE],
+)
+def test_messages_are_those_of_real_ranks(
+    shape: Shape, sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
+) -> None:
+    found = messages(Layout(**sizes), shape=shape)  # type: ignore[arg-type]
     assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
 
 

@@ -5,7 +5,7 @@ of scores where a causal mask lets half of it be skipped.
 """
 
 from perfkit.subjects.roofline.operator_work.arguments import Arguments, Tensor, UnknownArgumentsError
-from perfkit.subjects.roofline.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.models import Work
 
 _FLOAT = 4
 

@@ -7,7 +7,7 @@ pass each. (With groups, the flop counter takes the gradient of the weight for a
 from math import prod
 
 from perfkit.subjects.roofline.operator_work.arguments import Arguments, Shape, Tensor, UnknownArgumentsError
-from perfkit.subjects.roofline.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.models import Work
 
 
 def forward(arguments: Arguments) -> Work:

@@ -3,7 +3,7 @@
 from math import prod
 
 from perfkit.subjects.roofline.operator_work.arguments import Arguments, Shape, Tensor, UnknownArgumentsError, broadcast
-from perfkit.subjects.roofline.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.models import Work
 
 _SCALED_OUTPUT_BYTES = 2
 """The output of a product in 8 bits is usually bfloat16."""

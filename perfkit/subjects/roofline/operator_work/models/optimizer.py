@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import prod
 
 from perfkit.subjects.roofline.operator_work.arguments import Arguments, Shape
-from perfkit.subjects.roofline.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.models import Work
 
 _ITEM_BYTES = 4
 

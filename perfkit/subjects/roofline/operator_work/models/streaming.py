@@ -7,7 +7,7 @@ function such as `exp` is one.
 from math import prod
 
 from perfkit.subjects.roofline.operator_work.arguments import Arguments, Tensor, broadcast
-from perfkit.subjects.roofline.operator_work.models.work import Work
+from perfkit.subjects.roofline.operator_work.models import Work
 
 _FLOAT = 4
 _LAYER_NORM = (7, 14)

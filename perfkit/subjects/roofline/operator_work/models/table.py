@@ -6,8 +6,7 @@ call inside it. What only passes its arguments on (`aten::linear` to `aten::addm
 
 from typing import Final
 
-from perfkit.subjects.roofline.operator_work.models import attention, convolution, matrix, optimizer, streaming
-from perfkit.subjects.roofline.operator_work.models.work import Model
+from perfkit.subjects.roofline.operator_work.models import Model, attention, convolution, matrix, optimizer, streaming
 
 _MATRIX: Final = {
     "aten::mm": Model("gemm", matrix.mm),

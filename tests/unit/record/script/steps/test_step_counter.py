@@ -9,7 +9,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from perfkit.errors import UsageError
 from perfkit.options.script import StepRule
-from perfkit.record.script.steps.step_counter import StepCounter
+from perfkit.record.script.step_counter import StepCounter
 
 
 def parameters() -> list[torch.nn.Parameter]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from perfkit.subjects.roofline.operator_work.arguments import UnknownArgumentsError, broadcast, decode_arguments
+from perfkit.subjects.roofline.operator_work.models import Work
 from perfkit.subjects.roofline.operator_work.models.table import MODELS
-from perfkit.subjects.roofline.operator_work.models.work import Work
 
 Shape = list[int]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfkit.record.benchmark.rank import Setting
+from perfkit.record.benchmark_rank import Setting
 from perfkit.record.distributed.launcher_env import RankInfo
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import discover_topology

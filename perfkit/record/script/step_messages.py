@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from perfkit.options.script import ScriptConfig
 from perfkit.record.script.hooks.seen_optimizers import SeenOptimizer
-from perfkit.record.script.steps.step_counter import StepCounter
+from perfkit.record.script.step_counter import StepCounter
 
 _CHILDREN: Final = (
     " (of the processes that a script starts, those of multiprocessing and those that run it again are recorded: start "

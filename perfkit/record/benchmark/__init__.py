@@ -1,1 +1,0 @@
-"""What benchmarks with ranks share: joining, failing, progress."""

@@ -1,0 +1,44 @@
+"""What ends a rank: signals, lost connections, exits of a script. Without torch: the parent of the ranks needs it."""
+
+from typing import Final
+
+from perfkit.base.formatting import text_of
+from perfkit.errors import RunError
+
+_PARTS: Final = (
+    "connection closed",
+    "connection reset",
+    "broken pipe",
+    "connection refused",
+    "remote process exited",
+    "connection was likely closed",
+    "lost the connection",
+)
+"""Parts of the error messages of gloo, NCCL, the store and perfkit's own collectives when a peer is gone."""
+
+
+class TerminatedError(RunError):
+    """The process received SIGTERM."""
+
+    exit_code = 143  # 128 + SIGTERM
+
+
+class HangupError(TerminatedError):
+    """The process received SIGHUP."""
+
+    exit_code = 129  # 128 + SIGHUP
+
+
+def is_lost_connection(message: str) -> bool:
+    """Return whether an error message reports a lost connection to another rank."""
+    text = message.lower()
+    return any(part in text for part in _PARTS)
+
+
+def exit_cause(error: BaseException) -> BaseException:
+    """Return what ended a script; a `SystemExit` becomes an error that names the exit code."""
+    if not isinstance(error, SystemExit):
+        return error
+    # As in the interpreter: a number is the exit code, anything else is printed and the code is 1.
+    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({text_of(error.code)!r})"
+    return RunError(f"the script ended with {how}")
