@@ -1,9 +1,10 @@
 """`perfkit whatif`: predicts how long a step would take after a change."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
@@ -13,7 +14,21 @@ from perfkit.report import DEFAULT_TOP
 app = App()
 
 
-@app.command()
+class _WithChanges(TyperCommand):
+    """A command whose help lists the changes, read only then: they need numpy."""
+
+    # typer does not publish the type of a formatter.
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the changes between what the command does and its examples."""
+        from perfkit.engine.whatif.changes import help_lines
+
+        about, _, examples = (self.help or "").partition("\b\n")
+        lines = "\n".join(f"{example:<23} {text}" for example, text in help_lines())
+        self.help = f"{about}\b\n{lines}\n\n\b\n{examples}"
+        super().format_help_text(ctx, formatter)
+
+
+@app.command(cls=_WithChanges)
 def whatif(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, a folder of traces, or a trace.")],
     changes: Annotated[
@@ -31,22 +46,6 @@ def whatif(
     """Predict how long a step would take after changes, by replaying its dependencies over all ranks.
 
     Without a change, the ten single changes that save most are ranked.
-
-    \b
-    compute:NAME=0.5x       operators or kernels, by name or glob (aten::*)
-    rank3=healthy, rank3=2x a rank's own work: as on the other ranks, or scaled
-    collective[dp]=0        transfers, by dimension or operator
-    bandwidth[shard]=2x     the part of transfers that grows with their size
-    input=0, input=0.5x     loading data
-    idle:host_work=0        idle time by cause, or by what ran (idle:validate=0)
-    sync=removed            the host no longer waits for the device
-    kernels<5us=fused       short consecutive kernels become one
-    profiler=removed        the profiler's own work
-    overlap=removed         communication after backward instead of during it
-    accumulate=4            micro-steps per step
-    ranks=64                collectives among this many ranks
-    bucket_cap=50MB         DDP's buckets
-    module:layers.*=0.7x    modules by name or class; needs --with-stack
 
     \b
     perfkit whatif traces/my-run

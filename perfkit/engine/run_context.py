@@ -113,7 +113,7 @@ class RunContext:
             return None
         collectives, clocks = self.matched
         size, mesh = self.layout.world_size, self.layout.mesh
-        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.pipelines)
+        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.pipelines, self.graph.graph)
 
     @cached_property
     def efficiency(self) -> Efficiency | None:

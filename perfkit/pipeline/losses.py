@@ -11,10 +11,8 @@ from msgspec.structs import asdict, replace
 from perfkit.engine.losses.context import LossContext, loss_context, stragglers_of
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.subject import Subject
-from perfkit.engine.whatif.changes import are_healthy_ranks
 from perfkit.errors import PluginError
 from perfkit.plugins import resolve
-from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import Observation
 from perfkit.records.facts import Words
 from perfkit.records.report import BESIDES_STEPS
@@ -155,15 +153,12 @@ def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Ranked]:
 def _with_prediction(one: Ranked, context: LossContext) -> Ranked:
     """Return the loss with the predicted saving, if there is one that does not contradict the bound.
 
-    The graph may lack some of the steps that the bound is of, so that one may exceed the other a little. What late
-    ranks cost was measured, step by step: a replay that finds less than half of it has missed what they delay.
+    The graph may lack some of the steps that the bound is of, so that one may exceed the other a little.
     """
     change, bound_ns, category = one.loss.change, one.loss.per_step_ns, one.loss.category
     saving_ns = context.predicted_saving(change) if change else None
     limit_ns = (bound_ns or 0.0) * (context.spread(category) if category else 1.0)
     if change is None or saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
-        return one
-    if are_healthy_ranks(change) and saving_ns < MAJORITY * bound_ns:
         return one
     return one._replace(loss=replace(one.loss, per_step_ns=min(max(0.0, saving_ns), limit_ns)), predicted_for=change)
 

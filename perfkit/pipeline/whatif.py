@@ -10,21 +10,23 @@ from perfkit._version import __version__
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.candidates import MOST_RANKED, candidates
-from perfkit.engine.whatif.changes import parse_changes
-from perfkit.engine.whatif.predict import predict_changes, predict_each, replay_unchanged
-from perfkit.engine.whatif.savings import find_unexplained
-from perfkit.errors import TraceError
+from perfkit.engine.whatif.change import ChangeError
+from perfkit.engine.whatif.changes import candidates, parse_changes
+from perfkit.engine.whatif.predict import Replayed, make_changes, replay_unchanged
+from perfkit.engine.whatif.unexplained import find_unexplained
+from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.run_report import build_run
 from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding, Observation
-from perfkit.records.per_run.whatif import WhatIf
+from perfkit.records.per_run.whatif import Prediction, WhatIf
 from perfkit.records.run import RunReport
 from perfkit.report.wording.findings import word, word_all
+from perfkit.report.wording.whatif import word_applied, word_refusal
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 
+MOST_RANKED: Final = 10
 _VIOLATED: Final = 0.01
 """Share of dependencies contradicted by the measured times from which it is reported."""
 _MUCH_UNEXPLAINED: Final = 0.05
@@ -56,7 +58,10 @@ def predict(
         TraceError: there is no trace, none can be read, or they have no common steps.
         StoreError: the manifest cannot be read.
     """
-    parse_changes(changes)
+    try:
+        parse_changes(changes)
+    except ChangeError as error:
+        raise UsageError(word_refusal(error)) from error
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
     report, graph, unused = _load(path, options, progress)
     before = replay_unchanged(graph)
@@ -70,9 +75,45 @@ def predict(
         measured_step_ns=float(np.median(before.measured_ns)),
         replayed_step_ns=float(np.median(before.steps_ns)),
         prediction=predict_changes(graph, report, before, changes) if changes else None,
-        ranking=None if changes else predict_each(graph, report, before, candidates(graph, report))[:MOST_RANKED],
+        ranking=None if changes else predict_each(graph, report, before),
         findings=[*_findings(graph, report), *word_all(unused)],
     )
+
+
+def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> Prediction:
+    """Return the prediction of some changes, all made at once.
+
+    Args:
+        graph: the graph of some steps of a run.
+        run: the run's report.
+        before: result of `replay_unchanged`.
+        texts: the changes, as the user writes them.
+
+    Raises:
+        UsageError: a change cannot be read, applies to nothing, or cannot be predicted from these traces.
+    """
+    try:
+        changed = make_changes(graph, run, texts)
+    except ChangeError as error:
+        raise UsageError(word_refusal(error)) from error
+    return changed.prediction(before, list(map(word_applied, texts, changed.effects)))
+
+
+def predict_each(graph: StepGraph, run: RunReport, before: Replayed) -> list[Prediction]:
+    """Return the predictions of single changes that these traces can predict, the largest saving first.
+
+    Where only some steps do what is changed, the mean saving counts, of which the median step knows nothing. Those
+    that save less than a thousandth of the step are left out.
+    """
+    found = []
+    for text in candidates(graph, run):
+        try:
+            found.append(predict_changes(graph, run, before, [text]))
+        except UsageError:  # a candidate that does not apply to this run
+            continue
+    step_ns = float(np.median(before.steps_ns))
+    worth = (one for one in found if max(one.saving_ns, one.mean_saving_ns) > step_ns / 1000)
+    return sorted(worth, key=lambda one: -one.told_saving_ns(step_ns))[:MOST_RANKED]
 
 
 def _load(
@@ -109,6 +150,6 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
     violated = sum(graph.violated.values())
     if violated > _VIOLATED * len(graph.edges.source):
         yield word(Observation("dependencies_contradicted", {"violated": violated}))
-    unexplained = find_unexplained(graph, run)
+    unexplained = find_unexplained(graph, run.ranks, run.world_size)
     if unexplained and unexplained.of_step >= _MUCH_UNEXPLAINED:
         yield word(Observation("waits_unknown", {"rank": unexplained.rank, "per_step_ns": unexplained.per_step_ns}))

@@ -50,7 +50,7 @@ def cross_rank_findings(
     for late in summary.one_off_stragglers:
         yield Observation("one_off_straggler", {"late": late}, rank=None if late.with_ranks else late.rank)
     yield from _incomplete_groups(matched, partial)
-    yield from _suspect_matches(matched, summary.clocks)
+    yield from suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
     yield from _unmatched(matched)
     yield from _start_skew(matched, begun_ns)
@@ -98,7 +98,7 @@ def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[O
         yield Observation("groups_incomplete", {"short": int(unknown.sum()), "of": len(first)}, "unknown_size")
 
 
-def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Observation]:
+def suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Observation]:
     """Return a finding if matches contradict the clocks: no rank leaves an n-to-n collective before the last joins."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):

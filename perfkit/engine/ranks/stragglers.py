@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from perfkit.engine.ranks.lateness import (
     excess,
     last_ranks,
     rounds_of,
-    waited_by_all_ns,
     waited_in_rounds_ns,
 )
 from perfkit.records.common import Category
@@ -46,6 +45,7 @@ class Stragglers(NamedTuple):
     """Largest lag first."""
     gain_ns: int
     """By how much the mean step could be shorter if none of them were late."""
+    gain_from: Literal["own_times", "replay"] = "own_times"
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
@@ -160,8 +160,8 @@ def _deviation(values: Floats) -> float:
 def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without some delays.
 
-    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
-    too. Nothing is gained where no rank waits.
+    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained. Nothing is gained
+    where no rank waits.
 
     Args:
         times: own times.
@@ -170,12 +170,11 @@ def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int
         rows: indices of the ranks.
         removed_ns: their delays, shape (these ranks, steps).
     """
-    without, removed = own_ns.copy(), rounds.sums(removed_ns)
-    without[list(rows)] -= removed
+    without = own_ns.copy()
+    without[list(rows)] -= rounds.sums(removed_ns)
     shorter = own_ns.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, rows), 0)
-    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, rows))
-    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
+    gained = np.minimum(shorter, waited)[rounds.counted].sum()
     return round(float(gained / rounds.sizes[rounds.counted].sum()))
 
 

@@ -4,12 +4,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
+from msgspec.structs import replace
 
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.communication.message_batches import EXCHANGE
 from perfkit.engine.ranks.bandwidth import GroupKey, bus_factor, fits, group_key
 from perfkit.engine.ranks.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.early_ranks import find_early_ranks
+from perfkit.engine.ranks.findings import suspect_matches
 from perfkit.engine.ranks.last_arrivals import find_last_arrivals
 from perfkit.engine.ranks.late_loading import name_load_causes
 from perfkit.engine.ranks.late_phase import name_phases
@@ -22,6 +24,8 @@ from perfkit.engine.ranks.stragglers import (
     find_one_off_stragglers,
 )
 from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
+from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.engine.whatif.late_ranks import replayed_gains
 from perfkit.records.cross_rank import (
     FEWEST_COMPARED_STEPS,
     CrossRankSummary,
@@ -43,6 +47,7 @@ def summarize_cross_rank(
     world_size: int | None = None,
     mesh: Sequence[MeshDimension] = (),
     pipelines: Sequence[Pipeline] = (),
+    graph: StepGraph | None = None,
 ) -> CrossRankSummary:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
@@ -53,6 +58,7 @@ def summarize_cross_rank(
         world_size: as the run's manifest or headers have it; None if they do not.
         mesh: the run's mesh; empty if unknown.
         pipelines: those of the run.
+        graph: of its steps, whose replay tells what late ranks cost; None if there is none.
     """
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
@@ -67,6 +73,8 @@ def summarize_cross_rank(
     of_groups = list(_of_groups(times, groups, meetings)) if times and meetings else []
     parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
     late = find_all_stragglers(parts, pipelines)
+    if graph is not None and times is not None and late.ranks and _is_whole(parts, len(graph.ranks), world_size):
+        late = _replayed(late, graph, ranks, times) if not suspect_matches(matched, clocks) else late
     once = _one_off(of_groups, stage_of, late)
     return CrossRankSummary(
         collectives=rows,
@@ -76,6 +84,7 @@ def summarize_cross_rank(
         compared_steps=len(times.steps) if times else 0,
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
+        stragglers_gain_from=late.gain_from,
         one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
         one_off_steps=len(once),
         early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],
@@ -120,9 +129,17 @@ def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns
     return sums
 
 
-def _is_whole(parts: Sequence[OwnTimes], world_size: int | None) -> bool:
+def _is_whole(parts: Sequence[OwnTimes], *sizes: int | None) -> bool:
     """Return whether ranks wait for each other only: not for other stages of a pipeline, or ranks without a trace."""
-    return len(parts) == 1 and len(parts[0].ranks) == world_size
+    return len(parts) == 1 and all(len(parts[0].ranks) == size for size in sizes)
+
+
+def _replayed(late: Stragglers, graph: StepGraph, ranks: Sequence[RankReport], times: OwnTimes) -> Stragglers:
+    """Return late ranks with what the replay tells that they cost, if it does."""
+    gains = replayed_gains(graph, ranks, [row.rank for row in late.ranks], times.steps)
+    if gains is None:
+        return late
+    return Stragglers([replace(row, gain_ns=gains.of_each[row.rank]) for row in late.ranks], gains.of_all, "replay")
 
 
 def _of_groups(times: OwnTimes, groups: Sequence[list[int]], meetings: Meetings) -> Iterator[OwnTimes]:

@@ -9,7 +9,6 @@ from perfkit.pipeline.words import find_insights
 from perfkit.records.common import Category, Finding
 from perfkit.records.cross_rank import CategoryLag, OneOffStraggler, RankWait, Straggler
 from perfkit.records.per_run.pauses import RankPauses
-from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.rank import PhaseStat, RankReport
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport, Verdict
@@ -88,15 +87,6 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
         "cross_rank": make_across(stragglers=[late] if slow else [], stragglers_gain_ns=20 * MS if slow else 0),
     }
     return run_of(*parts, **(fields | changes))
-
-
-@pytest.mark.parametrize(("predicted_ms", "promised_ms", "said"), [(15, 15, "rank1=healthy"), (9, 20, None)])
-def test_a_replay_that_misses_most_of_a_measured_delay_promises_nothing(
-    predicted_ms: int, promised_ms: int, said: str | None
-) -> None:
-    predicted = [PredictedSaving(change="rank1=healthy", saving_ns=predicted_ms * MS)]
-    one = the("waiting", found(waiting_run(128, 32, predicted_savings=predicted)))
-    assert (one.potential_saving_ns, one.predicted_for) == (promised_ms * MS, said)
 
 
 def test_what_a_rank_is_late_in_besides_is_waited_for_too() -> None:

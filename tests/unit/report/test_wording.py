@@ -1,7 +1,7 @@
 """Facts and their words: each fact that analysis or a rule returns has a row, with values for all that it names."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Formatter
 from typing import NamedTuple
@@ -9,15 +9,22 @@ from typing import NamedTuple
 import pytest
 
 import perfkit
-from perfkit.records.facts import fact, statement
+from perfkit.records.facts import Words, fact, statement
 from perfkit.records.scaling import Fit
 from perfkit.report.wording import REMEDIES, SENTENCES, worded
 from perfkit.report.wording.findings import SENTENCES as FINDINGS
+from perfkit.report.wording.whatif import APPLIES_TO, ASSUMPTIONS, REFUSALS
 from perfkit.tables.words import FORMATS, in_words
 
 ROOT = Path(perfkit.__file__).parent
 MAKERS = ("fact", "statement")
-FILES = sorted(path for room in ("insights", "engine", "subjects") for path in (ROOT / room).rglob("*.py"))
+WHAT_IF = sorted((ROOT / "engine" / "whatif").rglob("*.py"))
+FILES = sorted({*(path for room in ("engine", "subjects") for path in (ROOT / room).rglob("*.py"))} - {*WHAT_IF})
+ROOMS = pytest.mark.parametrize(
+    ("files", "tables"),
+    [(FILES, (SENTENCES, REMEDIES)), (WHAT_IF, (APPLIES_TO, ASSUMPTIONS, REFUSALS))],
+    ids=["analysis", "what-if"],
+)
 
 
 class Made(NamedTuple):
@@ -29,8 +36,8 @@ class Made(NamedTuple):
     """Names of its values; None if some are not written out."""
 
 
-def made() -> Iterator[Made]:
-    for path in FILES:
+def made(files: Sequence[Path]) -> Iterator[Made]:
+    for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
                 given = (
@@ -47,27 +54,29 @@ def needed(template: str) -> frozenset[str]:
     return frozenset(field for _, field, *_ in Formatter().parse(template) if field)
 
 
-def literals() -> set[str]:
-    nodes = (node for path in FILES for node in ast.walk(ast.parse(path.read_text())))
+def literals(files: Sequence[Path]) -> set[str]:
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-def test_every_fact_has_words_for_what_it_tells() -> None:
-    several = list(made())
-    assert len(several) > 200
+@ROOMS
+def test_every_fact_has_words_for_what_it_tells(files: Sequence[Path], tables: Sequence[Words]) -> None:
+    several = list(made(files))
+    assert len(several) > 40
     for where, name, given in several:
-        rows = [table[name] for table in (SENTENCES, REMEDIES) if name in table]
+        rows = [table[name] for table in tables if name in table]
         if not rows:  # a part of a name, such as of `check_compute`
-            assert any(other.startswith(name) or other.endswith(name) for other in (*SENTENCES, *REMEDIES)), where
+            assert any(other.startswith(name) or other.endswith(name) for table in tables for other in table), where
         for row in rows:
             if isinstance(row, str) and given is not None and (len(rows) == 1 or given):
                 assert needed(row) <= given, where
 
 
-def test_no_words_are_left_over() -> None:
-    said = literals()
+@ROOMS
+def test_no_words_are_left_over(files: Sequence[Path], tables: Sequence[Words]) -> None:
+    said = literals(files)
     parts = [text for text in said if text.strip("_").isidentifier()]
-    for name in (*SENTENCES, *REMEDIES):
+    for name in (name for table in tables for name in table):
         assert (
             name in said
             or any(name.startswith(one) and name[len(one) :] in said for one in parts)

@@ -79,16 +79,20 @@ def stream_waits(events: Events, work: Work) -> Pairs:
 
     A call that makes a stream wait does not name the streams in a trace. It belongs to the next launch of its thread.
     What that waits for is what had been launched to another stream by then; of several streams, what ended last before
-    the activity began. A trace without any such call has lost them, or has one stream: there, every activity may wait.
+    the activity began. A trace without any such call has lost them, or has one stream: there, every activity waits for
+    what ended after all before it on its own stream.
     """
     launched = np.flatnonzero(work.launch_row >= 0)
     if not len(launched):
         return Pairs(launched, launched)
     by_launch = launched[np.argsort(events.start_ns[work.launch_row[launched]], kind="stable")]
     launch_ns = events.start_ns[work.launch_row[by_launch]]
-    waiting = by_launch[_follows_wait(events, work, by_launch)]
+    follows = _follows_wait(events, work, by_launch)
+    waiting = by_launch if follows is None else by_launch[follows]
     at_ns = events.start_ns[work.launch_row[waiting]]
-    best, best_end = np.full(len(waiting), -1, np.int64), np.full(len(waiting), np.iinfo(np.int64).min)
+    best, best_end = np.full(len(waiting), -1, np.int64), _free_ns(work)[waiting]
+    if follows is not None:
+        best_end[:] = np.iinfo(np.int64).min
     by_stream = rows_by_key(work.stream[by_launch], np.arange(len(by_launch)))
     for stream in sorted(by_stream, key=lambda stream: -len(by_stream[stream]))[:_MOST_STREAMS]:
         places = by_stream[stream]
@@ -100,12 +104,23 @@ def stream_waits(events: Events, work: Work) -> Pairs:
     return Pairs(best[best >= 0], waiting[best >= 0])
 
 
-def _follows_wait(events: Events, work: Work, by_launch: Ints) -> NDArray[np.bool_]:
-    """Return which activities, in order of launch, were launched after a wait and no other launch of the thread."""
+def _free_ns(work: Work) -> Ints:
+    """Return when what ran before each activity on its stream had ended; the least number where nothing did."""
+    before = stream_order(work)
+    free_ns = np.full(len(work.start), np.iinfo(np.int64).min)
+    free_ns[before.target] = work.end[before.source]
+    return free_ns
+
+
+def _follows_wait(events: Events, work: Work, by_launch: Ints) -> NDArray[np.bool_] | None:
+    """Return which activities, in order of launch, were launched after a wait and no other launch of the thread.
+
+    None if the trace has no such waits.
+    """
     calls = events.rows(EventKind.LAUNCH)
     calls = calls[events.shapes.starting_with(call_patterns().stream_wait)[events.name[calls]]]
     if not len(calls):
-        return np.ones(len(by_launch), np.bool_)
+        return None
     rows = work.launch_row[by_launch]
     follows = np.zeros(len(by_launch), np.bool_)
     of_thread = rows_by_key(events.thread[rows], np.arange(len(rows)))

@@ -1,65 +1,86 @@
 """Changes of how the host drives a device: synchronisation, and many short kernels."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from perfkit.base.formatting import duration
 from perfkit.engine.step_graph.graph import COMPUTE, HOST, KINDS, LAUNCH, ORDER, SYNCHRONISATION, StepGraph
 from perfkit.engine.whatif.altered import Mask
-from perfkit.engine.whatif.changes import FuseKernels, RemoveSync
-from perfkit.engine.whatif.effects.effect import Effect, Subject, nothing_matches, time_per_step
-from perfkit.errors import UsageError
+from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
+from perfkit.engine.whatif.parts import nothing_matches, per_rank_and_step, time_per_step
+from perfkit.engine.whatif.values import Removal, read_duration, read_word
+from perfkit.records.facts import fact
+from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Ints
 
 _SYNCHRONISATION: Final = KINDS.index("synchronisation")
 
 
-def remove_synchronisation(subject: Subject, change: RemoveSync) -> Effect:  # noqa: ARG001  it has no options
-    """Let the host go on where it waited for the device, and take the rest of these calls away.
+class RemoveSync(Removal, frozen=True):
+    """The host does not wait for the device within a step, and the rest of these calls takes no time."""
 
-    Raises:
-        UsageError: the host never waits for a device.
-    """
-    state, graph = subject.state, subject.state.graph
-    waits = graph.edges.kind == SYNCHRONISATION
-    calls = graph.parts.kind == _SYNCHRONISATION
-    if not waits.any() and not calls.any():
-        raise nothing_matches(subject.text, "synchronisation with a device", [])
-    count = int(waits.sum()) / max(1, len(graph.ranks)) / max(1, len(graph.steps))
-    what = f"{count:.3g} waits per step and rank, calls of {time_per_step(graph, state.part_ns, calls)}"
-    assumptions = [
-        "the host needs none of the values that it waited for",
-        "the host may run ahead of the device by any number of steps",
-    ]
-    return Effect(state.scaled(calls, 0.0).without(waits), what, assumptions)
+    example: ClassVar = "sync=removed"
+    help: ClassVar = "the host no longer waits for the device"
+    subject: ClassVar = "sync()"
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield it."""
+        if (graph.edges.kind == SYNCHRONISATION).any():
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Let the host go on where it waited."""
+        state, graph = run.state, run.graph
+        waits = graph.edges.kind == SYNCHRONISATION
+        calls = graph.parts.kind == _SYNCHRONISATION
+        if not waits.any() and not calls.any():
+            raise nothing_matches("synchronisation", [])
+        count = int(waits.sum()) / max(1, len(graph.ranks)) / max(1, len(graph.steps))
+        what = fact("waits", count=count), *time_per_step(state, calls)
+        return Effect(state.scaled(calls, 0.0).without(waits), what, [fact("no_value_needed"), fact("runs_ahead")])
 
 
-def fuse_kernels(subject: Subject, change: FuseKernels) -> Effect:
-    """Launch each series of short kernels on a stream at once.
+class FuseKernels(Change, frozen=True):
+    """Consecutive kernels of a stream that are each shorter than `below_ns` are launched at once."""
 
-    Raises:
-        UsageError: the run has no device, or no two consecutive kernels are as short.
-    """
-    state, graph = subject.state, subject.state.graph
-    if not (graph.edges.kind == LAUNCH).any():
-        raise UsageError(f"change {subject.text}: the traces have no launches of kernels")
-    fused, series = _fused(graph, change.below_ns)
-    if not fused.any():
-        kernels = graph.duration_ns[np.flatnonzero((graph.nodes.kind == COMPUTE) & (graph.nodes.lane >= 0))]
-        shortest = f"; the shortest takes {duration(int(kernels.min()))}" if len(kernels) else ""
-        raise UsageError(
-            f"change {subject.text}: no two consecutive kernels with separate launches are shorter{shortest}"
-        )
-    launches = (graph.edges.kind == LAUNCH) & fused[graph.edges.target]
-    calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64))
-    steps = max(1, len(graph.ranks) * len(graph.steps))
-    what = f"{(int(fused.sum()) + series) / steps:.3g} kernels per step and rank become {series / steps:.3g}"
-    assumptions = [
-        "a fused kernel takes as long as its parts together, and is launched where the first of them was",
-        "the launch calls of the others are saved, the operators' other work on the host is not",
-    ]
-    return Effect(state.scaled(calls, 0.0).without(launches), what, assumptions)
+    example: ClassVar = "kernels<5us=fused"
+    help: ClassVar = "short consecutive kernels become one"
+    subject: ClassVar = r"kernels<(.+)"
+    is_single: ClassVar = True
+
+    below_ns: int
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:
+        """Return the change."""
+        below_ns = read_duration(name)
+        read_word(value, "fused")
+        return cls(below_ns)
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield those shorter than 5 us."""
+        if (graph.edges.kind == LAUNCH).any():
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Take the launches of all but the first kernel of each series away."""
+        state, graph = run.state, run.graph
+        if not (graph.edges.kind == LAUNCH).any():
+            raise ChangeError(fact("no_launches"))
+        fused, series = _fused(graph, self.below_ns)
+        if not fused.any():
+            kernels = graph.duration_ns[(graph.nodes.kind == COMPUTE) & (graph.nodes.lane >= 0)]
+            shortest = (fact("shortest", ns=int(kernels.min())),) if len(kernels) else ()
+            raise ChangeError(fact("no_short_kernels", shortest=shortest))
+        launches = (graph.edges.kind == LAUNCH) & fused[graph.edges.target]
+        calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64))
+        steps = per_rank_and_step(graph)
+        what = (fact("kernels_become", before=(int(fused.sum()) + series) / steps, after=series / steps),)
+        assumptions = [fact("fused_takes_sum"), fact("launch_calls_saved")]
+        return Effect(state.scaled(calls, 0.0).without(launches), what, assumptions)
 
 
 def _fused(graph: StepGraph, below_ns: int) -> tuple[Mask, int]:

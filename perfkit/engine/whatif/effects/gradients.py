@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 from math import ceil
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from perfkit.base.formatting import duration, size
 from perfkit.engine.step_graph.graph import (
     ARRIVAL,
     COMMUNICATION,
@@ -20,10 +19,11 @@ from perfkit.engine.step_graph.graph import (
 )
 from perfkit.engine.whatif.altered import Altered, Floats, joined_edges
 from perfkit.engine.whatif.awaited import Awaited, find_awaited, first_nodes, joined_points
-from perfkit.engine.whatif.changes import MOST_MICRO_STEPS, Accumulate, BucketCap, RemoveOverlap
-from perfkit.engine.whatif.effects.effect import Effect, Subject
+from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.effects.transfers import latency_ns, latency_of
-from perfkit.errors import UsageError
+from perfkit.engine.whatif.parts import per_rank_and_step
+from perfkit.engine.whatif.values import Removal, read_size, read_whole
+from perfkit.records.facts import fact
 from perfkit.trace.intervals import Ints
 
 
@@ -31,7 +31,7 @@ def with_dependencies(state: Altered, added: Edges) -> Altered:
     """Return `state` with further dependencies, between any nodes.
 
     Raises:
-        UsageError: a node would depend on itself.
+        ChangeError: a node would depend on itself.
     """
     graph = state.graph
     source, target, lag_ns, kind = joined_edges(graph.edges._replace(lag_ns=state.lag_ns), added)
@@ -70,41 +70,39 @@ def _topological(source: Ints, target: Ints, count: int) -> Ints:
             if waiting[following] == 0:
                 ready.append(following)
     if len(order) < count:
-        raise UsageError("these changes contradict the order of the steps: a part would have to wait for itself")
+        raise ChangeError(fact("waits_for_itself"))
     return np.array(order, np.int64)
 
 
+_MOST_MICRO_STEPS: Final = 4096
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter")
 _SMALLEST_BUCKET: Final = 64
 """Bytes up to which a reduction is not one of gradients."""
 
 
-def remove_overlap(subject: Subject, change: RemoveOverlap) -> Effect:  # noqa: ARG001  it has no options
-    """Have each rank do all that it does before it waits for collectives first, and then these, one by one.
+class RemoveOverlap(Removal, frozen=True):
+    """Each rank does all that it does before it waits for collectives first, and then these, one by one."""
 
-    Raises:
-        UsageError: the traces do not show where ranks wait, or nothing overlaps.
-    """
-    graph = subject.state.graph
-    awaited = find_awaited(graph)
-    overlapped = awaited.before > awaited.joined
-    if not overlapped.any():
-        raise UsageError(f"change {subject.text}: no rank does anything between a collective and the wait for it")
-    rows = Awaited(*(column[overlapped] for column in awaited))
-    same = np.zeros(len(rows.wait), np.bool_)
-    same[1:] = rows.wait[1:] == rows.wait[:-1]
-    last = np.append(~same[1:], True)
-    after_work = _edges(rows.before, rows.joined, ORDER)
-    one_by_one = _edges(rows.transfer[:-1][same[1:]], rows.joined[same], ORDER)
-    then_wait = _edges(rows.transfer[last], rows.wait[last], COMPLETION)
-    added = joined_edges(after_work, one_by_one, then_wait)
-    steps = max(1, len(graph.ranks) * len(graph.steps))
-    assumptions = ["the same collectives follow one after the other, and take as long as they did beside computation"]
-    return Effect(
-        with_dependencies(subject.state, added),
-        f"{len(rows.wait) / steps:.3g} collectives per step and rank",
-        assumptions,
-    )
+    example: ClassVar = "overlap=removed"
+    help: ClassVar = "communication after backward instead of during it"
+    subject: ClassVar = "overlap()"
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Let collectives follow the last work before the wait for them."""
+        awaited = find_awaited(run.graph)
+        overlapped = awaited.before > awaited.joined
+        if not overlapped.any():
+            raise ChangeError(fact("nothing_overlaps"))
+        rows = Awaited(*(column[overlapped] for column in awaited))
+        same = np.zeros(len(rows.wait), np.bool_)
+        same[1:] = rows.wait[1:] == rows.wait[:-1]
+        last = np.append(~same[1:], True)
+        after_work = _edges(rows.before, rows.joined, ORDER)
+        one_by_one = _edges(rows.transfer[:-1][same[1:]], rows.joined[same], ORDER)
+        then_wait = _edges(rows.transfer[last], rows.wait[last], COMPLETION)
+        state = with_dependencies(run.state, joined_edges(after_work, one_by_one, then_wait))
+        what = (fact("collectives", count=len(rows.wait) / per_rank_and_step(run.graph)),)
+        return Effect(state, what, [fact("one_by_one")])
 
 
 def _edges(source: Ints, target: Ints, kind: int) -> Edges:
@@ -112,32 +110,34 @@ def _edges(source: Ints, target: Ints, kind: int) -> Edges:
     return Edges(source.astype(np.int32), target.astype(np.int32), lag, np.full(len(source), kind, np.int8))
 
 
-def accumulate(subject: Subject, change: Accumulate) -> Effect:
-    """Repeat what each rank does from the begin of a step to its last gradients, without averaging them, or less often.
+class Accumulate(Change, frozen=True):
+    """Each rank repeats a step up to its last gradients, `micro_steps` times in all, and averages them once."""
 
-    Raises:
-        UsageError: the traces do not show where the gradients are complete.
-    """
-    state, graph = subject.state, subject.state.graph
-    length_ns = _until_gradients(state)
-    if not (length_ns > 0).any():
-        raise UsageError(
-            f"change {subject.text}: the traces do not show where a step's gradients are complete (no collective "
-            "averages them)"
-        )
-    known = (subject.run.config or {}).get("accumulate")
-    now = known if isinstance(known, int) and 0 < known <= MOST_MICRO_STEPS else 1
-    lag_ns = state.lag_ns.copy()
-    edges, row, step = _first_edges(graph)
-    lag_ns[edges] += (change.micro_steps - now) * length_ns[row, step] // now
-    assumptions = [
-        "each micro-step repeats everything from the begin of the step until its last gradients are ready to be "
-        "averaged, loading included, without collectives"
-    ]
-    if now != known:
-        assumptions.append("the run did not accumulate before")
-    each = duration(round(float(length_ns[length_ns > 0].mean()) / now))
-    return Effect(replace(state, lag_ns=lag_ns), f"{now} per step, of {each} each", assumptions)
+    example: ClassVar = "accumulate=4"
+    help: ClassVar = "micro-steps per step"
+    subject: ClassVar = "accumulate()"
+    is_single: ClassVar = True
+
+    micro_steps: int
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_whole(value, "micro_steps", _MOST_MICRO_STEPS))
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Let each rank's thread and streams begin a step by the further micro-steps later."""
+        length_ns = _until_gradients(run.state)
+        if not (length_ns > 0).any():
+            raise ChangeError(fact("no_gradients"))
+        known = (run.report.config or {}).get("accumulate")
+        now = known if isinstance(known, int) and 0 < known <= _MOST_MICRO_STEPS else 1
+        lag_ns = run.state.lag_ns.copy()
+        edges, row, step = _first_edges(run.graph)
+        lag_ns[edges] += (self.micro_steps - now) * length_ns[row, step] // now
+        assumptions = [fact("repeats_all"), *([fact("did_not_accumulate")] if now != known else [])]
+        what = (fact("micro_steps_of", count=now, ns=round(float(length_ns[length_ns > 0].mean()) / now)),)
+        return Effect(replace(run.state, lag_ns=lag_ns), what, assumptions)
 
 
 def _until_gradients(state: Altered) -> Ints:
@@ -187,44 +187,60 @@ def _reductions(graph: StepGraph) -> Awaited:
     return Awaited(*(column[averages] for column in awaited))
 
 
-def change_buckets(subject: Subject, change: BucketCap) -> Effect:
-    """Merge or split the buckets of gradients, in the order in which backward fills them.
+class BucketCap(Change, frozen=True):
+    """DDP's buckets are split or merged to `bytes`, in the order in which backward fills them."""
+
+    example: ClassVar = "bucket_cap=50MB"
+    help: ClassVar = "DDP's buckets"
+    subject: ClassVar = "bucket_cap()"
+    is_single: ClassVar = True
+
+    bytes: int
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_size(value))
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Give the transfers of each backward pass the times that they have in other buckets."""
+        state, graph = run.state, run.graph
+        buckets = _buckets(graph)
+        bytes_ = graph.nodes.bytes[buckets.transfer]
+        durations = state.duration_ns.astype(np.float64)
+        latency = np.minimum(latency_ns(graph, run.report), durations)
+        part_ns = state.part_ns.copy()
+        before, after = len(buckets.wait), 0
+        for rows in _by_wait(buckets):
+            places = buckets.transfer[rows]
+            further = durations[places] * _share_alone(graph.nodes.start[places], graph.nodes.end[places])
+            ready = graph.nodes.end[buckets.joined[rows]]
+            new = _rebucketed(bytes_[rows], durations[places], further, latency[places], ready, self.bytes)
+            after += new.count
+            scale = np.divide(new.ns, durations[places], out=np.zeros(len(rows)), where=durations[places] > 0)
+            for node, factor in zip(places.tolist(), scale.tolist(), strict=True):
+                begin, end = np.searchsorted(graph.parts.node, [node, node + 1])
+                part_ns[begin:end] *= factor
+        steps = per_rank_and_step(graph)
+        size = int(bytes_.sum() / steps)
+        what = (fact("buckets_become", before=before / steps, size=size, after=after / steps),)
+        assumptions = [latency_of(run.report), fact("evenly_ready")]
+        return Effect(replace(state, part_ns=part_ns), what, assumptions)
+
+
+def _buckets(graph: StepGraph) -> Awaited:
+    """Return the buckets of gradients, of known size.
 
     Raises:
-        UsageError: the run has no buckets, or their sizes are not known.
+        ChangeError: there are none, or their sizes are unknown.
     """
-    state, graph = subject.state, subject.state.graph
     awaited = _reductions(graph)
     buckets = Awaited(*(column[_are_buckets(graph, awaited)] for column in awaited))
     if not len(buckets.wait):
-        raise UsageError(f"change {subject.text}: the run has no all-reduces of gradients that overlap with backward")
-    bytes_ = graph.nodes.bytes[buckets.transfer]
-    if (bytes_ < 0).any():
-        raise UsageError(
-            f"change {subject.text}: the traces do not contain the sizes of the buckets (record with --record-shapes)"
-        )
-    durations = state.duration_ns.astype(np.float64)
-    latency = np.minimum(latency_ns(graph, subject.run), durations)
-    part_ns = state.part_ns.copy()
-    before, after = len(buckets.wait), 0
-    for rows in _by_wait(buckets):
-        places = buckets.transfer[rows]
-        further = durations[places] * _share_alone(graph.nodes.start[places], graph.nodes.end[places])
-        ready = graph.nodes.end[buckets.joined[rows]]
-        new = _rebucketed(bytes_[rows], durations[places], further, latency[places], ready, change)
-        after += new.count
-        scale = np.divide(new.ns, durations[places], out=np.zeros(len(rows)), where=durations[places] > 0)
-        for node, factor in zip(places.tolist(), scale.tolist(), strict=True):
-            begin, end = np.searchsorted(graph.parts.node, [node, node + 1])
-            part_ns[begin:end] *= factor
-    steps = max(1, len(graph.ranks) * len(graph.steps))
-    whole = int(bytes_.sum() / steps)
-    what = f"{before / steps:.3g} buckets per step and rank of {size(whole)} become {after / steps:.3g}"
-    assumptions = [
-        latency_of(subject.run),
-        "the gradients of a bucket that is split become ready evenly since the bucket before it",
-    ]
-    return Effect(replace(state, part_ns=part_ns), what, assumptions)
+        raise ChangeError(fact("no_buckets"))
+    if (graph.nodes.bytes[buckets.transfer] < 0).any():
+        raise ChangeError(fact("sizes_unknown"))
+    return buckets
 
 
 def _are_buckets(graph: StepGraph, awaited: Awaited) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -258,15 +274,15 @@ class _Rebucketed:
 
 
 def _rebucketed(
-    bytes_: Ints, ns: Floats, further_ns: Floats, latency: Floats, ready_ns: Ints, change: BucketCap
+    bytes_: Ints, ns: Floats, further_ns: Floats, latency: Floats, ready_ns: Ints, most_bytes: int
 ) -> _Rebucketed:
     """Return the transfers in buckets of another size; `further_ns` is what each adds to those before it."""
     new = _Rebucketed(len(ns))
     merged_bytes, merged_ns = 0, 0.0
     for place in range(len(ns)):
         above_ns = float(ns[place] - latency[place])
-        if merged_bytes == 0 and bytes_[place] > change.bytes:
-            pieces = ceil(int(bytes_[place]) / change.bytes)
+        if merged_bytes == 0 and bytes_[place] > most_bytes:
+            pieces = ceil(int(bytes_[place]) / most_bytes)
             since = float(ready_ns[place - 1]) if place else float(ready_ns[place])
             new.ns[place] = _left(since, float(ready_ns[place]), pieces, float(latency[place]) + above_ns / pieces)
             new.count += pieces
@@ -274,7 +290,7 @@ def _rebucketed(
         if merged_bytes:
             above_ns = max(0.0, float(further_ns[place] - latency[place]))
         merged_bytes, merged_ns = merged_bytes + int(bytes_[place]), merged_ns + above_ns
-        if merged_bytes >= change.bytes or place == len(ns) - 1:
+        if merged_bytes >= most_bytes or place == len(ns) - 1:
             new.ns[place] = merged_ns + float(latency[place])
             new.count += 1
             merged_bytes, merged_ns = 0, 0.0

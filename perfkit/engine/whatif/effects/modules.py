@@ -1,54 +1,53 @@
 """Changes of modules: what their calls compute, forward and backward."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from perfkit.engine.step_graph.graph import COMPUTE, FIRST_CAUSE, HOST, KINDS, MEMCPY, StepGraph
 from perfkit.engine.step_graph.modules import GraphModule, class_paths, shown_paths
 from perfkit.engine.whatif.altered import Mask
-from perfkit.engine.whatif.changes import ScaleModule
-from perfkit.engine.whatif.effects.effect import Effect, Subject, matches, nothing_matches, time_per_step
-from perfkit.errors import UsageError
+from perfkit.engine.whatif.change import ChangedRun, ChangeError, Effect
+from perfkit.engine.whatif.parts import matches, nothing_matches, time_per_step
+from perfkit.engine.whatif.values import ScaleNamed
+from perfkit.records.facts import fact
 
 _PROFILER: Final = KINDS.index("profiler")
 
 
-def scale_module(subject: Subject, change: ScaleModule) -> Effect:
-    """Scale what the calls of modules do, with the modules within them, and the backward operators that they cause.
+class ScaleModule(ScaleNamed, frozen=True):
+    """What calls of modules compute, forward and backward, takes `factor` of its time, with the modules within them.
 
-    On a device these are the kernels and copies that they launch, and only without any the host's time in them.
-
-    Raises:
-        UsageError: the traces contain no calls of modules, or no module has such a name.
+    On a device these are the kernels and copies that they launch, and only without any the host's time in them. The
+    pattern is a glob of qualified names, or of the classes from some module inwards.
     """
-    state, graph = subject.state, subject.state.graph
-    if not any(module.is_module for module in graph.modules):
-        raise UsageError(
-            f"change {subject.text}: the traces contain no calls of modules: record them with --with-stack "
-            "(with_stack=True)"
-        )
-    of_module = np.append(matching_modules(graph.modules, change.pattern), False)
-    within = of_module[graph.parts.module]
-    kind = graph.parts.kind
-    on_device = np.isin(kind, (COMPUTE, MEMCPY)) & _is_device_work(graph)
-    chosen = within & on_device
-    assumptions = ["kernels change, and the host takes as long to launch them"]
-    if not chosen.any():
-        chosen = within & (np.isin(kind, (HOST, COMPUTE)) | ((kind >= FIRST_CAUSE) & (kind != _PROFILER)))
-        assumptions = ["operators and the Python code between them change; collectives take as long as before"]
-        if on_device.any():
-            assumptions = ["only the host's time in these modules changes: they launch no kernel"]
-    if not chosen.any():
-        raise nothing_matches(subject.text, "module that takes time", _by_time(graph))
-    if not any(module.names for module in graph.modules):
-        assumptions.append("the traces have classes and numbers of modules, not their names in the program")
-    count = int((of_module[:-1] & _is_own(graph, chosen)).sum())
-    what = f"{count} {'module' if count == 1 else 'modules'}"
-    return Effect(
-        state.scaled(chosen, change.factor), f"{what}, {time_per_step(graph, state.part_ns, chosen)}", assumptions
-    )
+
+    example: ClassVar = "module:PATH=0.7x"
+    examples: ClassVar = "module:layers.*=0.7x"
+    help: ClassVar = "modules by name or class; needs --with-stack"
+    subject: ClassVar = r"module:(.+)"
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale what the modules do."""
+        state, graph = run.state, run.graph
+        if not any(module.is_module for module in graph.modules):
+            raise ChangeError(fact("no_modules"))
+        of_module = np.append(matching_modules(graph.modules, self.pattern), False)
+        within = of_module[graph.parts.module]
+        kind = graph.parts.kind
+        on_device = np.isin(kind, (COMPUTE, MEMCPY)) & _is_device_work(graph)
+        chosen = within & on_device
+        assumption = "launching_stays"
+        if not chosen.any():
+            chosen = within & (np.isin(kind, (HOST, COMPUTE)) | ((kind >= FIRST_CAUSE) & (kind != _PROFILER)))
+            assumption = "modules_launch_nothing" if on_device.any() else "module_code_changes"
+        if not chosen.any():
+            raise nothing_matches("module", _by_time(graph))
+        unnamed = [] if any(module.names for module in graph.modules) else [fact("modules_unnamed")]
+        count = int((of_module[:-1] & _is_own(graph, chosen)).sum())
+        what = fact("modules", count=count), *time_per_step(state, chosen)
+        return Effect(state.scaled(chosen, self.factor), what, [fact(assumption), *unnamed])
 
 
 def matching_modules(modules: Sequence[GraphModule], pattern: str) -> Mask:

@@ -1,17 +1,24 @@
 """Changes of communication: transfers, their latency and bandwidth (metrics.md section 5), and the number of ranks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from perfkit.base.formatting import duration
 from perfkit.engine.step_graph.graph import COMMUNICATION, StepGraph
-from perfkit.engine.whatif.altered import Floats, Mask
-from perfkit.engine.whatif.changes import UNKNOWN_DIMENSION, Ranks, ScaleBandwidth, ScaleCollective
-from perfkit.engine.whatif.effects.effect import Effect, Subject, matches, nothing_matches, time_per_step
-from perfkit.errors import UsageError
+from perfkit.engine.whatif.altered import Altered, Floats, Mask
+from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
+from perfkit.engine.whatif.parts import matches, nothing_matches, time_per_step
+from perfkit.engine.whatif.values import ScaleNamed, read_factor, read_whole
 from perfkit.records.cross_rank import BandwidthFit
+from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.run import RunReport
+
+UNKNOWN_DIMENSION: Final = "unknown"
+"""Selects collectives whose dimension the traces do not tell."""
+_MOST_RANKS: Final = 10_000_000
+"""Largest world size to predict, as for `perfkit analyze --forecast`."""
+_SELECTED: Final = r"\[([^\[\]]+)\]"
 
 
 def latency_ns(graph: StepGraph, run: RunReport) -> Floats:
@@ -21,13 +28,10 @@ def latency_ns(graph: StepGraph, run: RunReport) -> Floats:
     return np.where(nodes.kind == COMMUNICATION, by_name[nodes.name], 0.0)
 
 
-def latency_of(run: RunReport) -> str:
+def latency_of(run: RunReport) -> Fact:
     """Return the assumption about latency."""
-    fits = _fits(run)
-    if fits:
-        each = ", ".join(f"{fit.operator} {fit.alpha_ns / 1e3:.3g} µs" for fit in fits if fit.alpha_ns is not None)
-        return f"latency as fitted to the run: {each}"
-    return "transfers take time in proportion to their size: the run has too few sizes to tell their latency"
+    fits = [fact("latency_of", operator=fit.operator, us=(fit.alpha_ns or 0.0) / 1e3) for fit in _fits(run)]
+    return fact("latency_fitted", fits=fits) if fits else fact("latency_unknown")
 
 
 def _fits(run: RunReport) -> list[BandwidthFit]:
@@ -39,117 +43,124 @@ def _of_operator(run: RunReport, operator: str) -> float:
     return min((fit.alpha_ns or 0.0 for fit in _fits(run) if fit.operator == operator), default=0.0)
 
 
-def scale_collective(subject: Subject, change: ScaleCollective) -> Effect:
-    """Scale the transfers of collectives; ranks wait for each other as before.
+class ScaleCollective(ScaleNamed, frozen=True):
+    """The transfers of a dimension or operator take `factor` of their time; ranks wait for each other as before."""
 
-    Raises:
-        UsageError: no collective is of this dimension or operator.
-    """
-    chosen = _parts(subject, change.selector)
-    state = subject.state
-    assumption = "transfers alone change: ranks still wait for the last one to join"
-    if subject.run.is_partial or len(subject.state.graph.ranks) < subject.run.world_size:
-        assumption = "what looks like transfer is no waiting for ranks without a trace"
-    what = _what(subject.state.graph, chosen, state.part_ns)
-    return Effect(state.scaled(chosen, change.factor), what, [assumption])
+    example: ClassVar = "collective[dp]=0"
+    help: ClassVar = "transfers, by dimension or operator"
+    subject: ClassVar = "collective" + _SELECTED
 
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield the transfers of each dimension."""
+        for name in _dimensions(graph, graph.nodes.kind == COMMUNICATION):
+            yield f"collective[{name}]=0"
 
-def scale_bandwidth(subject: Subject, change: ScaleBandwidth) -> Effect:
-    """Scale the part of transfers above the latency.
-
-    Raises:
-        UsageError: no collective is of this dimension or operator.
-    """
-    chosen = _parts(subject, change.selector)
-    state = subject.state
-    known = latency_ns(state.graph, subject.run)
-    latency = np.minimum(known[state.graph.parts.node[chosen]], state.part_ns[chosen])
-    now = state.part_ns[chosen]
-    shorter = latency + (now - latency) / change.factor
-    factor = np.divide(shorter, now, out=np.ones(len(now)), where=now > 0)
-    what = _what(state.graph, chosen, state.part_ns)
-    return Effect(state.scaled(chosen, factor), what, [latency_of(subject.run)])
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the transfers."""
+        chosen = _parts(run.graph, self.pattern)
+        lacks_ranks = run.report.is_partial or len(run.graph.ranks) < run.report.world_size
+        assumption = fact("transfers_may_wait" if lacks_ranks else "transfers_alone")
+        return Effect(run.state.scaled(chosen, self.factor), _what(run.state, chosen), [assumption])
 
 
-def change_ranks(subject: Subject, change: Ranks) -> Effect:
-    """Give every transfer among all ranks the time that it takes among `change.count` ranks.
+class ScaleBandwidth(ScaleNamed, frozen=True):
+    """The part of transfers above the latency, which grows with their size, takes 1 / `factor` of its time."""
 
-    With fewer ranks than have traces, only the first of them are replayed.
+    example: ClassVar = "bandwidth[shard]=2x"
+    help: ClassVar = "the part of transfers that grows with their size"
+    subject: ClassVar = "bandwidth" + _SELECTED
 
-    Raises:
-        UsageError: the run has a single rank or no collectives, or they are not among all ranks.
-    """
-    state, graph, run = subject.state, subject.state.graph, subject.run
-    transfers = graph.parts.kind == COMMUNICATION
-    transfers &= graph.nodes.kind[graph.parts.node] == COMMUNICATION
-    if run.world_size < 2 or not transfers.any():
-        raise UsageError(f"change {subject.text}: the run has no collectives to predict others from")
-    _refuse_groups(subject)
-    now = state.part_ns[transfers]
-    latency = np.minimum(latency_ns(graph, run)[graph.parts.node[transfers]], now)
-    share = ((change.count - 1) / change.count) / ((run.world_size - 1) / run.world_size)
-    then = latency + (now - latency) * share if change.count > 1 else np.zeros(len(now))
-    factor = np.divide(then, now, out=np.ones(len(now)), where=now > 0)
-    scaled = state.scaled(transfers, factor)
-    assumptions = [
-        latency_of(run),
-        "each rank has as much work as before (weak scaling), and links and latency are as between the recorded ranks",
-    ]
-    if change.count < len(graph.ranks):
-        left_out = [rank for rank in graph.ranks if rank >= change.count] or list(graph.ranks)[change.count :]
-        scaled = scaled.without_ranks(left_out)
-        assumptions.append(f"the first {change.count} of the recorded ranks are left")
-    elif change.count > len(graph.ranks):
-        assumptions.append("further ranks are never later than the recorded ones: with more ranks, waiting grows")
-    what = f"{run.world_size} ranks, {_what(graph, transfers, state.part_ns)}"
-    return Effect(scaled, what, assumptions)
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:
+        """Return the change."""
+        return cls(name, read_factor(value, "positive_factor"))
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the part of transfers above the latency."""
+        chosen = _parts(run.graph, self.pattern)
+        scaled = _above_latency(run, chosen, 1 / self.factor)
+        return Effect(scaled, _what(run.state, chosen), [latency_of(run.report)])
 
 
-def _refuse_groups(subject: Subject) -> None:
+def _above_latency(run: ChangedRun, chosen: Mask, share: float) -> Altered:
+    """Return a state in which the part of some transfers above their latency takes a share of its time."""
+    now = run.state.part_ns[chosen]
+    latency = np.minimum(latency_ns(run.graph, run.report)[run.graph.parts.node[chosen]], now)
+    then = latency + (now - latency) * share
+    return run.state.scaled(chosen, np.divide(then, now, out=np.ones(len(now)), where=now > 0))
+
+
+class Ranks(Change, frozen=True):
+    """Transfers among all ranks take as long as among `count` ranks; of fewer than have traces, the first are left."""
+
+    example: ClassVar = "ranks=64"
+    help: ClassVar = "collectives among this many ranks"
+    subject: ClassVar = "ranks()"
+    is_single: ClassVar = True
+
+    count: int
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_whole(value, "ranks_from_one", _MOST_RANKS))
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the part of transfers above the latency, or all of them for a single rank; leave ranks out."""
+        graph, report = run.graph, run.report
+        transfers = graph.parts.kind == COMMUNICATION
+        transfers &= graph.nodes.kind[graph.parts.node] == COMMUNICATION
+        if report.world_size < 2 or not transfers.any():
+            raise ChangeError(fact("no_collectives"))
+        _refuse_groups(report)
+        share = ((self.count - 1) / self.count) / ((report.world_size - 1) / report.world_size)
+        scaled = _above_latency(run, transfers, share) if self.count > 1 else run.state.scaled(transfers, 0.0)
+        assumptions = [latency_of(report), fact("weak_scaling")]
+        if self.count < len(graph.ranks):
+            left_out = [rank for rank in graph.ranks if rank >= self.count] or list(graph.ranks)[self.count :]
+            scaled = scaled.without_ranks(left_out)
+            assumptions.append(fact("first_ranks", count=self.count))
+        elif self.count > len(graph.ranks):
+            assumptions.append(fact("more_ranks_on_time"))
+        what = fact("of_ranks", count=report.world_size), *_what(run.state, transfers)
+        return Effect(scaled, what, assumptions)
+
+
+def _refuse_groups(run: RunReport) -> None:
     """Raise unless all collectives are among all ranks."""
-    run = subject.run
     rows = run.cross_rank.collectives if run.cross_rank else []
-    sizes = {row.group_size for row in rows} - {run.world_size}
-    if sizes:
-        size = next(iter(sizes))
-        groups = "of unknown size" if size is None else f"of {size} ranks"
-        raise UsageError(
-            f"change {subject.text}: some collectives are in groups {groups}, not of all {run.world_size}: which of "
-            "them would grow is not known"
-        )
+    for size in {row.group_size for row in rows} - {run.world_size}:
+        raise ChangeError(fact("in_groups", size=size, of=run.world_size))
 
 
-def _parts(subject: Subject, selector: str) -> Mask:
+def _parts(graph: StepGraph, selector: str) -> Mask:
     """Return the transfers of a dimension or operator.
 
     Raises:
-        UsageError: there are none.
+        ChangeError: there are none.
     """
-    graph = subject.state.graph
     nodes = graph.nodes
     transfers = nodes.kind == COMMUNICATION
     dimensions = np.append(matches(selector, graph.dimensions), bool(matches(selector, [UNKNOWN_DIMENSION])[0]))
     operators = np.append(matches(selector, graph.names), False)
     chosen = transfers & (dimensions[nodes.dimension] | operators[nodes.name])
     if not chosen.any():
-        raise nothing_matches(subject.text, "collective", list(_has(graph, transfers)))
+        used = [name for name in np.unique(nodes.name[transfers]).tolist() if name >= 0]
+        raise nothing_matches("collective", [*_dimensions(graph, transfers), *(graph.names[name] for name in used)])
     return np.asarray(chosen[graph.parts.node])
 
 
-def _has(graph: StepGraph, transfers: Mask) -> Iterable[str]:
+def _dimensions(graph: StepGraph, transfers: Mask) -> Iterator[str]:
     for dimension in np.unique(graph.nodes.dimension[transfers]).tolist():
         yield graph.dimensions[dimension] if dimension >= 0 else UNKNOWN_DIMENSION
-    for name in np.unique(graph.nodes.name[transfers]).tolist():
-        if name >= 0:
-            yield graph.names[name]
 
 
-def _what(graph: StepGraph, chosen: Mask, part_ns: Floats) -> str:
+def _what(state: Altered, chosen: Mask) -> Facts:
     """Return how many transfers change, and how long they take."""
+    graph = state.graph
     nodes = np.unique(graph.parts.node[chosen])
     ranks = max(1, len(np.unique(graph.nodes.rank[nodes])))
     per_step = len(nodes) / ranks / max(1, len(graph.steps))
-    mean = float(part_ns[chosen].sum()) / max(1, len(nodes))
-    count = f"{per_step:.3g}"
-    each = f"{count} transfer{'' if count == '1' else 's'} per step and rank, {duration(round(mean))} each"
-    return f"{each}; {time_per_step(graph, part_ns, chosen)}"
+    mean_ns = round(float(state.part_ns[chosen].sum()) / max(1, len(nodes)))
+    return fact("transfers", count=per_step, ns=mean_ns), *time_per_step(state, chosen)

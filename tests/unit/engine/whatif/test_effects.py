@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from perfkit.engine.whatif.predict import predict_changes, replay_unchanged
+from perfkit.engine.whatif.predict import replay_unchanged
 from perfkit.errors import UsageError
 from perfkit.pipeline.whatif import predict as predict_of
+from perfkit.pipeline.whatif import predict_changes
 from perfkit.records.per_run.whatif import Prediction
 from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import make_run

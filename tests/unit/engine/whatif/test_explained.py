@@ -68,6 +68,30 @@ def test_a_late_rank_whose_own_short_waits_are_unknown_still_has_a_prediction(tm
     assert 400_000 < one.potential_saving_ns < 460_000
 
 
+def test_what_a_late_rank_costs_has_one_size(tmp_path: Path) -> None:
+    reducing_rank(0, 500, 502).write(tmp_path / "rank0.json")
+    reducing_rank(1, 60, 62, own=540).write(tmp_path / "rank1.json")
+    report = perfkit.analyze(tmp_path)
+    across, predicted = report.runs[0].cross_rank, predict(tmp_path, ["rank1=healthy"]).prediction
+    assert across is not None
+    assert predicted is not None
+    assert across.stragglers_gain_from == "replay"
+    assert across.stragglers_gain_ns == round(predicted.mean_saving_ns)
+    assert [row.gain_ns for row in across.stragglers] == [across.stragglers_gain_ns]
+    assert report.runs[0].predicted_savings[0].saving_ns == across.stragglers_gain_ns
+    (one,) = [insight for insight in report.insights if insight.rule == "waiting"]
+    assert one.potential_saving_ns == across.stragglers_gain_ns
+
+
+def test_the_cost_of_a_late_rank_is_estimated_where_the_graph_does_not_tell(tmp_path: Path) -> None:
+    for rank in range(3):
+        ring_rank(rank, late=600).write(tmp_path / f"rank{rank}.json")
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert run.cross_rank is not None
+    assert run.cross_rank.stragglers_gain_from == "own_times"
+    assert run.cross_rank.stragglers_gain_ns > 0
+
+
 def test_collectives_beside_computation_need_no_explanation(tmp_path: Path) -> None:
     assert "waits_unknown" not in codes(write(tmp_path, 700, 700, wait=10))
 

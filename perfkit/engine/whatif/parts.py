@@ -1,46 +1,20 @@
-"""What an effect works with and returns, and the choice of what it applies to, by name.
-
-A name that nothing has is an error that lists what the run has.
-"""
+"""Choose parts of a graph by name, and say what they take."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from perfkit.base.formatting import duration, escape_unprintable
 from perfkit.engine.idle.host_names import call_cause
 from perfkit.engine.step_graph.graph import HOST, StepGraph
-from perfkit.engine.whatif.altered import Altered, Floats, Mask
-from perfkit.errors import UsageError
-from perfkit.records.run import RunReport
+from perfkit.engine.whatif.altered import Altered, Mask
+from perfkit.engine.whatif.change import ChangeError
+from perfkit.records.facts import Facts, fact
 from perfkit.trace.intervals import Ints
 
-
-class Effect(NamedTuple):
-    """A graph after a change."""
-
-    state: Altered
-    applies_to: str
-    """What of the run the change applies to."""
-    assumptions: list[str]
-
-
-class Subject(NamedTuple):
-    """A graph that a change is applied to, and what else is known of its run."""
-
-    state: Altered
-    run: RunReport
-    text: str
-    """The change as given, for messages."""
-    healthy: frozenset[int] = frozenset()
-    """Ranks that the changes together make healthy: they are no measure for each other."""
-
-
-_LISTED: Final = 8
 _LONGEST: Final = 60
-"""Characters of a name that a message shows."""
+"""Characters of a name that is written in full."""
 _LEAST: Final = 12
 _PUNCTUATION: Final = "<(, "
 """Where the name of a kernel may be cut."""
@@ -82,18 +56,14 @@ def glob_of(name: str, names: Sequence[str]) -> str:
     return name
 
 
-def nothing_matches(change: str, what: str, has: Sequence[str]) -> UsageError:
+def nothing_matches(what: str, has: Sequence[str]) -> ChangeError:
     """Return the error of a change that nothing in the run matches.
 
     Args:
-        change: what was asked for.
-        what: what it would apply to, such as `operator or kernel`.
+        what: fact of what it would apply to.
         has: what the run has of it, the most important first.
     """
-    listed = ", ".join(_short(name) for name in has[:_LISTED])
-    more = f" and {len(has) - _LISTED} more" if len(has) > _LISTED else ""
-    known = f"the run has {listed}{more}" if has else "the run has none"
-    return UsageError(f"change {_short(change)}: no {what} matches; {known}")
+    return ChangeError(fact("nothing_matches", what=fact(what), has=has))
 
 
 def names_by_time(graph: StepGraph, among: Mask) -> list[str]:
@@ -109,15 +79,15 @@ def rank_of_parts(graph: StepGraph) -> Ints:
     return np.asarray(graph.nodes.rank[graph.parts.node], np.int64)
 
 
-def time_per_step(graph: StepGraph, part_ns: Floats, parts: Mask) -> str:
+def per_rank_and_step(graph: StepGraph) -> int:
+    """Return the number of steps of all ranks, at least 1: what counts per step and rank are of."""
+    return max(1, len(graph.ranks) * len(graph.steps))
+
+
+def time_per_step(state: Altered, parts: Mask) -> Facts:
     """Return how long some parts take per step: the mean over steps, and of the rank with the most of several."""
+    graph = state.graph
     _, row = np.unique(rank_of_parts(graph)[parts], return_inverse=True)  # a trace may name any number as its rank
-    total = np.bincount(row.reshape(-1), weights=part_ns[parts]) / max(1, len(graph.steps))
-    most = float(total.max()) if len(total) else 0.0
-    several = len(graph.ranks) > 1
-    return f"{duration(round(most))} per step" + (" on the rank with the most" if several else "")
-
-
-def _short(text: str) -> str:
-    escaped = escape_unprintable(text)
-    return escaped if len(escaped) <= _LONGEST else escaped[: _LONGEST - 1] + "…"
+    total = np.bincount(row.reshape(-1), weights=state.part_ns[parts]) / max(1, len(graph.steps))
+    time = fact("per_step", ns=round(float(total.max(initial=0.0))))
+    return (time, fact("on_most")) if len(graph.ranks) > 1 else (time,)

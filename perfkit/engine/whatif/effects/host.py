@@ -1,0 +1,112 @@
+"""Changes of what the host does beside operators: input, idle time, the profiler."""
+
+from collections.abc import Iterator
+from typing import ClassVar, Final, Self
+
+import numpy as np
+
+from perfkit.engine.step_graph.graph import DATA_LOADING, FIRST_CAUSE, KINDS, StepGraph
+from perfkit.engine.whatif.change import Change, ChangedRun, Effect
+from perfkit.engine.whatif.parts import (
+    calls_of_cause,
+    matches,
+    names_by_time,
+    nothing_matches,
+    parts_named,
+    time_per_step,
+)
+from perfkit.engine.whatif.values import Removal, ScaleNamed, read_factor
+from perfkit.records.facts import fact
+from perfkit.records.run import RunReport
+
+_PROFILER: Final = KINDS.index("profiler")
+_TRIED: Final = 8
+"""Details of idle time that are tried."""
+_NAMED: Final = tuple(KINDS.index(cause) for cause in ("synchronisation", "host_work", "not_running"))
+"""Causes of idle time whose details are names of the program."""
+
+
+class ScaleInput(Change, frozen=True):
+    """Loading data, or waiting for it on the main thread, takes `factor` of its time."""
+
+    example: ClassVar = "input=0"
+    examples: ClassVar = "input=0, input=0.5x"
+    help: ClassVar = "loading data"
+    subject: ClassVar = "input()"
+
+    factor: float
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_factor(value))
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield all loading."""
+        if (graph.parts.kind == DATA_LOADING).any():
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the loading."""
+        chosen = run.graph.parts.kind == DATA_LOADING
+        if not chosen.any():
+            raise nothing_matches("data_loading", [])
+        return Effect(
+            run.state.scaled(chosen, self.factor), time_per_step(run.state, chosen), [fact("workers_keep_up")]
+        )
+
+
+class ScaleIdle(ScaleNamed, frozen=True):
+    """Idle time of the host by cause, or by what ran, takes `factor` of its time."""
+
+    example: ClassVar = "idle:host_work=0"
+    help: ClassVar = "idle time by cause, or by what ran (idle:validate=0)"
+    subject: ClassVar = r"idle:(.+)"
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield each known cause, and the largest details."""
+        kind = graph.parts.kind
+        causes = [KINDS[cause] for cause in np.unique(kind[kind >= FIRST_CAUSE]).tolist()]
+        called = [cause for cause in ("allocation", "compilation") if calls_of_cause(graph, cause).any()]
+        details = names_by_time(graph, np.isin(kind, _NAMED))[:_TRIED]
+        for name in (*causes, *called, *details):
+            if name not in ("unknown", "profiler"):
+                yield f"idle:{name}=0"
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the idle time."""
+        state, graph = run.state, run.graph
+        idle = graph.parts.kind >= FIRST_CAUSE
+        by_cause = matches(self.pattern, KINDS)
+        by_cause[:FIRST_CAUSE] = False
+        calls = calls_of_cause(graph, self.pattern)
+        chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, self.pattern, idle) | calls
+        if not chosen.any():
+            time = np.bincount(graph.parts.kind[idle], weights=state.part_ns[idle], minlength=len(KINDS))
+            causes = [KINDS[kind] for kind in np.argsort(-time, kind="stable").tolist() if time[kind]]
+            raise nothing_matches("idle_time", [*causes, *names_by_time(graph, idle)])
+        assumptions = [fact("thread_stays"), *([fact("calls_change")] if calls.any() else [])]
+        return Effect(state.scaled(chosen, self.factor), time_per_step(state, chosen), assumptions)
+
+
+class RemoveProfiler(Removal, frozen=True):
+    """The host has none of the profiler's own work."""
+
+    example: ClassVar = "profiler=removed"
+    help: ClassVar = "the profiler's own work"
+    subject: ClassVar = "profiler()"
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield it."""
+        if (graph.parts.kind == _PROFILER).any():
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Take the profiler's own work off the host."""
+        chosen = run.graph.parts.kind == _PROFILER
+        if not chosen.any():
+            raise nothing_matches("profiler", [])
+        return Effect(run.state.scaled(chosen, 0.0), time_per_step(run.state, chosen), [fact("profiler_stays")])
