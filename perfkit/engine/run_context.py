@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 
 from perfkit.engine.pipelines.bubbles import find_pipelines
-from perfkit.engine.ranks.dimensions.summary import summarize_dimensions
+from perfkit.engine.ranks.dimensions import summarize_dimensions
 from perfkit.engine.ranks.efficiency import efficiency
 from perfkit.engine.ranks.findings import cross_rank_findings
 from perfkit.engine.ranks.matched_run import MatchedRun, match_run

@@ -7,7 +7,7 @@ from perfkit.engine.attribution.items import find_items
 from perfkit.engine.attribution.views import Located
 from perfkit.engine.breakdown import Activity, break_down, find_activity
 from perfkit.engine.communication.collectives import Collectives, find_collectives
-from perfkit.engine.communication.layers import Layers, find_layers
+from perfkit.engine.communication.issue_sites import Layers, find_layers
 from perfkit.engine.idle.attribution import Threads, host_time
 from perfkit.engine.idle.host_thread import Host
 from perfkit.engine.idle.tabulate import Idle, explain_idle
@@ -25,8 +25,7 @@ from perfkit.engine.step_graph.rank.selection import most_graph_events
 from perfkit.engine.step_graph.rank.table import Trace
 from perfkit.engine.steps.annotations import annotation_rows
 from perfkit.engine.steps.passes import Passes, find_passes
-from perfkit.engine.steps.trace_steps import find_trace_steps
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.steps.windows import Steps, find_trace_steps
 from perfkit.engine.trace_findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.engine.trace_summary import NothingToAnalyseError
 from perfkit.records.common import Observation

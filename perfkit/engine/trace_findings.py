@@ -7,8 +7,7 @@ import numpy as np
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.kinds.classify import Device, Names
 from perfkit.engine.kinds.possible_communication import possible_communication
-from perfkit.engine.kinds.unknown_origin import unknown_origins
-from perfkit.engine.lost_device import lost_device
+from perfkit.engine.kinds.unknown_origin import lost_device, unknown_origins
 from perfkit.engine.steps.windows import BEFORE_THE_FIRST, Steps
 from perfkit.records.common import Observation
 from perfkit.trace.events import EventKind, Events, RankTrace

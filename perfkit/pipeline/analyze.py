@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.base.executors import ExecutorOptions, check, open_executor
+from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import Job, split_jobs
 from perfkit.engine.runs.manifest_checks import missing_sweep_points
 from perfkit.engine.runs.rank_reports import NamedSummary
-from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.trace_summary import check_step_marker
 from perfkit.engine.whatif.savings import predicted_savings
 from perfkit.errors import StoreError, TraceError, UsageError

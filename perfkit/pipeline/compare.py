@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit._version import __version__
-from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
+from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.records.aggregate import common_kind, steps_ns

@@ -18,8 +18,7 @@ from perfkit.report.wording.findings_monitor import step_time_of_logs
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 from perfkit.subjects.monitor.align import RankSteps, align, rank_steps
-from perfkit.subjects.monitor.findings import monitor_findings
-from perfkit.subjects.monitor.losses import BadLosses, find_bad_losses, not_a_number
+from perfkit.subjects.monitor.findings import BadLosses, find_bad_losses, monitor_findings, not_a_number
 from perfkit.subjects.monitor.summarize import LogFacts, summarize
 
 if TYPE_CHECKING:

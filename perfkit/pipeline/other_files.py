@@ -21,7 +21,7 @@ from perfkit.subjects.comm_logs.findings import find_log_findings
 from perfkit.subjects.comm_logs.links import Ranks, find_links
 from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
 from perfkit.subjects.comm_logs.summarize import summarize_logs
-from perfkit.subjects.memory.snapshot.tabulate import tabulate
+from perfkit.subjects.memory.snapshot import tabulate
 from perfkit.trace.comm_logs.facts import NcclLogReader
 from perfkit.trace.comm_logs.one_ccl import OneCclReader
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.engine.run_context import RunContext
-from perfkit.engine.runs.manifest_metrics import manifest_metrics
+from perfkit.engine.runs.manifest_checks import manifest_metrics
 from perfkit.engine.runs.pauses import pauses_clauses
 from perfkit.engine.runs.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.engine.step_graph.graph import StepGraph

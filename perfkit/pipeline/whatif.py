@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from perfkit._version import __version__
+from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.run_context import RunContext
-from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import ChangeError
 from perfkit.engine.whatif.changes import candidates, parse_changes

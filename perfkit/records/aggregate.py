@@ -41,6 +41,8 @@ MOST_IDLE_CAUSES: Final = 100
 OTHER_DETAILS: Final = "(others)"
 MAJORITY: Final = 0.5
 """Share from which a part is most of the whole."""
+REPORTED_SHARE: Final = 0.01
+"""Share of the whole from which a part is worth a row or a line."""
 
 
 def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:

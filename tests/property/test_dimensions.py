@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
 from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.ranks.dimensions.groups import find_groups
-from perfkit.engine.ranks.dimensions.summary import divide, summarize_dimensions
+from perfkit.engine.ranks.dimensions import divide, find_groups, summarize_dimensions
 from perfkit.engine.ranks.matching import MatchedCollectives, match
 from tests.support.reports.report_builders import make_efficiency, make_rank
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS, Floats, ratio_interval
+from perfkit.base.statistics.bootstrap import DRAWS, FEWEST_RUNS, Floats, ratio_interval
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -22,7 +22,6 @@ Ints = NDArray[np.int64]
 FEWEST_FOR_CHANGE_POINT: Final = 8
 """Fewest runs in which a change point can be distinguished from noise: no order of fewer is rarer than 5 %."""
 _CHANGE_LIMIT: Final = 0.05
-_DRAWS: Final = 4000
 _MIN_DRAWS: Final = 400
 _MAX_CELLS: Final = 8_000_000
 """Permutations of the test: of a long series fewer, so that memory does not grow with it."""
@@ -44,8 +43,6 @@ _GRADUAL: Final = 0.8
 
 _SHORTEST: Final = 4
 """Places of the shortest period: what alternates more often is a pattern of the series; its events are dropped."""
-_SHORT: Final = 32
-"""Of shorter periods, the density of events is that around them: where events are frequent, some lie so by chance."""
 _FEWEST: Final = 4
 """Fewest events of a period."""
 _MOST_PERIODS: Final = 5
@@ -151,7 +148,7 @@ def pettitt_test(values: NDArray[np.float64], segment: int) -> tuple[int, float]
     """
     order = _ranks(values)
     statistic = _statistic(order[np.newaxis], segment)[0]
-    draws = max(_MIN_DRAWS, min(_DRAWS, _MAX_CELLS // len(order)))
+    draws = max(_MIN_DRAWS, min(DRAWS, _MAX_CELLS // len(order)))
     shuffled = np.random.default_rng(_SEED).permuted(np.tile(order, (draws, 1)), axis=1)
     place = int(statistic.argmax())
     as_clear = np.count_nonzero(_statistic(shuffled, segment).max(axis=1) >= statistic[place])
@@ -305,8 +302,8 @@ def find_periods(events: Bools) -> list[Period]:
     Candidates are the lags at which the events' autocorrelation is largest, compared with the lags around them. A
     period counts if so many events at its places are beyond chance: with events of density p at random places, the
     expected number of progressions of h places with an event at most of them, n^2 / 2 (h - 1) times the binomial
-    probability, must be below one in a thousand. Of periods below 32 places, p is at least the density where they are:
-    events that come in bursts are no period.
+    probability, must be below one in a thousand. p is at least the density from the first to the last of them: events
+    that come in bursts are no period.
     """
     left = events.copy()
     found: list[Period] = []
@@ -330,13 +327,10 @@ def _candidates(events: Bools, density: float) -> Iterator[Period]:
             expected = int(group[-1] - group[0]) // lag + 1
             if len(group) < _FEWEST or len(group) < _COMPLETE * expected:
                 continue
-            if _log_chance(len(events), max(density, _local(events, group, lag)), len(group), expected) < _LOG_CHANCE:
+            # Where events are frequent, some lie so by chance.
+            local = max(density, float(events[group[0] : group[-1] + 1].mean()))
+            if _log_chance(len(events), local, len(group), expected) < _LOG_CHANCE:
                 yield Period(group, lag, expected)
-
-
-def _local(events: Bools, group: Ints, lag: int) -> float:
-    """Return the density of events from the first to the last of a short period; 0 for longer ones."""
-    return 0.0 if lag >= _SHORT else float(events[group[0] : group[-1] + 1].mean())
 
 
 def _lags(events: Bools) -> list[int]:

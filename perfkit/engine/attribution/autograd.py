@@ -69,7 +69,7 @@ class Autograd:
     def _forward_rows(self) -> Ints:
         """Return the row of the forward operator of each backward operator; -1 without one."""
         found = np.full(len(self._rows), -1, np.int64)
-        for places in rows_by_key(self._forward_thread, np.arange(len(self._rows))).values():
+        for places in rows_by_key(self._forward_thread).values():
             # autograd numbers threads by itself: its thread is the one that has most of the sequence numbers.
             guesses = [_latest(*columns, self._sequence[places]) for columns in self._candidates.values()]
             if guesses:
@@ -85,7 +85,7 @@ def _spans(events: Events, rows: Ints) -> ThreadSpans:
 def _by_thread(events: Events, rows: Ints, sequence: Ints) -> dict[int, tuple[Ints, Ints]]:
     """Return the sequence numbers and rows of each thread's forward operators, by number and start."""
     columns = {}
-    for thread, places in rows_by_key(events.thread[rows], np.arange(len(rows))).items():
+    for thread, places in rows_by_key(events.thread[rows]).items():
         ordered = places[np.lexsort((events.start_ns[rows[places]], sequence[places]))]
         columns[thread] = sequence[ordered], rows[ordered]
     return columns

@@ -120,7 +120,7 @@ class ThreadSpans:
     def __init__(self, thread: Ints, start_ns: Ints, end_ns: Ints, name: Ints) -> None:
         self.start_ns = start_ns
         self._thread, self._name = thread, name
-        self._places = rows_by_key(thread, np.arange(len(thread)))
+        self._places = rows_by_key(thread)
         self._nesting = {key: Nesting(start_ns[own], end_ns[own]) for key, own in self._places.items()}
 
     def renamed(self, names: Ints) -> "ThreadSpans":
@@ -132,7 +132,7 @@ class ThreadSpans:
     def at(self, thread: Ints, instant: Ints) -> Ints:
         """Return the index of the innermost span at each instant on its thread, or -1; thread -1 has none."""
         found = np.full(len(thread), -1, np.int64)
-        for key, here in rows_by_key(thread, np.arange(len(thread))).items():
+        for key, here in rows_by_key(thread).items():
             if key in self._nesting:
                 inner = self._nesting[key].at(instant[here])
                 found[here] = np.where(inner >= 0, self._places[key][inner], -1)
@@ -140,7 +140,7 @@ class ThreadSpans:
 
     def _parents(self, spans: Ints) -> Ints:
         parents = np.full(len(spans), -1, np.int64)
-        for key, here in rows_by_key(self._thread[spans], np.arange(len(spans))).items():
+        for key, here in rows_by_key(self._thread[spans]).items():
             own = self._places[key]
             outer = self._nesting[key].parents(np.searchsorted(own, spans[here]))
             parents[here] = np.where(outer >= 0, own[outer], -1)

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from perfkit.engine.breakdown import Activity
-from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.collective_metadata import AT_ONCE, CollectiveKey
 from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.intervals import Coverage, Ints, merge
@@ -29,7 +29,6 @@ COLUMNS: Final = (
     "ended_ns",
 )
 NO_STEP: Final = -1
-_AT_ONCE: Final = 1 << 16
 
 
 class CollectiveCalls(Struct, frozen=True, kw_only=True):
@@ -66,8 +65,8 @@ def collect_calls(collectives: Collectives, activity: Activity, steps: Steps) ->
 
     order = np.argsort(collectives.issued, kind="stable")
     table = bytearray(len(COLUMNS) * order.nbytes)
-    for begin in range(0, len(order), _AT_ONCE):
-        part = order[begin : begin + _AT_ONCE]
+    for begin in range(0, len(order), AT_ONCE):
+        part = order[begin : begin + AT_ONCE]
         start, end, blocked = collectives.start[part], collectives.end[part], collectives.blocked[part]
         _rows(table)[:, begin : begin + len(part)] = (
             collectives.kind[part],

@@ -1,19 +1,38 @@
 """Identify collectives (operator, group, size, dtype) from the metadata of their events, once per distinct value."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.base.dtypes import DTYPES
-from perfkit.engine.kinds import name_patterns as rules
 from perfkit.records.rank import UNKNOWN_OPERATOR
 from perfkit.records.trace_header import RecordedCollective
 from perfkit.trace.events import CollectiveArgs, Events
 from perfkit.trace.intervals import Ints
 
-OPERATORS: Final = tuple(name for _, name in rules.OPERATORS)
+_NAMES: Final[tuple[tuple[str, str], ...]] = (
+    (r"all_?reduce|cross_device_reduce_\dstage", "all_reduce"),
+    (r"all_?to_?all", "all_to_all"),
+    (r"reduce_?scatter", "reduce_scatter"),
+    (r"all_?gather", "all_gather"),
+    (r"broadcast", "broadcast"),
+    (r"barrier", "barrier"),
+    (r"send_?recv|batch_isend_irecv", "send_recv"),
+    (r"recv", "recv"),
+    (r"send", "send"),
+    (r"gather", "gather"),
+    (r"scatter", "scatter"),
+    (r"reduce", "reduce"),
+    (r"dispatch", "dispatch"),
+    (r"combine", "combine"),
+)
+"""What a collective is called, in whatever spelling, and perfkit's name of it; longer names before their parts."""
+OPERATORS: Final = tuple(name for _, name in _NAMES)
 """Columns of operators hold indices into this; -1 if unknown."""
 
 _OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
@@ -21,7 +40,7 @@ _OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
 _LARGEST_BYTES: Final = 2**53
 """No message is larger; a larger number is corrupt."""
 _LARGEST_SUM: Final = 2**62
-_AT_ONCE: Final = 1 << 16
+AT_ONCE: Final = 1 << 16
 _MOST_DIMENSIONS: Final = 64
 """Torch's own limit."""
 
@@ -47,9 +66,21 @@ class CollectiveKey(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name not in ("members", "peer")}
 
 
+@lru_cache(maxsize=1024)
+def collective_operator(name: str) -> str | None:
+    """Return perfkit's name of the collective in a kernel's, operator's or annotation's name; None if it names none."""
+    plain = name.lower()
+    return next((operator for pattern, operator in _NAMES if re.search(pattern, plain)), None)
+
+
+def flagged(kinds: Sequence[CollectiveKey], kind: Ints, wanted: Callable[[CollectiveKey], bool]) -> NDArray[np.bool_]:
+    """Return of which collectives the kind is wanted; `kind` has the index of each into `kinds`."""
+    return np.array([wanted(one) for one in kinds] or [False], np.bool_)[kind]
+
+
 def operators(names: Iterable[str | None]) -> Ints:
     """Return the operator of each name."""
-    by_name = [rules.collective_operator(name) if name else None for name in names]
+    by_name = [collective_operator(name) if name else None for name in names]
     return np.array([OPERATORS.index(operator) if operator else -1 for operator in by_name], np.int64)
 
 
@@ -77,8 +108,8 @@ def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints)
     indices: dict[CollectiveKey, int] = {}
     known: dict[tuple[int, ...], int] = {}
     kind = np.empty(len(deciding[0]), np.int64)
-    for begin in range(0, len(kind), _AT_ONCE):
-        part = np.vstack([column[begin : begin + _AT_ONCE] for column in deciding])
+    for begin in range(0, len(kind), AT_ONCE):
+        part = np.vstack([column[begin : begin + AT_ONCE] for column in deciding])
         key = np.zeros(part.shape[1], np.int64)
         for column in part:
             key = key * (column.max() + 2) + column + 1
@@ -89,7 +120,7 @@ def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints)
             if decides not in known:
                 known[decides] = indices.setdefault(describe(*decides), len(indices))
             numbers[which] = known[decides]
-        kind[begin : begin + _AT_ONCE] = numbers[place]
+        kind[begin : begin + AT_ONCE] = numbers[place]
     return list(indices), kind
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.communication.collective_metadata import (
     OPERATORS,
     CollectiveKey,
+    flagged,
     from_metadata,
     from_record,
     from_shapes,
@@ -31,9 +31,9 @@ from perfkit.engine.communication.message_batches import (
     EXCHANGE,
     describe_batch,
     find_message_batches,
+    find_peers,
 )
 from perfkit.engine.kinds.classify import Device, Names, communicating_candidates, innermost_at_launch
-from perfkit.engine.pipelines.peers import find_peers
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.aggregate import add_collectives
 from perfkit.records.rank import CollectiveStat
@@ -313,7 +313,8 @@ def _host_collectives(
     )
     if own.collectives is None:
         return collectives, []
-    lacks = (record.record_index[inside] < 0) & ~_have_sizes(collectives)
+    sized = flagged(collectives.kinds, collectives.kind, lambda one: one.bytes is not None)
+    lacks = (record.record_index[inside] < 0) & ~sized
     return collectives, [operator_name(one) for one in asked[inside][lacks].tolist()]
 
 
@@ -321,11 +322,6 @@ def _spans_of_collectives(events: Events, names: Names) -> Ints:
     """Return the rows of the annotations that last as long as a collective, by start."""
     rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
-
-
-def _have_sizes(collectives: Collectives) -> NDArray[np.bool_]:
-    """Return of which collectives the size is known, from a record or from shapes."""
-    return np.array([kind.bytes is not None for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
 
 
 def _host_kinds(

@@ -14,7 +14,7 @@ import numpy as np
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.communication.issue_sites import in_gradient_hook
 from perfkit.engine.kinds.classify import nested_on_thread
-from perfkit.trace.events import EventKind, Events, Header
+from perfkit.trace.events import MOST_RANKS, EventKind, Events, Header
 from perfkit.trace.intervals import Ints
 
 DIMENSIONS: Final = ("pp", "replicate", "dp", "shard", "cp", "ep", "tp")
@@ -23,9 +23,10 @@ DIMENSIONS: Final = ("pp", "replicate", "dp", "shard", "cp", "ep", "tp")
 _JOINT: Final = "+"
 """Between the dimensions of a group that spans several, such as `dp+cp`."""
 
+PIPELINE: Final = "pp"
+"""The dimension of pipelines."""
 _POINT_TO_POINT: Final = frozenset({"send", "recv"})
 _EXPERT_OPERATORS: Final = frozenset({"dispatch", "combine"})
-_MOST_RANKS: Final = 1 << 20
 
 _MESH: Final = re.compile(r"mesh_(?!dim_\d+$|default$)(\w+)")
 """`torch.distributed.device_mesh` names a group after its dimension, if that has a name."""
@@ -110,7 +111,7 @@ class Dimensions:
 
     def __init__(self, header: Header) -> None:
         own = header.perfkit
-        self._sizes = own.mesh if own and 0 < _product(own.mesh.values()) <= _MOST_RANKS else {}
+        self._sizes = own.mesh if own and 0 < _product(own.mesh.values()) <= MOST_RANKS else {}
         self._groups = {group.name: group for group in header.groups}
         self._named = {} if self._sizes else _named_groups(header)
 
@@ -208,6 +209,6 @@ def _product(sizes: Iterable[int]) -> int:
     product = 1
     for size in sizes:
         product *= size
-        if not 0 < size <= _MOST_RANKS or product > _MOST_RANKS:
+        if not 0 < size <= MOST_RANKS or product > MOST_RANKS:
             return 0
     return product

@@ -113,10 +113,7 @@ def _by_group(part: _Pairs, thread: Ints, group: Ints, owners: dict[int, int]) -
 
 def _columns(record: Ints, issued: Ints, recorded: list[RecordedCollective]) -> RecorderMatch:
     first: dict[object, int] = {}
-    same_as = np.array([first.setdefault(_description(one), place) for place, one in enumerate(recorded)], np.int64)
+    described = [(one.group, one.group_size, one.bytes, one.dtype) for one in recorded]
+    same_as = np.array([first.setdefault(one, place) for place, one in enumerate(described)], np.int64)
     sequence = np.array([-1 if one.seq is None else one.seq for one in recorded], np.int64)
     return RecorderMatch(*(np.where(record >= 0, column[record], -1) for column in (same_as, issued, sequence)))
-
-
-def _description(record: RecordedCollective) -> tuple[object, ...]:
-    return record.group, record.group_size, record.bytes, record.dtype

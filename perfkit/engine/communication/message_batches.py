@@ -4,15 +4,17 @@ Each message of a batch has metadata, in a separate event, but the kernel is lau
 (pytorch issue 194693): it is that of the messages which its thread issued since the last such launch.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from perfkit.engine.communication.collective_metadata import CollectiveKey, from_metadata
+from perfkit.engine.communication.collective_metadata import OPERATORS, CollectiveKey, from_metadata
 from perfkit.engine.kinds.classify import rows_by_key
-from perfkit.trace.events import CollectiveArgs, Events
+from perfkit.records.trace_header import RecordedMessage
+from perfkit.trace.events import MOST_RANKS, CollectiveArgs, Events
 from perfkit.trace.intervals import Ints
 
 SEND: Final = "send"
@@ -56,7 +58,7 @@ def find_message_batches(
         return found
     kernel = np.full(len(messages), -1, np.int64)
     by_thread = rows_by_key(events.thread[launch_row], kernels)
-    for thread, places in rows_by_key(events.thread[messages], np.arange(len(messages))).items():
+    for thread, places in rows_by_key(events.thread[messages]).items():
         own = by_thread.get(thread, kernels[:0])
         own = own[np.argsort(events.start_ns[launch_row[own]], kind="stable")]
         after = np.searchsorted(events.start_ns[launch_row[own]], events.end_ns[messages[places]])
@@ -95,3 +97,27 @@ def describe_batch(args: CollectiveArgs, count: int, receives: int, peer: int) -
 def is_exchange(kind: CollectiveKey) -> bool:
     """Return whether a kernel sends to one rank and receives from it: part of two pairs, and so of no match."""
     return kind.operator == EXCHANGE and kind.peer is not None
+
+
+def find_peers(operator: Ints, step: Ints, messages: Sequence[RecordedMessage]) -> Ints:
+    """Return the rank on the other side of each send and receive; -1 for other collectives, and if it is unknown.
+
+    A step that has more or fewer of them than the list is not one of the pipeline's usual ones: none of its peers is
+    known.
+
+    Args:
+        operator: operator of each collective, as in `perfkit.engine.communication.collective_metadata`, in
+            order of issue; shape (c,).
+        step: step of each.
+        messages: what the header lists.
+    """
+    peer = np.full(len(operator), -1, np.int64)
+    for name in ("send", "recv"):
+        listed = np.array([message.peer for message in messages if message.operator == name], np.int64)
+        listed[(listed < 0) | (listed >= MOST_RANKS)] = -1
+        rows = np.flatnonzero(operator == OPERATORS.index(name))
+        rows = rows[np.argsort(step[rows], kind="stable")]
+        _, first, count = np.unique(step[rows], return_index=True, return_counts=True)
+        for begin in first[count == len(listed)].tolist():
+            peer[rows[begin : begin + len(listed)]] = listed
+    return peer

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.host_names import HostNames, host_names
-from perfkit.engine.idle.host_thread import Host, explain
+from perfkit.engine.idle.host_thread import Host, explain, spans_of_rows
 from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.engine.kinds.classify import Device, Names, rows_by_key
 from perfkit.engine.steps.windows import Steps, step_names
 from perfkit.trace.events import EventKind, Events, PythonFrames
-from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, complement, merge, split, union
+from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
 
 LATENCY_NS: Final = 20_000
 """A kernel that starts later than this after its launch call waited for something; on an idle device it takes 1 to 8 us
@@ -86,11 +86,6 @@ def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device
     )
 
 
-def spans_of_rows(events: Events, rows: Ints) -> Union:
-    """Return the union of the spans (ns) of rows of `events`."""
-    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
-
-
 def _between(events: Events, markers: Ints) -> Union:
     """Return the spans between steps, from the end of the first to the start of the last."""
     spans = spans_of_rows(events, markers)
@@ -113,7 +108,7 @@ class Threads:
     def __init__(self, events: Events, frames: PythonFrames, main: int) -> None:
         self.main = main
         self._rows = rows_by_key(events.thread, events.rows(*_HOST_KINDS))
-        self._frames = rows_by_key(frames.thread, np.arange(len(frames.thread)))
+        self._frames = rows_by_key(frames.thread)
 
     def rows(self, events: Events, thread: int, *kinds: EventKind) -> Ints:
         """Return a thread's events of some kinds."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.kinds.classify import Names
+from perfkit.engine.kinds.classify import Names, matching
 from perfkit.engine.kinds.runtime_calls import call_patterns
 from perfkit.records.per_rank.idle import Cause
 from perfkit.trace.events import EventKind, Events
@@ -52,16 +52,16 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     does = call_patterns()
     kinds = ((does.compiling, COMPILING), (does.allocating, ALLOCATING), (does.synchronising, SYNCHRONISING))
     for pattern, kind in kinds:  # the last that matches counts
-        call[_matching(events, calls, pattern)] = kind
-    compiling = _matching(events, tools, _COMPILING_TOOL)
+        call[matching(events, calls, pattern)] = kind
+    compiling = matching(events, tools, _COMPILING_TOOL)
     return HostNames(
         call=call,
-        launches_graph=_matching(events, calls, does.graph_launch),
-        synchronising_operator=_matching(events, operators, _SYNCHRONISING_OPERATOR),
+        launches_graph=matching(events, calls, does.graph_launch),
+        synchronising_operator=matching(events, operators, _SYNCHRONISING_OPERATOR),
         compiling=names.compiling,
-        wrapper=_matching(events, operators, _WRAPPER),
+        wrapper=matching(events, operators, _WRAPPER),
         compiling_tool=compiling,
-        profiling_tool=tools & ~compiling & ~_matching(events, tools, _NEUTRAL_TOOL),
+        profiling_tool=tools & ~compiling & ~matching(events, tools, _NEUTRAL_TOOL),
         context=annotations & ~is_step & ~names.backend_annotation & ~names.whole_span_annotation,
     )
 
@@ -82,10 +82,6 @@ def _used(events: Events, kind: EventKind) -> NDArray[np.bool_]:
     used = np.zeros(len(events.names), np.bool_)
     used[events.names_of(events.kind == kind)] = True
     return used
-
-
-def _matching(events: Events, used: NDArray[np.bool_], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
-    return used & events.shapes.starting_with(pattern)[: len(used)]
 
 
 def flags(names: Iterable[str], matches: Callable[[str], bool]) -> NDArray[np.bool_]:

@@ -127,7 +127,8 @@ def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
         cuts += [_between(edges, spans) for edges in others]
     parts = split(spans, np.concatenate(cuts))
     running = _running(host, rows, frame_rows, parts.start)
-    issuing = host.is_issuing(parts.start) & _is_short(_working(host.events, rows), parts.start)
+    working = spans_of_rows(host.events, rows[host.events.kind[rows] != EventKind.ANNOTATION])
+    issuing = host.is_issuing(parts.start) & _is_short(working, parts.start)
     return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
 
 
@@ -136,14 +137,13 @@ def _between(edges: Ints, spans: Union) -> Ints:
     return edges[(edges > spans.start[0]) & (edges < spans.end[-1])] if len(spans.start) else edges[:0]
 
 
-def _working(events: Events, rows: Ints) -> Union:
-    """Return the spans in which a thread's operators and calls run."""
-    busy = rows[events.kind[rows] != EventKind.ANNOTATION]
-    return union(events.start_ns[busy], events.end_ns[busy]) if len(busy) else EMPTY
+def spans_of_rows(events: Events, rows: Ints) -> Union:
+    """Return the union of the spans (ns) of rows of `events`."""
+    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
 
 
 def _is_short(working: Union, instant: Ints) -> NDArray[np.bool_]:
-    """Return whether each instant lies in an operator or call, or in a short pause between two."""
+    """Return whether each instant lies in an operator or call (`working`), or in a short pause between two."""
     if not len(working.start):
         return np.zeros(len(instant), np.bool_)
     last = np.searchsorted(working.start, instant, side="right") - 1
@@ -177,12 +177,6 @@ def _innermost(events: Events, rows: Ints, instant: Ints) -> Ints:
     return np.where(found >= 0, rows[found], -1)
 
 
-def _spans_of(events: Events, rows: Ints, wanted: NDArray[np.bool_]) -> Union:
-    """Return the spans of the rows whose names are wanted."""
-    chosen = rows[wanted[events.name[rows]]]
-    return union(events.start_ns[chosen], events.end_ns[chosen]) if len(chosen) else EMPTY
-
-
 def _at(column: NDArray[np.generic], rows: Ints, missing: int) -> Ints:
     """Return the value of a column at each row, and `missing` for -1."""
     if not len(column):
@@ -199,8 +193,9 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     in_operator = ~in_call & (now.operator >= 0) & ~in_frame
     outside = ~in_call & ~in_operator
     waits = (in_call & _at(host.blocking, now.call, 0).astype(np.bool_)) | (call_kind == kinds.SYNCHRONISING)
-    waits |= covers(_spans_of(events, rows, names.synchronising_operator), instant)
-    compiles = covers(_spans_of(events, rows, names.compiling), instant) | covers(host.compiling, instant)
+    waits |= covers(spans_of_rows(events, rows[names.synchronising_operator[events.name[rows]]]), instant)
+    compiles = covers(spans_of_rows(events, rows[names.compiling[events.name[rows]]]), instant)
+    compiles |= covers(host.compiling, instant)
     compiles |= (call_kind == kinds.COMPILING) | ((stack.compiler >= 0) & ~in_operator)
     sleeps = outside & (stack.innermost >= 0) & _at(host.frame_names.waiting, stack.innermost, 0).astype(np.bool_)
     between_steps = outside & covers(host.stepless, instant)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.kernel_rules import KIND_CODE, NO_RULE, apply_rules, kernel_codes
-from perfkit.engine.kinds.name_patterns import DATA_LOADING
 from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.records.per_rank.work import KernelClass
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
 
+DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
 _COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
 _TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 """torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
@@ -66,15 +66,16 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
         kernel=kernel,
         given_class=applied.classes,
         rule_uses=applied.uses,
-        communication_operator=_matching(events, host, communication_operators()),
-        backend_annotation=_matching(events, host, backend_annotations()),
-        whole_span_annotation=_matching(events, host, whole_span_annotations()),
-        data_loading=_matching(events, host, re.compile(DATA_LOADING)),
-        compiling=_matching(events, host, _COMPILING) | (host & events.shapes.containing(_TIMED_BY_COMPILER)[:count]),
+        communication_operator=matching(events, host, communication_operators()),
+        backend_annotation=matching(events, host, backend_annotations()),
+        whole_span_annotation=matching(events, host, whole_span_annotations()),
+        data_loading=matching(events, host, re.compile(DATA_LOADING)),
+        compiling=matching(events, host, _COMPILING) | (host & events.shapes.containing(_TIMED_BY_COMPILER)[:count]),
     )
 
 
-def _matching(events: Events, candidates: NDArray[np.bool_], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+def matching(events: Events, candidates: NDArray[np.bool_], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+    """Return which of the candidate names begin with a pattern."""
     return candidates & events.shapes.starting_with(pattern)[: len(candidates)]
 
 
@@ -156,12 +157,13 @@ def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[
     return found
 
 
-def rows_by_key(key: NDArray[Any], rows: Ints) -> dict[int, Ints]:
-    """Return `rows` by the value that `key`, a column, has at each; in order within each.
+def rows_by_key(key: NDArray[Any], rows: Ints | None = None) -> dict[int, Ints]:
+    """Return `rows` (None: all) by the value that `key`, a column, has at each; in order within each.
 
     Sorting once is what keeps many threads cheap: a scan per thread costs threads times events. Up to sixteen scans
     take less time than a sort (measured with a million rows), and a third of its memory.
     """
+    rows = np.arange(len(key)) if rows is None else rows
     if not len(rows):
         return {}
     keys = key[rows]
@@ -190,7 +192,7 @@ def nested_on_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool
     inside = np.zeros(len(rows), np.bool_)
     if not len(outer):
         return inside
-    places = rows_by_key(events.thread[rows], np.arange(len(rows)))
+    places = rows_by_key(events.thread[rows])
     for thread, around in rows_by_key(events.thread, outer).items():
         here = places.get(thread, outer[:0])
         inside[here] = contained(

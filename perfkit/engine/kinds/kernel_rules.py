@@ -5,14 +5,16 @@ libraries that belong to no single vendor. A kernel that no rule matches is clas
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from perfkit.accelerators import accelerators
+from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule, KernelRuleUse
 from perfkit.records.per_rank.work import KernelClass
 from perfkit.trace.intervals import Ints
@@ -250,3 +252,21 @@ def bare_names(name: str) -> tuple[str, str]:
     bare = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0].strip()
     qualified = bare.rsplit(" ", 1)[-1]
     return qualified, qualified.rsplit("::", 1)[-1]
+
+
+def add_rule_uses(by_trace: Iterable[Sequence[KernelRuleUse]]) -> list[KernelRuleUse]:
+    """Return what each rule did in all traces; a part without any trace is empty."""
+    return [
+        replace(
+            same[0],
+            matched_kernels=sum(use.matched_kernels for use in same),
+            decided_kernels=sum(use.decided_kernels for use in same),
+        )
+        for same in zip(*filter(None, by_trace), strict=True)
+    ]
+
+
+def unused_rules(uses: Sequence[KernelRuleUse]) -> list[Observation]:
+    """Return a finding that lists the rules that decided on no kernel, if there are any."""
+    unused = [(number, use) for number, use in enumerate(uses, 1) if not use.decided_kernels]
+    return [Observation("kernel_rules_unused", {"unused": unused})] if unused else []

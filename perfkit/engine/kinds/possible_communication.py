@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Device, Names, innermost_at_launch
 from perfkit.engine.kinds.kernel_rules import NO_RULE, bare_names
+from perfkit.records.aggregate import MAJORITY, REPORTED_SHARE
 from perfkit.records.common import Observation
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, measure, union
 
-_MIN_SHARE: Final = 0.01
-"""Smallest share of all kernel time of a name that is worth a finding."""
 _MAX_OTHER_SHARE: Final = 0.05
 """Largest share of other compute on a stream that still counts as dedicated to the kernel."""
-_MIN_OVERLAP: Final = 0.5
-"""Smallest share of a name's time beside the compute of other streams."""
 _LONGEST_NAME: Final = 80
 
 _KNOWN_LIBRARIES: Final = re.compile(
@@ -110,7 +107,7 @@ def _suspects(events: Events, names: Names, device: Device) -> Iterator[_Suspect
             own = row[here & unknown & (name == one)]
             ns = int((events.end_ns[own] - events.start_ns[own]).sum())
             overlap_ns = int(measure(others, events.start_ns[own], events.end_ns[own]).sum())
-            if beside or overlap_ns >= _MIN_OVERLAP * ns:
+            if beside or overlap_ns >= MAJORITY * ns:
                 yield _Suspect(one, beside, ns, len(own))
 
 
@@ -119,7 +116,7 @@ def _unknown_names(events: Events, name: Ints, duration_ns: Ints, total_ns: int)
     distinct, place = np.unique(name, return_inverse=True)
     ns = np.zeros(len(distinct), np.int64)
     np.add.at(ns, place, duration_ns)
-    long = distinct[ns >= max(1, _MIN_SHARE * total_ns)].tolist()
+    long = distinct[ns >= max(1, REPORTED_SHARE * total_ns)].tolist()
     return np.array([one for one in long if not _computes(bare_names(events.names[one])[0])], np.int64)
 
 

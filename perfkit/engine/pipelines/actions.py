@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import Activity
-from perfkit.engine.communication.collective_metadata import CollectiveKey
+from perfkit.engine.communication.collective_metadata import CollectiveKey, flagged
 from perfkit.engine.communication.collectives import Collectives
-from perfkit.engine.communication.dimensions import described_dimension
+from perfkit.engine.communication.dimensions import PIPELINE, described_dimension
 from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND, is_exchange
 from perfkit.engine.kinds.classify import Device
 from perfkit.engine.pipelines.inferred_actions import infer_actions
@@ -35,7 +35,6 @@ NO_STAGE: Final = -1
 STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
 _DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
-_PIPELINE: Final = "pp"
 _MOST_RANKS: Final = 4096
 """Ranks of a pipeline: a larger group is none, and would be kept with each trace."""
 
@@ -175,7 +174,7 @@ def _pipeline_group(header: Header) -> tuple[int, ...] | None:
     listed = {
         group.ranks
         for group in header.groups
-        if group.ranks and header.rank in group.ranks and described_dimension(group.description) == _PIPELINE
+        if group.ranks and header.rank in group.ranks and described_dimension(group.description) == PIPELINE
     }
     most = max(map(len, listed), default=0)
     largest = [ranks for ranks in listed if len(ranks) == most]
@@ -235,7 +234,7 @@ def _split_communication(
     """
 
     def kinds(wanted: Callable[[CollectiveKey], bool]) -> NDArray[np.bool_]:
-        return np.array([wanted(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
+        return flagged(collectives.kinds, collectives.kind, wanted)
 
     groups = {(kind.group, kind.members) for kind in collectives.kinds if _is_message(kind) and kind.group is not None}
     own = kinds(lambda kind: _is_of_pipeline(kind, groups))
@@ -281,7 +280,7 @@ def _is_of_pipeline(kind: CollectiveKey, groups: Collection[tuple[str | None, st
     """Return whether a collective is the pipeline's: by its dimension, or else as a message, or in a group of some."""
     if kind.dimension is None:
         return _is_message(kind) or (kind.group, kind.members) in groups
-    return _PIPELINE in kind.dimension.split("+")
+    return PIPELINE in kind.dimension.split("+")
 
 
 def _is_message(kind: CollectiveKey) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 from msgspec.structs import replace as replaced
 from numpy.typing import NDArray
 
-from perfkit.base.statistics.autocorrelation import chance_spread
 from perfkit.base.statistics.bootstrap import Floats
 from perfkit.engine.pipelines.replay import FORWARD, Action, Plan, replay
 from perfkit.engine.pipelines.steps import PipelineSteps, RankActions
@@ -29,9 +28,17 @@ _FEWEST_PER_PART: Final = 3
 _AGREEMENT: Final = 0.5
 """Least excess of each part, as a share of the excess of the whole recording."""
 _ENOUGH: Final = 0.2
-"""Excess of a part that is enough in any case: where a stage is far heavier, parts may differ more."""
+"""Excess of a part that is enough in any case: where a stage is far heavier, parts may differ more. Without it a stage
+that takes twice as long is found in 18 % of recordings of 80 micro-batches with slow stretches, not in all of them."""
 _MIN_GAIN: Final = 0.01
 """Smallest gain from moving a layer that is reported, as a share of the pipeline's time."""
+_LEAST_CORRELATION: Final = 0.8
+"""Autocorrelation that is assumed where less is measured: short series do not tell."""
+_MOST_CORRELATION: Final = 0.97
+_TAIL: Final = 0.1
+"""Share of the values at each end that the spread leaves out, so that a single outlier does not decide."""
+_NORMAL_RANGE: Final = 2.563
+"""From the 10 % to the 90 % quantile of a normal distribution, in standard deviations."""
 
 
 def mean_by(keys: Ints, work_ns: Ints) -> Ints:
@@ -195,3 +202,38 @@ def _move_layer(
             rows = (stages == stage) & (kinds == kind)
             after_ns[rows] = np.maximum(after_ns[rows] + sign * layer_ns.astype(np.int64), 0)
     return after_ns, lightest.stage
+
+
+def chance_spread(series: Floats) -> float:
+    """Return the standard deviation of the mean of the widest of several series of the same kind.
+
+    The spread of its values, times what an autocorrelated series (AR(1)) of that length and autocorrelation has
+    between means of whole series in units of the deviations within one. The autocorrelation is that of all series.
+
+    Args:
+        series: values in order of time, about any level; shape (s, n), n at least 2.
+    """
+    low, high = np.quantile(series, (_TAIL, 1 - _TAIL), axis=1)
+    count = int(series.shape[1])
+    rho = min(max(autocorrelation(series), _LEAST_CORRELATION), _MOST_CORRELATION)
+    lags = np.arange(1, count)
+    of_mean = float(1 + 2 * ((1 - lags / count) * rho**lags).sum()) / count
+    within = (1 - of_mean) * count / (count - 1)
+    widest = float(np.max(high - low)) / _NORMAL_RANGE
+    return widest * math.sqrt(of_mean / within)
+
+
+def autocorrelation(series: Floats) -> float:
+    """Return the correlation of neighbouring values, over all series about their own means; 0 if nothing varies.
+
+    The largest tenth of the deviations is clipped, and the first-order bias of short series corrected (Kendall 1954).
+    """
+    around = series - np.median(series, axis=1, keepdims=True)
+    limit = np.quantile(np.abs(around), 1 - _TAIL)
+    around = np.clip(around, -limit, limit)
+    around -= around.mean(axis=1, keepdims=True)
+    squares = float(np.square(around).sum())
+    if squares == 0:
+        return 0.0
+    measured = float((around[:, 1:] * around[:, :-1]).sum()) / squares
+    return measured + (1 + 3 * measured) / int(series.shape[1])

@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
+from perfkit.engine.communication.dimensions import PIPELINE
 from perfkit.engine.pipelines.actions import PipelineActions
 from perfkit.engine.pipelines.balance import find_heavy_stage, mean_by, stage_times
-from perfkit.engine.pipelines.groups import PIPELINE, find_lines, groups_along
+from perfkit.engine.pipelines.groups import find_lines, groups_along
 from perfkit.engine.pipelines.replay import Action, Plan, make_plan, replay
 from perfkit.engine.pipelines.schedules import recognise_schedule
 from perfkit.engine.pipelines.steps import PipelineSteps, RankActions, gather_steps

@@ -4,20 +4,16 @@ Traces of gloo do not contain the latter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.communication.dimensions import listed_ranks
+from perfkit.engine.communication.dimensions import PIPELINE, listed_ranks
+from perfkit.engine.communication.message_batches import RECEIVE, SEND
 from perfkit.engine.pipelines.actions import PipelineActions
 from perfkit.engine.ranks.linked_ranks import connected
-from perfkit.engine.ranks.matching import RECEIVE, SEND
 from perfkit.records.manifest import MeshDimension
-
-PIPELINE: Final = "pp"
-"""The dimension of pipelines."""
 
 
 def name_pipeline_groups(

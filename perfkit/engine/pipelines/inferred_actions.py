@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from perfkit.engine.attribution.autograd import EVALUATES
 from perfkit.engine.kinds.classify import nested_on_thread, rows_by_key
+from perfkit.engine.pipelines.replay import BACKWARD, FORWARD
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, outermost
 
 _MESSAGES: Final = re.compile(r"c10d::(send|recv_|recv_any_source_)$")
-_FORWARD, _BACKWARD = 0, 1
-"""Indices into `perfkit.engine.pipelines.actions.KINDS`."""
 
 
 class InferredActions(NamedTuple):
@@ -101,7 +100,7 @@ def _backwards(events: Events, rows: Ints, of: Ints, cuts: Ints) -> tuple[Ints, 
     is between them.
     """
     outer = np.zeros(len(rows), np.bool_)
-    for places in rows_by_key(events.thread[rows], np.arange(len(rows))).values():
+    for places in rows_by_key(events.thread[rows]).values():
         outer[places] = outermost(events.start_ns[rows[places]], events.end_ns[rows[places]])
     rows, of = rows[outer], of[outer]
     order = np.argsort(events.start_ns[rows], kind="stable")
@@ -128,7 +127,7 @@ def _complete_steps(
     """Return the actions of the steps in which every forward has one backward, and no two actions overlap."""
     run = np.cumsum(np.append(True, of[1:] != of[:-1])) - 1 if len(of) else of
     backwards, whose = _envelopes(events, backward, run), of[np.searchsorted(run, np.arange(run.max(initial=-1) + 1))]
-    kind = np.repeat([_FORWARD, _BACKWARD], [len(forwards.begin), len(whose)])
+    kind = np.repeat([FORWARD, BACKWARD], [len(forwards.begin), len(whose)])
     chunk = np.concatenate([np.arange(len(forwards.begin)), whose])
     begin, end = (np.concatenate(columns) for columns in zip(forwards, backwards, strict=True))
     order = np.argsort(begin, kind="stable")

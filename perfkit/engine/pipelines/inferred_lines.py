@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
-from perfkit.engine.communication.message_batches import is_exchange
+from perfkit.engine.communication.dimensions import PIPELINE
+from perfkit.engine.communication.message_batches import RECEIVE, SEND, is_exchange
 from perfkit.engine.pipelines.actions import PipelineActions
-from perfkit.engine.pipelines.groups import PIPELINE
 from perfkit.engine.pipelines.replay import BACKWARD, FORWARD
 from perfkit.engine.ranks.clock_alignment import aligned
 from perfkit.engine.ranks.linked_ranks import connected
-from perfkit.engine.ranks.matching import RECEIVE, SEND
 from perfkit.records.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
@@ -84,7 +83,8 @@ def _in_order(
     if len(hosts) > 1 and any(clock.offset_ns is None for clock in hosts.values()):
         return []
     margin_ns = _TOLERANCE_NS + sum(clock.residual_ns or 0 for clock in hosts.values() if len(hosts) > 1)
-    numbers = sorted(set.intersection(*(_step_numbers(actions[rank]) for rank in ranks)))
+    steps = ({number for trace in actions[rank] for number in trace.action("step").tolist()} for rank in ranks)
+    numbers = sorted(set.intersection(*steps))
     times = {rank: _times(actions[rank], numbers, clock_of[rank]) for rank in ranks}
     known = {rank: one for rank, one in times.items() if one is not None}
     if not numbers or len(known) < len(ranks) or len({one.forward_begin.shape for one in known.values()}) > 1:
@@ -92,10 +92,6 @@ def _in_order(
     line = sorted(ranks, key=lambda rank: int(known[rank].forward_begin[0, 0]))
     follows = all(_follows(known[one], known[other], margin_ns) for one, other in pairwise(line))
     return line if follows and _exchange(line, calls, numbers, known[line[0]].forward_begin.shape[1]) else []
-
-
-def _step_numbers(traces: Sequence[PipelineActions]) -> set[int]:
-    return {number for trace in traces for number in trace.action("step").tolist()}
 
 
 def _times(traces: Sequence[PipelineActions], numbers: Sequence[int], clock: HostClock) -> _Times | None:

@@ -41,7 +41,9 @@ def gather_steps(actions: Mapping[int, Sequence[PipelineActions]]) -> PipelineSt
     common = set.intersection(*(set(steps) for steps in by_rank.values()))
     later = {step for step in common if not any(by_rank[rank][step].is_first for rank in by_rank)}
     number = sorted(later or common)
-    number = [step for step in number if all(_are_alike(of[step], of[number[0]]) for of in by_rank.values())]
+    number = [
+        step for step in number if all(np.array_equal(of[step].keys, of[number[0]].keys) for of in by_rank.values())
+    ]
     if not number:
         return None
     return PipelineSteps(number, {rank: _stacked([steps[step] for step in number]) for rank, steps in by_rank.items()})
@@ -53,10 +55,6 @@ class _Step(NamedTuple):
     work_ns: Ints
     bubble_ns: int
     is_first: bool
-
-
-def _are_alike(one: _Step, other: _Step) -> bool:
-    return np.array_equal(one.keys, other.keys)
 
 
 def _by_step(traces: Sequence[PipelineActions]) -> dict[int, _Step]:

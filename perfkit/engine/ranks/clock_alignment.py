@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
@@ -62,7 +63,7 @@ class _Alignment:
         self.hosts, self.host, self.ended_ns = hosts, host, ended_ns
         self.opens = np.flatnonzero(np.diff(collective, prepend=-1))
         self.count = np.diff(np.append(self.opens, len(host)))
-        self.rows_of = rows_by(host)
+        self.rows_of = rows_by_key(host)
         self.aligned_ns = ended_ns.copy()
         self.known = host == 0
         """Rows of hosts that are aligned: their `aligned_ns` is by the reference clock."""
@@ -139,18 +140,11 @@ def _drift(residuals_ns: Ints, at_ns: Ints) -> tuple[float, float]:
     return slope, float(np.median(np.abs(residuals_ns - slope * at_ns)))
 
 
-def rows_by(keys: Ints) -> dict[int, Ints]:
-    """Return the rows of each key, ascending."""
-    order = np.argsort(keys, kind="stable")
-    distinct, first = np.unique(keys[order], return_index=True)
-    return dict(zip(distinct.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
-
-
 def align_ranks(clocks: Sequence[HostClock], rank: Ints, times_ns: Ints) -> Ints:
     """Return each rank's instants by the reference clock; unchanged if the rank's offset is unknown."""
     clock_of = {number: clock for clock in clocks for number in clock.ranks}
     aligned_ns = times_ns.copy()
-    for number, rows in rows_by(rank).items():
+    for number, rows in rows_by_key(rank).items():
         if number in clock_of:
             aligned_ns[rows] = aligned(clock_of[number], times_ns[rows])
     return aligned_ns

@@ -19,6 +19,7 @@ from perfkit.base.statistics.distributions import chance_of_at_least
 from perfkit.engine.ranks.lateness import (
     COLUMN,
     FALSE_ALARMS,
+    MOST_STEPS,
     OWN,
     Bools,
     Floats,
@@ -32,31 +33,28 @@ from perfkit.engine.ranks.lateness import (
     waited_for_each_ns,
 )
 from perfkit.records.common import Category
+from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.trace.intervals import Ints
 
 LEAST_LAG: Final = 0.03
 PARTLY: Final = 0.1
-_ONCE: Final = 0.25
-"""Smallest lag, as a share of the step: in every step, in some steps, and in a single one."""
+"""Smallest lag, as a share of the step: in every step, and in some steps; in a single one: a quarter."""
 HALF: Final = 0.5
 """Share of the lag from which a rank is late in a step."""
 QUARTER: Final = 0.25
-"""Share of the lag up to which it is not, and that the others must be seen to wait."""
+"""Share of the lag up to which it is not, and that the others must be seen to wait; share of the steps in which ranks
+meet that are linked, and of the step that a single delay takes at least."""
 _FAR: Final = 5.0
 """Single delays are so many times the usual lag."""
-_PAIR: Final = 2
 _LONGEST: Final = 16
 """Longest period, and longest distance of steps at which the same ranks may be late again."""
-_MOST_STEPS: Final = 4096
-"""The search for periods looks at this many steps."""
-_MOSTLY: Final = 0.75
+MOSTLY: Final = 0.75
 NEARLY_ALL: Final = 0.9
 """Shares of steps: most of a delay's are long, and nearly all others are not."""
 _RARE: Final = 0.01
 """Accepted probability that chance chooses the same rank so often, or in such an order."""
-_FEWEST_TURNS: Final = 3
 MANY: Final = 10
-"""Fewest steps of a rank that takes turns, and number of single delays that are many however long the run."""
+"""Number of single delays that are many however long the run."""
 
 
 class Delay(NamedTuple):
@@ -232,7 +230,7 @@ class _Series:
         return self._regular[every]
 
     def _beyond_chance(self, every: int, least_ns: float) -> Iterator[Delay]:
-        phase = self._search.steps[: _MOST_STEPS if every > 1 else None] % every
+        phase = self._search.steps[: MOST_STEPS if every > 1 else None] % every
         count, own = np.bincount(phase, minlength=every), self.excess[:, : len(phase)]
         # In half of the steps of its shortest phase, any candidate is late.
         rows = np.flatnonzero((own >= least_ns).sum(axis=1) >= max(1, int(count.min()) // 2))
@@ -268,9 +266,9 @@ class _Series:
             late: which steps they are, shape (steps,).
         """
         if late.all():
-            return np.asarray((own > 0).mean(axis=1) > HALF) | (len(self._values) == _PAIR)
+            return np.asarray((own > 0).mean(axis=1) > HALF) | (len(self._values) == 2)
         long = own >= HALF * lag_ns[:, np.newaxis]
-        recurs = (long[:, late].mean(axis=1) >= _MOSTLY) & (long[:, ~late].mean(axis=1) <= 1 - NEARLY_ALL)
+        recurs = (long[:, late].mean(axis=1) >= MOSTLY) & (long[:, ~late].mean(axis=1) <= 1 - NEARLY_ALL)
         recurs[recurs] = np.median(own[recurs][:, ~late], axis=1) <= QUARTER * lag_ns[recurs]
         return np.asarray(recurs)
 
@@ -324,7 +322,7 @@ def far_ranks(times: OwnTimes, last: LastRanks, usual_ns: float) -> LastRanks:
     """Return the ranks that are late in a step by far more than usual; not where rather the other half is early."""
     rest = times.own_ns - np.median(times.own_ns, axis=1, keepdims=True)
     early = (2 * last.among.sum(axis=0) == len(last.among)) & (rest.sum(axis=0) < 0)
-    far = (last.lag_ns >= max(_ONCE * times.wall_ns, _FAR * usual_ns)) & ~early
+    far = (last.lag_ns >= max(QUARTER * times.wall_ns, _FAR * usual_ns)) & ~early
     return last._replace(among=last.among & far)
 
 
@@ -336,7 +334,7 @@ def _in_order(times: OwnTimes) -> list[Delay]:
         return []
     sets = np.full(len(far), -1, np.int64)  # several ranks may be late together
     sets[far] = np.unique(last.among[:, far], axis=1, return_inverse=True)[1].reshape(-1)
-    usual = np.flatnonzero(np.bincount(sets[far]) >= max(_FEWEST_TURNS, PARTLY * len(far)))
+    usual = np.flatnonzero(np.bincount(sets[far]) >= max(FEWEST_COMPARED_STEPS, PARTLY * len(far)))
     late = np.isin(sets, usual)
     if len(usual) < 2 or not _is_ordered(sets, len(times.ranks)):
         return []

@@ -5,32 +5,21 @@ Most waiting then has its reason in the few that need less time.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from perfkit.engine.ranks.lateness import Floats, OwnTimes, excess, rounds_of, surely_late
+from perfkit.engine.ranks.delays import HALF, LEAST_LAG, MOSTLY
+from perfkit.engine.ranks.lateness import FALSE_ALARMS, OWN, Floats, OwnTimes, excess, rounds_of, surely_late
+from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, Straggler
 from perfkit.trace.intervals import Ints
-
-_FEWEST_RANKS: Final = 3
-_FALSE_ALARMS: Final = 0.01
-"""Nominal probability that chance makes any rank of a run early."""
-_MIN_LEAD_SHARE: Final = 0.05
-"""Smallest lead, as a share of the step."""
-_EARLY_STEPS: Final = 0.8
-"""Smallest share of the steps in which a rank has at least half of its lead: others may wait for it in the rest."""
-_MIN_WAITED_SHARE: Final = 0.75
-"""Smallest share of the lead that a rank waits longer than the others: so it waits for them, not for a few of them."""
-_MAJORITY: Final = 0.5
-"""Smallest share of all waiting that is that of early ranks: else they are not what it is about."""
 
 
 def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler]) -> list[EarlyRank]:
     """Return the ranks that compute for less time than the others, beyond chance (metrics.md section 5).
 
-    Idle time is no measure: a rank whose collective is in flight does the same work as the others, and counts as
-    communicating.
+    They are found as ranks that are late in every step are, with the sign turned. Idle time is no measure: a rank whose
+    collective is in flight does the same work as the others, and counts as communicating.
 
     Args:
         all_times: own times of all ranks of a run, in which each can wait for every other.
@@ -42,15 +31,16 @@ def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler]) -> list[Ear
     late_ranks = {row.rank for row in late}
     times = all_times.among([rank for rank in all_times.ranks if rank not in late_ranks])
     # Of two ranks one is late, or none.
-    if times.waits_ns is None or len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < _FEWEST_RANKS:
+    if times.waits_ns is None or len(times.steps) < FEWEST_COMPARED_STEPS or len(times.ranks) < 3:
         return []
     compute = times.of("compute")
     leads = -excess(compute)
     lead_ns = np.minimum(np.median(leads, axis=1), leads.mean(axis=1))
-    early = surely_late(-compute, _FALSE_ALARMS / times.compared) & (lead_ns >= _MIN_LEAD_SHARE * times.wall_ns)
-    early &= (leads >= lead_ns[:, np.newaxis] / 2).mean(axis=1) >= _EARLY_STEPS
-    early &= _longer_waits_ns(times, times.waits_ns) >= _MIN_WAITED_SHARE * lead_ns
-    if times.waits_ns[early].sum() < _MAJORITY * (all_times.waits_ns.sum() if all_times.waits_ns is not None else 0):
+    early = surely_late(-compute, FALSE_ALARMS / len(OWN) / times.compared) & (lead_ns >= LEAST_LAG * times.wall_ns)
+    early &= (leads >= HALF * lead_ns[:, np.newaxis]).mean(axis=1) >= MOSTLY
+    # It waits for the others, not for a few of them, and its waiting is what most waiting is about.
+    early &= _longer_waits_ns(times, times.waits_ns) >= MOSTLY * lead_ns
+    if times.waits_ns[early].sum() < MAJORITY * (all_times.waits_ns.sum() if all_times.waits_ns is not None else 0):
         return []
     found = [EarlyRank(rank=times.ranks[place], lead_ns=round(lead_ns[place])) for place in np.flatnonzero(early)]
     return sorted(found, key=lambda row: (-row.lead_ns, row.rank))

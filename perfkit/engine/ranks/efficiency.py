@@ -48,10 +48,8 @@ def replay(
 
 def joins_of(matched: MatchedCollectives, place: Mapping[int, int]) -> list[Join]:
     """Return the collectives that can be replayed, in an order consistent with every rank's issue order."""
-    rows = np.flatnonzero(matched.splits)
-    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
-    cuts = np.flatnonzero(np.diff(matched.collective[rows])) + 1
-    parts = [part for part in np.split(rows, cuts) if len(part)]
+    rows, first = matched.split_rows
+    parts = np.split(rows, first[1:]) if len(rows) else []
     ranks, number = np.unique(matched.rank, return_inverse=True)
     where = np.array([place[rank] for rank in ranks.tolist()] or [0], np.int64)[number]
     return [Join(where[part], matched.joined_ns[part], matched.blocked_ns[part]) for part in _ordered(matched, parts)]

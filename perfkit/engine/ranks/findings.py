@@ -7,8 +7,9 @@ import numpy as np
 
 from perfkit.engine.ranks.clock_alignment import align_ranks
 from perfkit.engine.ranks.matching import MatchedCollectives, may_lack_ranks
+from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import Observation
-from perfkit.records.cross_rank import CrossRankSummary, HostClock
+from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, CrossRankSummary, HostClock
 from perfkit.records.run import Efficiency
 from perfkit.trace.intervals import Ints
 
@@ -18,10 +19,6 @@ _CLOCK_TOLERANCE_NS: Final = 1_000_000
 """NTP keeps hosts within about this much of each other; traces further apart do not line up in a timeline."""
 _MIN_SKEW_RATIO: Final = 3.0
 """Ratio of the first collective's waiting to the usual one from which it is start-up skew."""
-_MOST: Final = 0.5
-"""Share of that waiting that the skew must be."""
-_FEWEST_WAITS: Final = 3
-"""Collectives from which something is usual."""
 
 
 def cross_rank_findings(
@@ -84,8 +81,7 @@ def _stragglers(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> I
 
 def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[Observation]:
     """Yield what process groups include ranks without a trace, or may because their size is unknown."""
-    rows = np.flatnonzero(matched.splits)
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    rows, first = matched.split_rows
     short = may_lack_ranks(matched, partial)[rows[first]]
     size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows[first]]]
     present = np.diff(np.append(first, len(rows)))
@@ -100,11 +96,10 @@ def _incomplete_groups(matched: MatchedCollectives, partial: bool) -> Iterator[O
 
 def suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Observation]:
     """Return a finding if matches contradict the clocks: no rank leaves an n-to-n collective before the last joins."""
-    rows = np.flatnonzero(matched.splits)
+    rows, first = matched.split_rows
     if not len(rows):
         return []
     end_ns = align_ranks(clocks, matched.rank[rows], matched.ended_ns[rows])
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     first_left = np.minimum.reduceat(end_ns, first)
     last_joined = np.maximum.reduceat(end_ns - matched.duration_ns[rows], first)
     unsure_ns = min(3 * max((clock.residual_ns or 0 for clock in clocks), default=0), _CLOCK_TOLERANCE_NS)
@@ -129,14 +124,17 @@ def _start_skew(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> lis
     that takes longer in its first window is late as well, but has not begun to record later.
     """
     waits, steps = _longest_waits(matched)
-    if len(waits) < _FEWEST_WAITS:
+    if len(waits) < FEWEST_COMPARED_STEPS:
         return []
     _, number = np.unique(steps, return_inverse=True)
     by_step = np.zeros(int(number.max()) + 1, np.int64)
     np.maximum.at(by_step, number, waits)
     later = np.delete(by_step, number[0])
     usual_ns = float(np.median(later if len(later) else waits[1:]))
-    if waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, 1_000_000) or _skew_ns(matched, begun_ns) < _MOST * waits[0]:
+    if (
+        waits[0] <= max(_MIN_SKEW_RATIO * usual_ns, _CLOCK_TOLERANCE_NS)
+        or _skew_ns(matched, begun_ns) < MAJORITY * waits[0]
+    ):
         return []
     return [Observation("start_skew", {"first_ns": int(waits[0]), "usual_ns": usual_ns, "has_later": bool(len(later))})]
 
@@ -151,8 +149,7 @@ def _skew_ns(matched: MatchedCollectives, begun_ns: Mapping[int, int]) -> int:
 
 def _longest_waits(matched: MatchedCollectives) -> tuple[Ints, Ints]:
     """Return the longest waiting time in each n-to-n collective, in order, and the step of each."""
-    rows = np.flatnonzero(matched.splits)
+    rows, first = matched.split_rows
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     return np.maximum.reduceat(matched.wait_ns[rows], first), matched.step[rows][first]

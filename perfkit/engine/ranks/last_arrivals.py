@@ -3,29 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from perfkit.engine.ranks.delays import HALF, MOSTLY
+from perfkit.engine.ranks.late_phase import MOST_SHARE, own_ns
 from perfkit.engine.ranks.lateness import OWN, OwnTimes
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import LastArrivals
-from perfkit.records.rank import PhaseStat, RankReport
+from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints
-
-_LATE: Final = 0.5
-"""A rank joins late if it waits for less than this share of the longest wait in the collective."""
-_MOST: Final = 0.75
-"""Share of the waiting that must be for the same ranks."""
-_FEWEST: Final = 2
-"""Fewest collectives in which they must be late: one may be chance."""
-_OWN_WAIT: Final = 0.5
-"""Largest wait of the late ranks themselves, relative to that of the others: else ranks take turns."""
-_LEAST_SHARE: Final = 0.5
-_MOST_SHARE: Final = 1.5
-"""A category or an annotation is named if it takes longer by at least so much of the longest lag, and at most so much
-of all lags of a step: what takes longer still is not what the others wait for, or not alone."""
 
 
 class _Collective(NamedTuple):
@@ -39,13 +28,13 @@ class _Collective(NamedTuple):
 
     @property
     def late(self) -> frozenset[int]:
-        """The ranks that join late; empty if nobody waits."""
-        return frozenset(self.ranks[self.wait_ns < _LATE * self.wait_ns.max()].tolist())
+        """The ranks that join late, waiting for less than half of the longest wait; empty if nobody waits."""
+        return frozenset(self.ranks[self.wait_ns < HALF * self.wait_ns.max()].tolist())
 
     @property
     def lag_ns(self) -> float:
         """How long the ranks that are not late wait: their median."""
-        return float(np.median(self.wait_ns[self.wait_ns >= _LATE * self.wait_ns.max()]))
+        return float(np.median(self.wait_ns[self.wait_ns >= HALF * self.wait_ns.max()]))
 
 
 def find_last_arrivals(
@@ -68,12 +57,13 @@ def find_last_arrivals(
     for_rank = {
         rank: sum(wait for wait, those in zip(waits_ns, late, strict=True) if rank in those) for rank in times.ranks
     }
-    blamed = frozenset(rank for rank, wait in for_rank.items() if wait and wait >= _MOST * sum(waits_ns))
+    blamed = frozenset(rank for rank, wait in for_rank.items() if wait and wait >= MOSTLY * sum(waits_ns))
     counted = [one for one, those in zip(after, late, strict=True) if blamed and blamed <= those]
-    if len(counted) < _FEWEST or 2 * len(blamed) > len(times.ranks) or not _others_wait(after, blamed):
+    if len(counted) < 2 or 2 * len(blamed) > len(times.ranks):
         return None
     lag_ns = max(one.lag_ns for one in counted)
-    bounds_ns = (_LEAST_SHARE * lag_ns, _MOST_SHARE * _longest_sum_ns(counted))
+    # What takes longer than all lags of a step is not what the others wait for, or not alone.
+    bounds_ns = (HALF * lag_ns, MOST_SHARE * _longest_sum_ns(counted))
     category = _longer_category(times, blamed, bounds_ns)
     return LastArrivals(
         ranks=sorted(blamed),
@@ -120,22 +110,11 @@ def _split_at_start(matched: MatchedCollectives, *, has_one_start: bool) -> tupl
 
 def _collectives(matched: MatchedCollectives) -> Iterator[_Collective]:
     """Yield the collectives that are split into waiting and transfer, in order of issue."""
-    rows = np.flatnonzero(matched.splits)
-    if not len(rows):
-        return
-    parts = np.split(rows, np.flatnonzero(np.diff(matched.collective[rows])) + 1)
+    rows, first = matched.split_rows
+    parts = np.split(rows, first[1:]) if len(rows) else []
     for part in sorted(parts, key=lambda part: int(matched.order[part].min())):
         step = int(matched.step[part].max())
         yield _Collective(part, step, matched.rank[part], matched.wait_ns[part], matched.exposed_wait_ns[part])
-
-
-def _others_wait(collectives: Sequence[_Collective], late: frozenset[int]) -> bool:
-    """Return whether the late ranks hardly wait themselves: in turns, each would wait for the others."""
-    waits: dict[bool, list[int]] = {True: [], False: []}
-    for one in collectives:
-        for rank, wait in zip(one.ranks.tolist(), one.exposed_wait_ns.tolist(), strict=True):
-            waits[rank in late].append(wait)
-    return float(np.mean(waits[True])) <= _OWN_WAIT * float(np.mean(waits[False] or [0]))
 
 
 def _longer_category(times: OwnTimes, late: frozenset[int], bounds_ns: tuple[float, float]) -> Category | None:
@@ -143,8 +122,8 @@ def _longer_category(times: OwnTimes, late: frozenset[int], bounds_ns: tuple[flo
     is_late = np.array([rank in late for rank in times.ranks])
     longer_ns = {}
     for category in OWN:
-        own_ns = times.of(category).mean(axis=1)
-        longer_ns[category] = float(own_ns[is_late].min() - np.median(own_ns[~is_late]))
+        mean_ns = times.of(category).mean(axis=1)
+        longer_ns[category] = float(mean_ns[is_late].min() - np.median(mean_ns[~is_late]))
     least_ns, most_ns = bounds_ns
     *_, second, longest = sorted(OWN, key=lambda category: longer_ns[category])
     is_alone = longer_ns[second] < longer_ns[longest] / 2
@@ -161,7 +140,7 @@ def _longer_annotation(
     if category in ("compute", "memcpy") and any(rank.device == "gpu" for rank in ranks):
         return None
     time_ns = {
-        rank.rank: {row.name: _own_ns(row, category) / max(1, len(rank.steps)) for row in rank.phases} for rank in ranks
+        rank.rank: {row.name: own_ns(row, category) / max(1, len(rank.steps)) for row in rank.phases} for rank in ranks
     }
     blamed = [time_ns.pop(rank) for rank in late if rank in time_ns]
     least_ns, most_ns = bounds_ns
@@ -172,8 +151,3 @@ def _longer_annotation(
         if min(longer_ns) >= least_ns and max(longer_ns) <= most_ns:
             fitting.append(name)
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _own_ns(row: PhaseStat, category: Category) -> int:
-    """Return the time of an annotation in a category; on a device its whole time on the host."""
-    return row.total_ns if row.exposed_ns is None else int(getattr(row.exposed_ns, category))

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.engine.runs.loading_culprits import slowest_worker
+from perfkit.engine.runs.data_loading import slowest_worker
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import LateLoading, Straggler
 from perfkit.records.per_rank.loading import WAIT_CAUSES, WaitCause

@@ -6,16 +6,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from perfkit.engine.ranks.delays import HALF
 from perfkit.phases import PREFIX
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import Straggler
 from perfkit.records.rank import PhaseStat, RankReport
 
 _NO_STAGES: Final[Mapping[int, int]] = {}
-_LEAST_SHARE: Final = 0.5
-_MOST_SHARE: Final = 1.5
-"""A phase is named if it takes longer than on the other ranks by between these shares of the lag: in a phase in which
-ranks also wait, more than the delay may differ."""
+MOST_SHARE: Final = 1.5
+"""A phase is named if it takes longer than on the other ranks by half of the lag to so many times of it: in a phase in
+which ranks also wait, more than the delay may differ."""
 
 
 def name_phases(
@@ -44,10 +44,11 @@ def name_phases(
 
 def _mean_phases(rank: RankReport, category: Category) -> dict[str, float]:
     steps = len(rank.steps) or 1
-    return {phase.name: _of(phase, category) / steps for phase in rank.phases if phase.name.startswith(PREFIX)}
+    return {phase.name: own_ns(phase, category) / steps for phase in rank.phases if phase.name.startswith(PREFIX)}
 
 
-def _of(phase: PhaseStat, category: Category) -> int:
+def own_ns(phase: PhaseStat, category: Category) -> int:
+    """Return the time of an annotation in a category; on a device its whole time on the host."""
     # Of the whole phase, the part in which other ranks wait for this one would hide what this one does.
     return phase.total_ns if phase.exposed_ns is None else int(getattr(phase.exposed_ns, category))
 
@@ -58,7 +59,7 @@ def _phase_of(row: Straggler, own: dict[str, float], others: Sequence[dict[str, 
     longer = {name: mean - median(phases.get(name, 0.0) for phases in others) for name, mean in own.items()}
     longest = max(longer, key=lambda name: longer[name])
     mean_lag = row.lag_ns * row.steps_late / row.steps
-    fits = _LEAST_SHARE * mean_lag <= longer[longest] <= _MOST_SHARE * mean_lag
+    fits = HALF * mean_lag <= longer[longest] <= MOST_SHARE * mean_lag
     # In a mesh the rank itself may wait in another phase, for ranks that it delayed: then neither is told.
-    alike = sum(excess >= _LEAST_SHARE * mean_lag for excess in longer.values())
+    alike = sum(excess >= HALF * mean_lag for excess in longer.values())
     return longest.removeprefix(PREFIX) if fits and alike == 1 else None

@@ -28,10 +28,9 @@ MEDIAN_ERROR: Final = math.sqrt(math.pi / 2)
 """Standard error of a median of normal values, relative to that of their mean."""
 _OF_DIFFERENCES: Final = OF_MAD / math.sqrt(2)
 """Standard deviation of normal values / the median difference of two."""
-_PAIR: Final = 2
 _FEW_STEPS: Final = 16
-_MOST_STEPS: Final = 4096
-"""Steps beyond these add nothing to the noise."""
+MOST_STEPS: Final = 4096
+"""Further steps add nothing to the noise, and are not searched for periods."""
 _NS: Final = 1.0
 """Smallest noise, so that equal values divide."""
 
@@ -274,13 +273,13 @@ def pooled_noise_ns(values: Ints | Floats, cells: Ints) -> float:
 
     With three ranks or more, what all ranks share in a step (longer sequences, say) is no noise.
     """
-    rest = values - np.median(values, axis=0) if len(values) > _PAIR else values
+    rest = values - np.median(values, axis=0) if len(values) > 2 else values
     return float(np.median(_differences(rest, cells)) * _OF_DIFFERENCES)
 
 
 def _differences(values: Ints | Floats, cells: Ints) -> Floats:
     """Return absolute differences between steps of one cell, shape (rows, pairs)."""
-    thin = -(-len(cells) // _MOST_STEPS)
+    thin = -(-len(cells) // MOST_STEPS)
     order = np.argsort(cells, kind="stable")[::thin]
     ordered, cell = np.asarray(values, np.float64)[:, order], cells[order]
     count = len(order)
@@ -320,7 +319,7 @@ def lag_limits(values: Ints | Floats, beyond: Floats, phase: Ints, tail: float) 
     limit = upper_quantile(tail / 2, df) * error * np.maximum(_own_noise_ns(beyond), noise)[:, np.newaxis]
     deviation = np.maximum(beyond.std(axis=1, ddof=1), _NS) / math.sqrt(steps)
     by_mean = beyond.mean(axis=1) > upper_quantile(tail / 2, steps - 1) * deviation
-    if ranks > _PAIR:
+    if ranks > 2:
         by_mean &= _beyond_chance((beyond > 0).sum(axis=1), steps, tail)
     return np.where(by_mean[:, np.newaxis], np.minimum(limit, _NS), limit)
 
@@ -356,4 +355,4 @@ def _own_noise_ns(beyond: Floats) -> Floats:
 
 def degrees_of_freedom(ranks: int, steps: int, cells: int = 1) -> int:
     """Return those of the noise of all ranks together about a mean per rank and cell."""
-    return (ranks - 1 if ranks > _PAIR else ranks) * (steps - cells)
+    return (ranks - 1 if ranks > 2 else ranks) * (steps - cells)

@@ -1,19 +1,16 @@
 """Which ranks can wait for each other: only those that collectives link, directly or through others."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
+from perfkit.engine.ranks.delays import QUARTER
 from perfkit.engine.ranks.lateness import Bools
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.cross_rank import OneOffStraggler, Straggler
 from perfkit.trace.intervals import Ints
-
-_USUAL: Final = 0.25
-"""Share of the steps in which two ranks must meet: a log or a checkpoint of all ranks now and then links nobody, but
-gradients that are reduced in every fourth step do. A late rank is one for a quarter of whose delay the others wait."""
 
 
 class Meetings(NamedTuple):
@@ -85,7 +82,8 @@ def _meet_usually(meetings: Meetings) -> Iterator[tuple[int, int]]:
     """Yield pairs of ranks that often take part in one collective, among them those that link each group."""
     ranks = np.array(meetings.ranks)
     pairs, count = np.unique(meetings.lowest * len(ranks) + meetings.other, return_counts=True)
-    lowest, other = np.divmod(pairs[count >= _USUAL * meetings.steps], len(ranks))
+    # A log of all ranks now and then links nobody, but gradients that are reduced in every fourth step do.
+    lowest, other = np.divmod(pairs[count >= QUARTER * meetings.steps], len(ranks))
     yield from zip(ranks[lowest].tolist(), ranks[other].tolist(), strict=True)
 
 
@@ -130,11 +128,12 @@ def name_delayed(late: Iterable[Late], groups: Sequence[list[int]]) -> list[Late
     if len(groups) < 2:
         return list(late)
     of_rank = {rank: group for group in groups for rank in group}
-    return [replace(one, delays=[rank for rank in of_rank[one.rank] if rank not in _late_with(one)]) for one in late]
 
+    def delayed(late: Late) -> list[int]:
+        late_too = (late.rank, *(late.with_ranks if isinstance(late, OneOffStraggler) else ()))
+        return [rank for rank in of_rank[late.rank] if rank not in late_too]
 
-def _late_with(one: Straggler | OneOffStraggler) -> set[int]:
-    return {one.rank, *(one.with_ranks if isinstance(one, OneOffStraggler) else ())}
+    return [replace(one, delays=delayed(one)) for one in late]
 
 
 def connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:

@@ -9,27 +9,25 @@ agree in operator, dtype and size too, and cannot have more ranks than the group
 order. A group is identified by its name and its ranks, because sibling groups (of a mesh, for example) may share one
 name.
 
-A send is matched with a receive, not with another send: see `perfkit.engine.ranks.point_to_point`.
+A send is matched with a receive, not with another send: see `perfkit.engine.ranks.matched_run`.
 
 The transfer time of an n-to-n collective is its shortest duration over the ranks; the rest of each rank's duration is
 waiting. No clocks are compared.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.communication.message_batches import EXCHANGE, is_exchange
+from perfkit.engine.communication.collective_metadata import CollectiveKey, flagged
+from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND, is_exchange
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 _MANY: Final = np.iinfo(np.int64).max
-SEND: Final = "send"
-RECEIVE: Final = "recv"
 _PAIRED: Final = frozenset({SEND, RECEIVE})
 
 
@@ -60,20 +58,25 @@ class MatchedCollectives(NamedTuple):
     """Whether `wait_ns` is known: it is split, or a message that was compared with its other end. Elsewhere it is 0."""
 
     @property
+    def split_rows(self) -> tuple[Ints, Ints]:
+        """The rows of the collectives that are split, and the place among these at which each collective begins."""
+        rows = np.flatnonzero(self.splits)
+        return rows, np.flatnonzero(np.diff(self.collective[rows], prepend=-1))
+
+    @property
     def alone(self) -> NDArray[np.bool_]:
         """Whether its group has a single rank, so that it has no counterpart."""
-        return np.array([kind.group_size == 1 for kind in self.kinds] or [False], np.bool_)[self.kind]
+        return flagged(self.kinds, self.kind, lambda one: one.group_size == 1)
 
     @property
     def paired(self) -> NDArray[np.bool_]:
         """Whether it is a send or a receive, or both."""
-        return np.array([_is_paired(kind) for kind in self.kinds] or [False], np.bool_)[self.kind]
+        return flagged(self.kinds, self.kind, _is_paired)
 
     @property
     def transfer_known(self) -> NDArray[np.bool_]:
         """Whether `transfer_ns` is that of the whole collective: of a message that of the receive."""
-        sends = np.array([kind.operator == SEND for kind in self.kinds] or [False], np.bool_)
-        return np.asarray(self.wait_known & ~sends[self.kind])
+        return np.asarray(self.wait_known & ~flagged(self.kinds, self.kind, lambda one: one.operator == SEND))
 
     @property
     def wait_ns(self) -> Ints:
@@ -166,21 +169,19 @@ def _stacked(ranks: Mapping[int, CollectiveCalls], kinds: list[CollectiveKey]) -
 
 def _codes(kinds: list[CollectiveKey]) -> tuple[Ints, Ints]:
     """Return for each kind the code of its group, and the code of everything that must agree in a match."""
-
-    def number(values: list[object]) -> Ints:
-        known = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        return np.array([known[value] for value in values] or [0], np.int64)
-
     sizes = [None if kind.operator == "all_to_all" else kind.bytes for kind in kinds]
+    # A send goes with a receive.
+    operators = ["point-to-point" if kind.operator in _PAIRED else kind.operator for kind in kinds]
     return (
-        number([(kind.group, kind.members) for kind in kinds]),
-        number([(_counterpart(kind.operator), kind.dtype, size) for kind, size in zip(kinds, sizes, strict=True)]),
+        numbered([(kind.group, kind.members) for kind in kinds]),
+        numbered([(operator, kind.dtype, size) for operator, kind, size in zip(operators, kinds, sizes, strict=True)]),
     )
 
 
-def _counterpart(operator: str) -> str:
-    """Return what must agree in the operators of a match: a send goes with a receive."""
-    return "point-to-point" if operator in _PAIRED else operator
+def numbered(values: Sequence[Hashable]) -> Ints:
+    """Return a number for each value, the same for equal ones; at least one."""
+    known = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return np.array([known[value] for value in values] or [0], np.int64)
 
 
 def _is_paired(kind: CollectiveKey) -> bool:
@@ -195,7 +196,7 @@ def _directions(
     A direction is a pair of ranks in a group, both with a trace. It must have as many receives as sends in a step:
     otherwise a missing one would shift the others. So would a message in a kernel that sends and receives.
     """
-    paired = np.array([_is_paired(one) for one in kinds] or [False], np.bool_)[kind]
+    paired = flagged(kinds, kind, _is_paired)
     direction, has_peer = np.zeros(len(kind), np.int64), ~paired
     peer = _peers(kinds, kind, group, rank, world_size)
     known = paired & (peer >= 0) & (peer != rank) & np.isin(peer, np.unique(rank))
@@ -222,7 +223,7 @@ def _with_exchanges(kinds: list[CollectiveKey], kind: Ints, between: Ints) -> ND
         kind: index of each row's.
         between: rank, peer and step of each; shape (3, c).
     """
-    exchanges = np.array([is_exchange(one) for one in kinds] or [False], np.bool_)[kind]
+    exchanges = flagged(kinds, kind, is_exchange)
     if not exchanges.any():
         return exchanges
     either_way = np.vstack([np.sort(between[:2], axis=0), between[2:]])
@@ -262,7 +263,7 @@ def _with_mixed(kinds: list[CollectiveKey], kind: Ints, group: Ints, between: In
 def _peers(kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, world_size: int | None) -> Ints:
     """Return the peer of each send and receive: as the trace has it, or the other rank of a group of two; else -1."""
     peer = np.array([-1 if one.peer is None else one.peer for one in kinds] or [-1], np.int64)[kind]
-    paired = np.array([one.operator in _PAIRED for one in kinds] or [False], np.bool_)[kind]
+    paired = flagged(kinds, kind, lambda one: one.operator in _PAIRED)
     sizes = [world_size if (one.group, one.members, one.group_size) == (None,) * 3 else one.group_size for one in kinds]
     of_two = np.array([size == 2 for size in sizes] or [False], np.bool_)[kind]
     for which in np.unique(group[kind[paired & of_two & (peer < 0)]]).tolist():

@@ -1,15 +1,14 @@
 """Summarise matched collectives: waiting per rank, transfer times and bandwidths (metrics.md section 5)."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.communication.message_batches import EXCHANGE
+from perfkit.engine.communication.collective_metadata import CollectiveKey, flagged
+from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND
 from perfkit.engine.ranks.bandwidth import GroupKey, bus_factor, fits, group_key
-from perfkit.engine.ranks.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.early_ranks import find_early_ranks
 from perfkit.engine.ranks.findings import suspect_matches
 from perfkit.engine.ranks.last_arrivals import find_last_arrivals
@@ -17,7 +16,8 @@ from perfkit.engine.ranks.late_loading import name_load_causes
 from perfkit.engine.ranks.late_phase import name_phases
 from perfkit.engine.ranks.lateness import OwnTimes, own_times
 from perfkit.engine.ranks.linked_ranks import Meetings, find_meetings, linked_ranks, name_delayed, steps_together
-from perfkit.engine.ranks.matching import RECEIVE, SEND, MatchedCollectives, may_lack_ranks
+from perfkit.engine.ranks.matching import MatchedCollectives, may_lack_ranks, numbered
+from perfkit.engine.ranks.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.stragglers import (
     MOST_ONE_OFF,
     Stragglers,
@@ -180,19 +180,14 @@ def _shared(matched: MatchedCollectives, world_size: int | None) -> Iterator[Mat
     keys = [(*kind.as_columns().values(), kind is not own) for kind, own in zip(kinds, matched.kinds, strict=True)]
     described = matched.kind[rows[first]]
     # A group of unknown size is the world if all its ranks take part.
-    is_world = np.array([kind.group_size is None for kind in kinds] or [False], np.bool_)[described]
+    is_world = flagged(kinds, described, lambda one: one.group_size is None)
     is_world &= members == (world_size or -1)
-    kind = np.repeat(2 * _numbered(keys)[described] + is_world, members)
+    kind = np.repeat(2 * numbered(keys)[described] + is_world, members)
     by = np.argsort(kind, kind="stable")
     whole, cuts = np.repeat(is_world, members)[by], np.flatnonzero(np.diff(kind[by])) + 1
     for part, world in zip(np.split(rows[by], cuts), np.split(whole, cuts), strict=True) if len(rows) else ():
         one = kinds[matched.kind[part[0]]]
         yield _shared_row(matched, part, one._replace(group_size=world_size) if world[0] else one)
-
-
-def _numbered(values: Sequence[Hashable]) -> Ints:
-    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return np.array([places[value] for value in values] or [0], np.int64)
 
 
 def _as_one(kind: CollectiveKey) -> CollectiveKey:

@@ -1,8 +1,12 @@
-"""How long the ranks of a run wait for data, and how fast their samples are read."""
+"""How long the ranks of a run wait for data, for what (metrics.md section 24), and how fast samples are read."""
 
+from collections.abc import Sequence
 from statistics import median
 
+from perfkit.records.aggregate import MAJORITY
+from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.manifest import RunManifest
+from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, SlowSample, SlowWorker, WaitCause
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DataLoading
 
@@ -50,3 +54,60 @@ def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: in
         return None  # waiting time is not reading time
     batches = sum(len(rank.steps) for rank in ranks)
     return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
+
+
+def slowest_worker(loading: RankLoading, ranks: int, of: int) -> SlowWorker:
+    """Return the slowest worker of a rank that has a slow one.
+
+    Args:
+        loading: of the rank.
+        ranks: how many ranks have a slow worker.
+        of: number of all ranks.
+    """
+    slow = max((row for row in loading.workers if row.worker in loading.slow_workers), key=lambda row: row.median_ns)
+    others = sorted(row.median_ns for row in loading.workers if row.worker not in loading.slow_workers)
+    usual_ns = others[len(others) // 2] if others else None
+    return SlowWorker(worker=slow.worker, ns=slow.median_ns, usual_ns=usual_ns, ranks=ranks, of=of)
+
+
+def slow_worker(found: SlowWorker, rank: int | None = None) -> Fact:
+    """Return a slow worker, and how long its batches take; of which rank, if that is to be named."""
+    usual = () if found.usual_ns is None else (fact("usual_batch", ns=found.usual_ns),)
+    where = () if rank is None else (fact("of_rank", rank=rank),)
+    also: Facts = ()
+    if found.ranks > 1:
+        all_slow = found.ranks == found.of
+        also = (fact("all_slow", of=found.of) if all_slow else fact("also_slow", ranks=found.ranks, of=found.of),)
+    return fact("slow_worker", worker=found.worker, where=where, ns=found.ns, usual=usual, also=also)
+
+
+def slow_samples(slowest: SlowSample | None, others: int) -> Fact:
+    """Return the slowest sample that a step waited for, and how many others are slow."""
+    if slowest is None:
+        return fact("slow_samples")
+    more = (fact("and_more", count=others),) if others > 0 else ()
+    return fact("slow_sample", index=slowest.index, ns=slowest.ns, more=more)
+
+
+def main_cause(ranks: Sequence[RankReport]) -> tuple[WaitCause, Fact] | None:
+    """Return the cause of most of the waiting, and with who; None if none has half, or causes are unknown."""
+    known = [(rank, rank.loading) for rank in ranks if rank.loading is not None]
+    totals = {cause: sum(getattr(loading.waits_ns, cause) for _, loading in known) for cause in WAIT_CAUSES}
+    whole = sum(totals.values())
+    cause = max(WAIT_CAUSES, key=lambda name: totals[name])
+    if cause == "other" or not whole or totals[cause] < MAJORITY * whole:
+        return None
+    named = cause in ("slow_worker", "slow_sample")
+    what = _culprit(cause, known, several=len(ranks) > 1) if named else (fact(f"load_{cause}"),)
+    return cause, fact("share_of_it", share=totals[cause] / whole, what=what)
+
+
+def _culprit(cause: WaitCause, known: Sequence[tuple[RankReport, RankLoading]], *, several: bool) -> Facts:
+    rank, loading = max(known, key=lambda one: getattr(one[1].waits_ns, cause))
+    number = rank.rank if several else None
+    if cause == "slow_worker":
+        also = sum(bool(one.slow_workers) for _, one in known)
+        return fact("for"), slow_worker(slowest_worker(loading, also, len(known)), number)
+    samples = loading.slow_samples
+    what = slow_samples(samples[0] if samples else None, len(samples) - 1)
+    return fact("for"), what, *(() if number is None else (fact("on_rank", rank=number),))

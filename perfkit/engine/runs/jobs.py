@@ -12,8 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from perfkit.engine.runs.rank_assignment import assign_ranks
-from perfkit.engine.runs.rank_reports import NamedSummary, clash
+from perfkit.engine.runs.rank_reports import NamedSummary, assign_ranks, clash
 from perfkit.errors import UsageError
 from perfkit.records.rank import StepBreakdown
 

@@ -1,13 +1,13 @@
 """Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.ranks.clock_alignment import align_ranks
 from perfkit.engine.steps.pauses import TracedPause
+from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.facts import Facts, fact
 from perfkit.records.manifest import RunManifest
@@ -17,9 +17,6 @@ from perfkit.trace.intervals import Ints, Union, difference, measure, union
 
 _Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
 """What a rank's record has: its last pauses, and the sums of those before."""
-
-_LEAST_SHARE: Final = 0.01
-"""Share of the recorded time from which pauses are worth a sentence."""
 
 
 def summarize_pauses(
@@ -159,7 +156,7 @@ def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) ->
     for phase in PAUSE_PHASES:
         rows = [row for row in pauses if row.phase == phase and row.recorded and recorded_ns.get(row.rank)]
         share = max((row.recorded_ns / recorded_ns[row.rank] for row in rows), default=0.0)
-        if share >= _LEAST_SHARE:
+        if share >= REPORTED_SHARE:
             yield _clause(rows, share, len(ranks))
 
 
@@ -168,7 +165,7 @@ def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> Facts:
     numbers = [row.rank for row in rows if row.rank is not None]
     where = (fact("of_ranks", ranks=numbers),) if numbers and len(rows) < ranks else ()
     waited = max((row.waited_ns or 0 for row in rows), default=0)
-    held_up = (fact("others_wait_for", ns=waited),) if waited >= _LEAST_SHARE * most.recorded_ns else ()
+    held_up = (fact("others_wait_for", ns=waited),) if waited >= REPORTED_SHARE * most.recorded_ns else ()
     return (
         fact(f"{most.phase}_takes"),
         fact("pauses_take", share=share, where=where, ns=most.recorded_ns, held_up=held_up),

@@ -1,14 +1,18 @@
-"""Group the traces of a run by rank, and build the report of each rank."""
+"""Group the traces of a run by rank, and build the report of each rank.
+
+The rank of a trace is that of its header, else of its file name, else the user's. If headers give one rank to traces
+with different ranks in their names, the headers are wrong: the program did not know its rank, or the traces come from
+several single-process runs. Then every header's rank in the run is ignored.
+"""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from perfkit.accelerators import backend_on
 from perfkit.engine.communication.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.engine.pipelines.actions import PipelineActions
-from perfkit.engine.runs.rank_assignment import assign_ranks
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
 from perfkit.engine.steps.pauses import TracedPause
 from perfkit.engine.trace_summary import TraceSummary
@@ -27,6 +31,67 @@ from perfkit.records.per_rank.loading import add_loading
 from perfkit.records.per_rank.operator_work import add_rank_work
 from perfkit.records.per_rank.work_trees import add_work
 from perfkit.records.rank import RankReport
+from perfkit.storage.filenames import rank_in_name
+
+
+class RankClaim(NamedTuple):
+    """The rank of a trace, by its header and by its file name."""
+
+    file: str
+    in_header: int | None
+    in_name: int | None
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether header and name give different ranks."""
+        return None not in (self.in_header, self.in_name) and self.in_header != self.in_name
+
+
+def assign_ranks(
+    headers: Iterable[tuple[str, int | None]], default: int | None
+) -> tuple[list[int | None], list[Observation]]:
+    """Return the rank of each trace, None if unknown, and findings about contradictions.
+
+    Args:
+        headers: file name of each trace, and the rank in its header.
+        default: rank of traces without one.
+    """
+    claims = [RankClaim(file, rank, rank_in_name(file)) for file, rank in headers]
+    shared = _shared(claims)
+    differing = [claim for claim in claims if claim.is_contradictory]
+    if shared:
+        return [_first(claim.in_name, default) for claim in claims], [_by_name(shared, differing)]
+    findings = [Observation("rank_name_mismatch", {"claims": _in_headers(differing)})] if differing else []
+    return [_first(claim.in_header, claim.in_name, default) for claim in claims], findings
+
+
+def _first(*ranks: int | None) -> int | None:
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def _shared(claims: Sequence[RankClaim]) -> list[RankClaim]:
+    """Return the traces whose headers give the same rank as others', although all their names give different ones."""
+    by_header: dict[int, list[RankClaim]] = defaultdict(list)
+    for claim in claims:
+        if claim.in_header is not None:
+            by_header[claim.in_header].append(claim)
+    return [claim for claims in by_header.values() if _have_distinct_names(claims) for claim in claims]
+
+
+def _have_distinct_names(claims: Sequence[RankClaim]) -> bool:
+    """Return whether the names of traces give several ranks; the names of one rank's cycles give the same."""
+    names = {claim.in_name for claim in claims}
+    return len(names) > 1 and None not in names
+
+
+def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Observation:
+    rank = min(claim.in_header for claim in shared if claim.in_header is not None)
+    files = [claim.file for claim in shared if claim.in_header == rank]
+    return Observation("header_ranks_ignored", {"rank": rank, "files": files, "ignored": _in_headers(differing)})
+
+
+def _in_headers(claims: Sequence[RankClaim]) -> list[tuple[str, int | None]]:
+    return [(claim.file, claim.in_header) for claim in claims]
 
 
 class NamedSummary(NamedTuple):

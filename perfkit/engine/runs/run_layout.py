@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.communication.message_batches import EXCHANGE, is_exchange
-from perfkit.engine.pipelines.groups import PIPELINE, groups_along
+from perfkit.engine.communication.dimensions import PIPELINE
+from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND, is_exchange
+from perfkit.engine.pipelines.groups import groups_along
 from perfkit.engine.pipelines.inferred_lines import find_inferred_lines
 from perfkit.engine.ranks.matched_run import match_run
-from perfkit.engine.ranks.matching import RECEIVE, SEND
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks
 from perfkit.records.aggregate import add_collectives, add_issued
 from perfkit.records.manifest import MeshDimension, RunManifest

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.engine.runs.bubble_verdict import Bubble, explains_stragglers, find_bubble
-from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.runs.data_loading import main_cause
 from perfkit.records.aggregate import MAJORITY, exposed_sums
 from perfkit.records.common import CATEGORIES, Category, Finding
 from perfkit.records.cross_rank import CrossRankSummary, OneOffStraggler

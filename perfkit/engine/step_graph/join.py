@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.ranks.clock_alignment import aligned, rows_by
+from perfkit.engine.kinds.classify import rows_by_key
+from perfkit.engine.ranks.clock_alignment import aligned
+from perfkit.engine.ranks.matched_run import pair_rows
 from perfkit.engine.ranks.matching import MatchedCollectives
-from perfkit.engine.ranks.point_to_point import pair_rows
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind, concatenated
 from perfkit.engine.step_graph.modules import NO_MODULE, GraphModule
@@ -181,7 +182,7 @@ class _Join:
     def _ends(self, matched: MatchedCollectives) -> _Ends:
         """Return the nodes of the collectives that are in the graphs."""
         parts = [(_NONE,) * 3]
-        rows_of = rows_by(matched.rank)
+        rows_of = rows_by_key(matched.rank)
         for rank, calls in self.calls.items():
             rows = rows_of.get(rank, _NONE)
             row_of = np.full(len(rows), -1, np.int64)

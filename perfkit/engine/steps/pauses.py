@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Device
+from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.per_run.pauses import PausePhase, RecordedPause
 from perfkit.trace.events import EventKind, Events, Header, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Union, covers, measure, outermost, union
@@ -33,8 +34,6 @@ _ANNOTATIONS: Final[tuple[tuple[str, PausePhase], ...]] = (
 )
 """Names that programs give to pauses, and of which none is common for anything else. `checkpoint` alone is left out: it
 is also what recomputing activations is called; `evaluate` too: what reinforcement learning calls a forward pass."""
-_IN_EACH_STEP: Final = 3
-"""Steps from which evaluations in each of them are part of them: pseudo labels, rollouts."""
 _FRAMES: Final[tuple[tuple[str, PausePhase], ...]] = (
     (r".*torch[/\\]serialization\.py\(\d+\): save$", "checkpoint"),
     (r".*torch[/\\]distributed[/\\]checkpoint[/\\]state_dict_saver\.py\(\d+\): (async_)?save$", "checkpoint"),
@@ -111,7 +110,9 @@ def find_pauses(events: Events, frames: PythonFrames, device: Device, header: He
 
 
 def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device) -> Pauses:
-    """Return the pauses without evaluations that are part of the steps, because each step has one.
+    """Return the pauses without evaluations that are part of the steps: pseudo labels, rollouts.
+
+    They are if there are three steps or more, and each has one.
 
     Args:
         pauses: those of a trace; what a run of perfkit's lists stays.
@@ -121,7 +122,7 @@ def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device
     """
     evaluations = [one.start_ns for one in pauses.found if one.phase == "evaluation"]
     steps = np.unique(np.searchsorted(start_ns, np.array(evaluations, np.int64), side="right"))
-    if not pauses.named or len(start_ns) < _IN_EACH_STEP or np.count_nonzero(steps) < len(start_ns):
+    if not pauses.named or len(start_ns) < FEWEST_COMPARED_STEPS or np.count_nonzero(steps) < len(start_ns):
         return pauses
     return _of([one for one in pauses.found if one.phase != "evaluation"], events, device, named=True)
 

@@ -1,16 +1,17 @@
 """Windows of the steps, on the host and on the device (metrics.md section 3)."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.kinds import name_patterns as rules
-from perfkit.engine.kinds.classify import Device
-from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps
-from perfkit.trace.events import EventKind, Events
+from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device
+from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses
+from perfkit.records.kernel_rules import KernelRule
+from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import Ints
 
 _NEVER = np.iinfo(np.int64).min
@@ -18,9 +19,11 @@ _NEVER = np.iinfo(np.int64).min
 BEFORE_THE_FIRST: Final = -1
 AFTER_THE_LAST: Final = -2
 IN_A_PAUSE: Final = -3
+STEP: Final = "ProfilerStep#"
+"""What torch calls a step, before its number."""
 _DIGITS: Final = re.compile(r"\d+")
-_STEP: Final = re.compile(rf"{rules.STEP}(\d+)$")
-_STEP_NUMBER: Final = slice(len(rules.STEP), len(rules.STEP) + 18)
+_STEP: Final = re.compile(rf"{STEP}(\d+)$")
+_STEP_NUMBER: Final = slice(len(STEP), len(STEP) + 18)
 """Where a step's name has its number, of which no more digits fit a column."""
 
 
@@ -178,3 +181,31 @@ def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None
         from_annotations=False,
         pauses=pauses,
     )
+
+
+class TraceSteps(NamedTuple):
+    """The steps of one trace, and what tells them."""
+
+    names: Names
+    device: Device
+    steps: Steps | None
+    """None if the trace contains neither steps nor work."""
+
+
+def find_trace_steps(
+    trace: RankTrace, step_marker: str | None = None, kernel_rules: Sequence[KernelRule] = (), most: int | None = None
+) -> TraceSteps:
+    """Return the steps of a trace, without one that its run did not complete.
+
+    Args:
+        trace: the trace.
+        step_marker: a regular expression for the names of the annotations that mark steps, or None.
+        kernel_rules: rules for the names of kernels, which come before perfkit's own.
+        most: number of steps at most, the first ones; None for all.
+    """
+    names = classify_names(trace.events, kernel_rules)
+    device = find_device(trace.events, names)
+    pauses = find_pauses(trace.events, trace.frames, device, trace.header)
+    own = trace.header.perfkit
+    completed = own.steps[1] if own and own.steps else None
+    return TraceSteps(names, device, find_steps(trace.events, device, step_marker, completed, most, pauses))

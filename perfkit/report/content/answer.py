@@ -125,13 +125,6 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
     return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)]
 
 
-def _whole_run(run: RunReport) -> str:
-    if run.monitor is None:
-        return ""
-
-    return whole_run(run)
-
-
 def _checked(run: RunReport) -> str:
     """Return how far another tool's figures are from perfkit's; empty without a cross-check."""
     if run.cross_check is None:
@@ -150,7 +143,7 @@ def run_answer(run: RunReport) -> RunAnswer:
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         parts=_parts(run),
-        whole_run=_whole_run(run),
+        whole_run=whole_run(run) if run.monitor else "",
         late=_late(run),
         doubts=_serious(finding_lines(findings)),
     )

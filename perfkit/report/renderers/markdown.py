@@ -3,7 +3,7 @@
 from typing import Any, TextIO
 
 from perfkit.report import build_document
-from perfkit.report.content.document import FINDINGS, RECOMMENDATIONS, FindingLine, InsightItem, KeyValue, Section
+from perfkit.report.content.document import FINDINGS, RECOMMENDATIONS, FindingLine, InsightItem, Section
 from perfkit.tables.kernel_names import LONGEST, shorten
 from perfkit.tables.specification import Cell, Column, Table
 
@@ -56,15 +56,11 @@ def _section(section: Section, stream: TextIO) -> None:
     stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
     for table in section.summary:
         _table(table, stream)
-    _facts(section.key_values, stream)
+    stream.write("\n")
+    stream.writelines(f"- {fact.label}: {escape(fact.value)}\n" for fact in section.key_values)
     for table in section.tables:
         _table(table, stream)
     _findings(section.findings, stream)
-
-
-def _facts(facts: list[KeyValue], stream: TextIO) -> None:
-    stream.write("\n")
-    stream.writelines(f"- {fact.label}: {escape(fact.value)}\n" for fact in facts)
 
 
 def _findings(findings: list[FindingLine], stream: TextIO) -> None:

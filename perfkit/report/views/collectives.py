@@ -158,12 +158,8 @@ def _matrix(ranks: int, test: PairTest, show: Callable[[PairTime], str]) -> list
     return [words("", lambda rank: f"rank {rank}"), *map(column, range(ranks))]
 
 
-def _with_series(record: CollectiveBenchmark) -> Iterator[tuple[Series, Measurement]]:
-    return ((record.series[row.series], row) for row in record.measurements)
-
-
 MEASUREMENTS: Final = Listing(
-    _with_series,
+    lambda record: ((record.series[row.series], row) for row in record.measurements),
     (
         *data_of(Series, itemgetter(0)),
         *(column for column in data_of(Measurement, itemgetter(1)) if column.key not in _UNLISTED),

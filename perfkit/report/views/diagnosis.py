@@ -47,11 +47,7 @@ def _places(places: list[RankPlace], top: int) -> Table | None:
 
 _PLACES: Final = (
     name("ranks", lambda row: ranges(place.rank for place in row[1])),
-    number("steps", lambda row: _steps(row[1])),
+    number("steps", lambda row: ranges(place.steps for place in row[1] if place.steps is not None) or MISSING),
     words("state", lambda row: row[0][0]),
     name("source line", lambda row: row[0][1]),
 )
-
-
-def _steps(group: list[RankPlace]) -> str:
-    return ranges(place.steps for place in group if place.steps is not None) or MISSING

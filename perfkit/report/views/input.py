@@ -161,16 +161,12 @@ def _stripes(file: InputFile) -> str | None:
     return None if file.stripe_count is None else f"{file.stripe_count} x {size(file.stripe_bytes)}"
 
 
-def _with_series(record: InputBenchmark) -> Iterator[tuple[InputSeries, InputMeasurement]]:
-    return ((record.series[row.series], row) for row in record.measurements)
-
-
 def _own(kind: type, index: int, *left_out: str) -> list[Field]:
     return [column for column in data_of(kind, itemgetter(index)) if column.key not in left_out]
 
 
 MEASUREMENTS: Final = Listing(
-    _with_series,
+    lambda record: ((record.series[row.series], row) for row in record.measurements),
     (
         *_own(InputSeries, 0, "layout"),
         data("layout", str, lambda row: " ".join(f"{key}={value}" for key, value in row[0].layout.items())),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, left_out, rate, size
-from perfkit.records.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
+from perfkit.records.plan import Plan, PlanCheck, PlannedLayout
 from perfkit.report.content.document import Document, KeyValue, Section
 from perfkit.tables.labels import counted
 from perfkit.tables.specification import Cell, Field, Table, Tone, make_table, name, number, words
@@ -222,7 +222,7 @@ _TRAFFIC: Final = (
 _TERMS: Final = (
     number("part", lambda term: term.part),
     words("term", lambda term: term.name),
-    number("value", lambda term: _value(term)),
+    number("value", lambda term: size(term.value) if term.unit == "B" else duration(term.value)),
     words("formula", lambda term: term.formula),
     words("source", lambda term: term.source),
 )
@@ -231,7 +231,3 @@ _TERMS: Final = (
 def _terms(plan: Plan, place: int) -> Table | None:
     one = plan.layouts[place]
     return make_table(f"Terms: {one.described}", one.terms, _TERMS, f"memory peaks at: {one.memory.peak_at}")
-
-
-def _value(term: PlanTerm) -> str:
-    return size(term.value) if term.unit == "B" else duration(term.value)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, rank_list
-from perfkit.engine.runs.loading_culprits import slow_samples, slow_worker
+from perfkit.engine.runs.data_loading import slow_samples, slow_worker
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
 from perfkit.records.facts import Words

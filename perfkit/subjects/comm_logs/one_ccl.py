@@ -6,11 +6,9 @@ from typing import Final
 
 from perfkit.records.common import Observation
 from perfkit.records.per_run.comm_logs import OneCclLogs, OneCclMessage
-from perfkit.subjects.comm_logs.logged_counts import count_logged
+from perfkit.subjects.comm_logs.summarize import MOST_ROWS, count_logged
 from perfkit.trace.comm_logs.one_ccl import OneCclFacts
 
-_MOST: Final = 100
-"""Rows of each list."""
 _MOST_FILES: Final = 5
 _SOCKET_PROVIDERS: Final = ("tcp", "sockets", "udp")
 _PCIE: Final = "topology recognition shows PCIe connection"
@@ -25,9 +23,9 @@ def summarize_one_ccl(facts: OneCclFacts, files: Sequence[str]) -> OneCclLogs:
         garbled_lines=facts.garbled,
         left_out=facts.left_out,
         processes=len(facts.processes),
-        versions=count_logged(facts.versions, _MOST),
-        providers=count_logged(facts.providers, _MOST),
-        variables=count_logged(facts.variables, _MOST),
+        versions=count_logged(facts.versions, MOST_ROWS),
+        providers=count_logged(facts.providers, MOST_ROWS),
+        variables=count_logged(facts.variables, MOST_ROWS),
         warnings=_messages(facts.warnings),
         warning_count=facts.warning_count,
         errors=_messages(facts.errors),
@@ -36,7 +34,7 @@ def summarize_one_ccl(facts: OneCclFacts, files: Sequence[str]) -> OneCclLogs:
 
 
 def _messages(counts: Counter[str]) -> list[OneCclMessage]:
-    return [OneCclMessage(text=text, count=count) for text, count in counts.most_common(_MOST)]
+    return [OneCclMessage(text=text, count=count) for text, count in counts.most_common(MOST_ROWS)]
 
 
 def find_one_ccl_findings(logs: OneCclLogs, hosts: int) -> Iterator[Observation]:

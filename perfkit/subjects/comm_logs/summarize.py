@@ -1,10 +1,11 @@
 """Makes the record of a run's NCCL logs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from perfkit.records.per_run.comm_logs import (
+    LoggedCount,
     NcclChannels,
     NcclChoice,
     NcclHost,
@@ -14,12 +15,11 @@ from perfkit.records.per_run.comm_logs import (
     Place,
 )
 from perfkit.subjects.comm_logs.links import Link, Ranks
-from perfkit.subjects.comm_logs.logged_counts import count_logged
 from perfkit.trace.comm_logs.facts import NcclFacts
 
 _Direction = tuple[object, object, bool]
 _MOST_FILES: Final = 100
-_MOST_ROWS: Final = 100
+MOST_ROWS: Final = 100
 """Of each table."""
 
 
@@ -34,9 +34,9 @@ def summarize_logs(facts: NcclFacts, links: Sequence[Link], ranks: Ranks, files:
         processes=len(facts.processes),
         ranks=ranks.world.ranks if ranks.world else None,
         hosts=_hosts(ranks),
-        versions=count_logged(facts.versions, _MOST_ROWS),
-        variables=count_logged(facts.variables, _MOST_ROWS),
-        networks=count_logged(facts.networks, _MOST_ROWS),
+        versions=count_logged(facts.versions, MOST_ROWS),
+        variables=count_logged(facts.variables, MOST_ROWS),
+        networks=count_logged(facts.networks, MOST_ROWS),
         channels=_channels(facts),
         transports=_transports(links),
         choices=_choices(facts),
@@ -74,7 +74,7 @@ def _channels(facts: NcclFacts) -> list[NcclChannels]:
             nvls_channels=nvls,
             p2p_channels=p2p,
         )
-        for (ranks, rings, trees, collective, nvls, p2p), count in sorted(alike.items(), reverse=True)[:_MOST_ROWS]
+        for (ranks, rings, trees, collective, nvls, p2p), count in sorted(alike.items(), reverse=True)[:MOST_ROWS]
     ]
 
 
@@ -97,7 +97,7 @@ def _transports(links: Sequence[Link]) -> list[NcclTransport]:
             gpu_direct=_connections(gpu_direct[transport, place]),
         )
         for (transport, place), found in sorted(pairs.items())
-    ][:_MOST_ROWS]
+    ][:MOST_ROWS]
 
 
 def _direction(link: Link) -> _Direction:
@@ -132,7 +132,7 @@ def _choices(facts: NcclFacts) -> list[NcclChoice]:
         )
         for choice, sizes in facts.choices.items()
     ]
-    return sorted(rows, key=lambda row: (row.operator or "", row.most_bytes, row.algorithm, row.protocol))[:_MOST_ROWS]
+    return sorted(rows, key=lambda row: (row.operator or "", row.most_bytes, row.algorithm, row.protocol))[:MOST_ROWS]
 
 
 def _warnings(facts: NcclFacts, ranks: Ranks) -> list[NcclWarning]:
@@ -143,5 +143,19 @@ def _warnings(facts: NcclFacts, ranks: Ranks) -> list[NcclWarning]:
             count=count,
             rank=ranks.of_process(facts.first_warned.get(warned)),
         )
-        for warned, count in facts.warnings.most_common(_MOST_ROWS)
+        for warned, count in facts.warnings.most_common(MOST_ROWS)
     ]
+
+
+def count_logged(noted: Mapping[tuple[str, str], Set[object]], most: int) -> list[LoggedCount]:
+    """Return a row for each name and value, by name, what most processes logged first.
+
+    Args:
+        noted: processes by name and value; None among them stands for those that are not known.
+        most: number of rows at most.
+    """
+    rows = [
+        LoggedCount(name=name, value=value, processes=len(processes - {None}))
+        for (name, value), processes in noted.items()
+    ]
+    return sorted(rows, key=lambda row: (row.name, -row.processes, row.value))[:most]

@@ -122,12 +122,13 @@ _MESSAGES: Final = (number("count", lambda row: row.count, counted), words("mess
 
 def _one_ccl(logs: OneCclLogs, top: int) -> Table | None:
     named = (*logs.versions, *logs.providers, *logs.variables[:top])
-    rows = [_files(logs), *((row.name, _value(row, logs)) for row in named)]
+    rows = [
+        _files(logs),
+        *(
+            (row.name, (f"{row.value} ({row.processes})" if 0 < row.processes < logs.processes else row.value))
+            for row in named
+        ),
+    ]
     left = len(logs.variables) - top
     remark = joined(f"{left} more variables" if left > 0 else "", *_skipped(logs), by=". ")
     return make_table("oneCCL, by its logs", rows, _FACTS, remark)
-
-
-def _value(row: LoggedCount, logs: OneCclLogs) -> str:
-    """Return a value, with how many processes logged it if others did not."""
-    return f"{row.value} ({row.processes})" if 0 < row.processes < logs.processes else row.value

@@ -1,4 +1,4 @@
-"""Sum the critical path of a run's steps by kind, rank and name (metrics.md section 16)."""
+"""Sum the critical path of a run's steps by kind, rank, name and module (metrics.md section 16)."""
 
 from typing import Any, Final, NamedTuple, cast
 
@@ -8,18 +8,21 @@ from numpy.typing import NDArray
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import EDGE_KINDS, KINDS, StepGraph
 from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.modules import shown_paths
 from perfkit.engine.step_graph.replay import UNLIMITED, slack
+from perfkit.records.per_rank.work import OUTSIDE
+from perfkit.records.per_rank.work_trees import Path, Weights, build_tree
 from perfkit.records.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,
     PathKind,
     PathKindTime,
+    PathModuleTime,
     PathNameTime,
     PathRankTime,
 )
 from perfkit.records.rank import UNKNOWN_OPERATOR
 from perfkit.subjects.critical_path.drawing import DrawnPieces, draw_path
-from perfkit.subjects.critical_path.modules import path_by_module
 from perfkit.trace.intervals import Ints
 
 MOST_NAMES: Final = 100
@@ -80,16 +83,11 @@ def summarize_path(graph: StepGraph, recorded_steps: int, missing_ranks: int, un
         communication=_communication(graph, found),
         modules=path_by_module(graph, pieces.module, pieces.ns),
         drawn=draw_path(graph, found.to_draw(), KINDS, _names(graph)),
-        linked=_is_linked(graph) if len(graph.ranks) > 1 else None,
+        linked=bool((graph.edges.kind == kinds.ARRIVAL).any()) if len(graph.ranks) > 1 else None,
         missing_ranks=missing_ranks,
         unaligned_ranks=unaligned,
         violated=sum(graph.violated.values()),
     )
-
-
-def _is_linked(graph: StepGraph) -> bool:
-    """Return whether a collective of several ranks, or a send and its receive, are in the graph."""
-    return bool((graph.edges.kind == kinds.ARRIVAL).any())
 
 
 class PathPieces:
@@ -269,3 +267,27 @@ def _longest_groups(key: Ints, ns: Ints) -> list[int]:
     total_ns = _sums(place.reshape(-1), ns, len(keys))
     longest: list[int] = keys[np.argsort(-total_ns, kind="stable")[:MOST_NAMES]].tolist()
     return longest
+
+
+def path_by_module(graph: StepGraph, module: Ints, ns: Ints) -> list[PathModuleTime]:
+    """Return the time on the path of modules with those within them; the roots add up to all of it.
+
+    Args:
+        graph: the graph.
+        module: of each piece of the path, an index into the graph's modules, or `NO_MODULE`.
+        ns: their time.
+    """
+    if not any(one.is_module for one in graph.modules):
+        return []
+    own_ns = np.zeros(len(graph.modules) + 1, np.int64)
+    np.add.at(own_ns, module, ns)  # the last is that of -1
+    paths = [*shown_paths(graph.modules), (OUTSIDE,)]
+    inclusive: dict[Path, Weights] = {}
+    for path, time_ns in zip(paths, own_ns.tolist(), strict=True):
+        for length in range(1, len(path) + 1) if time_ns else ():
+            own = Weights(total_ns=time_ns, self_ns=time_ns if length == len(path) else 0)
+            inclusive[path[:length]] = inclusive.get(path[:length], Weights()).plus(own)
+    return [
+        PathModuleTime(depth=node.depth, name=node.name, total_ns=node.total_ns, self_ns=node.self_ns)
+        for node in build_tree("class", inclusive).nodes
+    ]

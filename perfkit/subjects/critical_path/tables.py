@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.per_rank.idle import CAUSE_WORDS
 from perfkit.records.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
 from perfkit.records.rank import ONE_TO_N
@@ -33,7 +34,6 @@ WORDS: Final[dict[str, str]] = {
     **{str(cause): noun for cause, noun in CAUSE_WORDS.items()},
 }
 _MOST_RANKS: Final = 4
-_SMALLEST_SHARE: Final = 0.01
 """Share of the path from which a module is shown."""
 
 
@@ -74,7 +74,7 @@ def _by_name(path: CriticalPath, top: int) -> Table | None:
 
 def _by_module(path: CriticalPath, top: int) -> Table | None:
     """Return the largest modules, in the order of the program; None if the traces contain no calls of modules."""
-    worth = [index for index, row in enumerate(path.modules) if row.total_ns >= _SMALLEST_SHARE * path.total_ns]
+    worth = [index for index, row in enumerate(path.modules) if row.total_ns >= REPORTED_SHARE * path.total_ns]
     ranked = sorted(worth, key=lambda index: (-path.modules[index].total_ns, index))[:top]
     left = len(path.modules) - len(ranked)
     columns = (

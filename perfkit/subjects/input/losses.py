@@ -13,7 +13,7 @@ from perfkit.engine.losses.context import (
 )
 from perfkit.engine.losses.loading import load_faster
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.runs.data_loading import main_cause
 from perfkit.engine.whatif.changes import NO_INPUT
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import UNNAMED

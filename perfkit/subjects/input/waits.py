@@ -103,7 +103,7 @@ def _needed(start: Ints, end: Ints, fetches: Fetches) -> Ints:
 
 
 def _by_worker(fetches: Fetches) -> dict[int, Ints]:
-    return rows_by_key(fetches.worker, np.arange(len(fetches.end)))
+    return rows_by_key(fetches.worker)
 
 
 def fetch_columns(recorded: Sequence[RecordedFetch]) -> Fetches:

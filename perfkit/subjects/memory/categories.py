@@ -1,21 +1,70 @@
-"""What each block of memory is for, by what allocated it and how long it lived (metrics.md section 11)."""
+"""What each block of memory is for, by what the host did when it was allocated and how long it lived (section 11)."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.kinds.classify import rows_by_key
-from perfkit.engine.steps.passes import NO_PASS
+from perfkit.engine.idle.host_thread import spans_of_rows
+from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
+from perfkit.engine.steps.passes import NO_PASS, Passes, find_passes
+from perfkit.engine.steps.windows import Steps
+from perfkit.phases import annotation
 from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryCategory
 from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
-from perfkit.subjects.memory.blocks import NEVER_NS, NOT_RECORDED, Blocks
-from perfkit.subjects.memory.host_activity import HostActivity
-from perfkit.subjects.memory.known_tensors import UNDECIDED, KnownTensors
+from perfkit.subjects.memory.blocks import NEVER_NS, NOT_RECORDED, UNDECIDED, Blocks, KnownTensors
+from perfkit.subjects.memory.origins import named
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, covers, uncovered_from
 
 Flags = NDArray[np.bool_]
 CODE: Final[dict[MemoryCategory, int]] = {name: code for code, name in enumerate(MEMORY_CATEGORIES)}
+_SHARDING: Final = "FSDP::"
+"""Begins the annotations of FSDP2, in which only it allocates: it gathers and reduces parameters there."""
+_TO_DEVICE: Final = annotation("to_device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostActivity:
+    """Spans of the host, of all threads or by thread."""
+
+    steps: Steps
+    passes: Passes
+    input: Union
+    operators: dict[int, Union]
+    communication: dict[int, Union]
+
+    def begins_of(self, phase: PassPhase) -> Ints:
+        """Return when the passes of a phase begin, in order."""
+        return np.asarray(self.passes.begin[self.passes.phase == PASS_PHASES.index(phase)])
+
+
+def find_host_activity(events: Events, names: Names, steps: Steps) -> HostActivity:
+    """Return what of the host's events shows what memory is for."""
+    annotations, operators = events.rows(EventKind.ANNOTATION), events.rows(EventKind.OPERATOR)
+    sharding = named(events, annotations, lambda name: name.startswith(_SHARDING))
+    to_device = named(events, annotations, _TO_DEVICE.__eq__)
+    moved = annotations[to_device[events.name[annotations]]]
+    loading = np.concatenate((data_loading_rows(events, names), moved))
+    communicating = np.concatenate(
+        (
+            operators[names.communication_operator[events.name[operators]]],
+            annotations[names.backend_annotation[events.name[annotations]]],
+            annotations[sharding[events.name[annotations]]],
+        )
+    )
+    return HostActivity(
+        steps=steps,
+        passes=find_passes(events, steps),
+        input=spans_of_rows(events, loading),
+        operators=_by_thread(events, operators),
+        communication=_by_thread(events, communicating),
+    )
+
+
+def _by_thread(events: Events, rows: Ints) -> dict[int, Union]:
+    return {thread: spans_of_rows(events, own) for thread, own in rows_by_key(events.thread, rows).items()}
 
 
 def categorize(blocks: Blocks, known: KnownTensors, host: HostActivity) -> Ints:
@@ -52,7 +101,7 @@ class _Life:
     def within(self, spans: dict[int, Union]) -> Flags:
         """Allocated in a span of its thread."""
         found = np.zeros(len(self._blocks.begin), np.bool_)
-        for thread, places in rows_by_key(self._blocks.thread, np.arange(len(found))).items():
+        for thread, places in rows_by_key(self._blocks.thread).items():
             if thread in spans:
                 found[places] = covers(spans[thread], self._blocks.begin_ns[places])
         return found

@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryBytes, MemoryCategory
-from perfkit.subjects.memory.blocks import NOT_RECORDED, Blocks
+from perfkit.subjects.memory.blocks import NOT_RECORDED, Blocks, KnownTensors
 from perfkit.subjects.memory.categories import CODE
-from perfkit.subjects.memory.known_tensors import KnownTensors
 from perfkit.trace.events import HOST, AllocatorTimeline
 from perfkit.trace.intervals import Ints
 

@@ -39,8 +39,8 @@ def find_origins(events: Events, frames: PythonFrames, annotations: Ints, blocks
         blocks: those that were allocated in the recording.
     """
     operators = events.rows(EventKind.OPERATOR)
-    operators = operators[~_named(events, operators, is_wrapper)[events.name[operators]]]
-    own = annotations[~_named(events, annotations, lambda name: name.startswith(PREFIX))[events.name[annotations]]]
+    operators = operators[~named(events, operators, is_wrapper)[events.name[operators]]]
+    own = annotations[~named(events, annotations, lambda name: name.startswith(PREFIX))[events.name[annotations]]]
     in_module = np.flatnonzero(flags(frames.names, lambda name: name.startswith(_MODULE))[frames.name])
     finder = _Finder(events, frames, blocks)
     function = finder.functions()
@@ -48,15 +48,12 @@ def find_origins(events: Events, frames: PythonFrames, annotations: Ints, blocks
     module = finder.names_of(in_module, frames.thread, lambda rows, at: _innermost(frames, rows, at))
     operator = finder.names_of(operators, events.thread, lambda rows, at: _outermost(events, rows, at))
     contexts = zip(_texts(frames.names, function), _texts(events.names, annotation), strict=True)
+    modules = [text and text.removeprefix(_MODULE) for text in _texts(frames.names, module)]
     return Origins(
         operator=_texts(events.names, operator),
         context=[of_python or of_annotation for of_python, of_annotation in contexts],
-        module=[text and _module_text(frames, text.removeprefix(_MODULE)) for text in _texts(frames.names, module)],
+        module=[text and shown_module(text, frames.modules.get(text, ())) for text in modules],
     )
-
-
-def _module_text(frames: PythonFrames, instance: str) -> str:
-    return shown_module(instance, frames.modules.get(instance, ()))
 
 
 class _Finder:
@@ -66,7 +63,7 @@ class _Finder:
         self._events = events
         self._frames = frames
         self._begin_ns = blocks.begin_ns
-        self._by_thread = rows_by_key(blocks.thread, np.arange(len(blocks.begin)))
+        self._by_thread = rows_by_key(blocks.thread)
 
     def names_of(self, rows: Ints, thread: NDArray[np.int32] | Ints, find: Callable[[Ints, Ints], Ints]) -> Ints:
         """Return for each block the name that `find` returns for the rows of its thread; -1 for none."""
@@ -109,7 +106,7 @@ def _outermost(events: Events, rows: Ints, instant: Ints) -> Ints:
     return np.where(found >= 0, events.name[rows[found]], _NONE)
 
 
-def _named(events: Events, rows: Ints, matches: Callable[[str], bool]) -> NDArray[np.bool_]:
+def named(events: Events, rows: Ints, matches: Callable[[str], bool]) -> NDArray[np.bool_]:
     """Return which names match, of those that `rows` have."""
     chosen = np.zeros(max(1, len(events.names)), np.bool_)
     used = events.names_of(rows)

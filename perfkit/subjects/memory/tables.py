@@ -225,7 +225,7 @@ def _snapshot(snapshot: MemorySnapshot, top: int) -> Iterator[Table | None]:
     remark = ". ".join(_snapshot_remarks(snapshot))
     yield make_table(f"Memory snapshot {escape_unprintable(snapshot.file)}", list(_FIGURES), columns, remark)
     for device in snapshot.devices:
-        at, whose = _moment(device), _whose(snapshot, device)
+        at, whose = ("at the end" if device.peak_bytes is None else "at the peak"), _whose(snapshot, device)
         title = f"Memory {at} by who allocated it (snapshot, {whose})"
         yield make_table(title, device.holders, _of_holders(device), _left(device.holders[top:]), top=top)
         yield make_table(f"Largest tensors {at} (snapshot, {whose})", device.largest, _LARGEST, top=top)
@@ -271,10 +271,6 @@ _LARGEST: Final = (
     number("bytes each", lambda row: row.bytes, size),
     words("allocated at, innermost first", lambda row: _stack(row.stack)),
 )
-
-
-def _moment(device: DeviceSnapshot) -> str:
-    return "at the end" if device.peak_bytes is None else "at the peak"
 
 
 def _whose(snapshot: MemorySnapshot, device: DeviceSnapshot) -> str:

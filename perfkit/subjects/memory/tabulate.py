@@ -16,12 +16,9 @@ from perfkit.engine.steps.windows import Steps
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.per_rank.memory import MemoryBytes
 from perfkit.records.rank import MemoryCurve, MemoryPeak, MemoryUse
-from perfkit.subjects.memory.blocks import find_blocks
-from perfkit.subjects.memory.categories import categorize
-from perfkit.subjects.memory.holders import tabulate_holders
-from perfkit.subjects.memory.host_activity import HostActivity, find_host_activity
-from perfkit.subjects.memory.known_tensors import find_known, of_device
-from perfkit.subjects.memory.largest_blocks import tabulate_largest
+from perfkit.subjects.memory.blocks import find_blocks, find_known, of_device
+from perfkit.subjects.memory.categories import HostActivity, categorize, find_host_activity
+from perfkit.subjects.memory.holders import tabulate_peak
 from perfkit.subjects.memory.ledger import Ledger, as_bytes, open_ledger
 from perfkit.trace.events import HOST, AllocatorTimeline, Events, RankTrace, device_name
 from perfkit.trace.intervals import Ints, innermost, measure
@@ -69,8 +66,7 @@ def tabulate_memory(
                 category=_category(activity, instant),
                 curve=curve,
             )
-            ledger = _ledger(trace, (kind, number), host)
-            if ledger is not None:
+            if (ledger := _ledger(trace, (kind, number), host)) is not None:
                 of_steps = _with_unknown(ledger, [*peaks.values()])
                 use = replace(use, steps=of_steps, peak=of_steps[[*peaks].index(order)])
                 use = _with_categories(use, trace, ledger, host, phases, at, places)
@@ -103,13 +99,14 @@ def _with_categories(
     at_peak = {name: level for name, (level,) in ledger.levels(np.array([at])).items()}
     in_step = ledger.levels(np.arange(places[0], places[-1] + 1))
     curves = {name: levels for name, levels in ledger.levels(places).items() if any(levels)}
+    holders, largest = tabulate_peak(trace, ledger, host.passes, phases, at)
     return replace(
         use,
         curve=replace(use.curve, categories=curves),
         at_peak=MemoryBytes(**at_peak),
         largest=MemoryBytes(**{name: max(levels) for name, levels in in_step.items()}),
-        holders=tabulate_holders(trace, ledger, host.passes, phases, at),
-        blocks=tabulate_largest(trace, ledger, host.passes, phases, at),
+        holders=holders,
+        blocks=largest,
         tensors_noted=ledger.tensors_noted,
         not_counted=as_bytes(ledger.not_counted) if ledger.not_counted else None,
     )

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.base.statistics.series import Levels, block_length
+from perfkit.records.aggregate import MAJORITY
 from perfkit.records.per_run.monitor import StepTimeChange
 from perfkit.subjects.monitor.course import Course
 from perfkit.subjects.monitor.parts import part_of
 
 _MOST_RANKS: Final = 16
-_MAJORITY: Final = 0.5
 _START: Final = 0.25
 """A decrease within this first part of a run is a warm-up."""
 _FEWEST_GRADUAL: Final = 3
@@ -105,6 +105,6 @@ def _rows(rank_levels: Mapping[int, Levels], place: int, moved: float, reach: in
         for start, exact, before, after in zip(
             levels.starts[1:], levels.exact[1:], levels.medians, levels.medians[1:], strict=False
         ):
-            if abs(start - place) <= reach and (after - before) / moved >= _MAJORITY:
+            if abs(start - place) <= reach and (after - before) / moved >= MAJORITY:
                 found[row] = start, exact
     return found

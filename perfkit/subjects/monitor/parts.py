@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
+from perfkit.records.aggregate import MAJORITY
 from perfkit.records.per_run.monitor import StepPart
 from perfkit.subjects.monitor.course import median_of
 from perfkit.subjects.monitor.table import PARTS, Bools, Ints, StepTable, Values
 
-_MAJORITY: Final = 0.5
 _MOSTLY: Final = 0.8
 _MOST_OTHERS: Final = 32
 """Ranks that a late one is compared with, part by part."""
@@ -31,7 +31,7 @@ def part_of(
     if not ranks:
         parts["collectives"] = "collective_ns"
     shares = {part: _difference(table, column, rows, usual, other) / extra_ns for part, column in parts.items()}
-    known = {part: share for part, share in shares.items() if share >= _MAJORITY}
+    known = {part: share for part, share in shares.items() if share >= MAJORITY}
     # Collectives are waited for within the other parts: where they explain it, these do not.
     if "collectives" in known:
         return "collectives"
@@ -71,7 +71,7 @@ def late_part(table: StepTable, row: int, late: Bools, lag_ns: float) -> StepPar
     for part, column in PARTS.items():
         usual = median_of(np.array([_median(table, column, other, late) for other in others]))
         share = (_median(table, column, row, late) - usual) / lag_ns
-        if share >= _MAJORITY:
+        if share >= MAJORITY:
             found[part] = share
     return max(found, key=lambda part: found[part], default=None)
 
@@ -86,7 +86,7 @@ def only_rank(excess_ns: Values | None, places: Ints, extra_ns: Values) -> int |
     """
     if excess_ns is None or not len(places):
         return None
-    late = excess_ns[:, places] >= _MAJORITY * extra_ns
+    late = excess_ns[:, places] >= MAJORITY * extra_ns
     alone = late & (late.sum(axis=0) == 1)
     share = alone.mean(axis=1)
     row = int(share.argmax())

@@ -33,8 +33,6 @@ _MOST_SEARCHED: Final = 4_000_000
 """Only the newest so many step numbers are searched: memory for each of them is needed, about 100 bytes."""
 _RARE: Final = 0.25
 """Largest share of records of several steps that may stall: each logs one of them, and in more, stalls hide others."""
-_COARSEST: Final = 0.25
-"""Most steps of a record, relative to the period that is found among such records."""
 
 
 class Stalls(NamedTuple):
@@ -80,7 +78,6 @@ def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
     events = _rare(steps.extra_ns > limit, counts)
     is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(counts.sum())
     periods = _periods(steps.number, events) if is_dense else []
-    periods = [period for period in periods if int(counts[period.places].max()) <= _COARSEST * period.period]
     periods = [period for period in periods if period.period >= _OFTEN or _is_long(course, steps, period)]
     stalled = np.zeros(len(steps.number), bool)
     for period in periods:

@@ -5,19 +5,18 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.base.statistics.series import block_length
 from perfkit.engine.ranks.lateness import excess
 from perfkit.records.per_run.monitor import EarlyEnd, MonitorSummary, StepTimeChange, StepTimeCurve
 from perfkit.subjects.monitor.changes import find_changes
 from perfkit.subjects.monitor.course import Course, plain_steps, settled_course, warmup_length
-from perfkit.subjects.monitor.late import Lateness, find_late_ranks, rank_levels
+from perfkit.subjects.monitor.late import MOST_LATE, Lateness, find_late_ranks, rank_levels
 from perfkit.subjects.monitor.stalls import LongSteps, Stalls, find_stalls, long_steps
 from perfkit.subjects.monitor.table import StepTable, Values, over_ranks, own_ns
 
-_MOST_POINTS: Final = 400
 _FEWEST_LACKING: Final = 10
 """A log that lacks so many of the last steps ends early: ranks that wait for each other are at most a step apart, and
 reading the logs of a run that goes on takes a moment."""
-_MOST_ENDS: Final = 64
 _QUANTILES: Final = (0.1, 0.5, 0.9)
 
 
@@ -80,7 +79,7 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
         late_rank_count=found.lateness.late_count,
         compared=course is not None,
         lateness_known=found.lateness_known,
-        early_ends=early[:_MOST_ENDS],
+        early_ends=early[:MOST_LATE],
         early_end_count=len(early),
         curve=curve(table),
     )
@@ -135,7 +134,7 @@ def _pauses(table: StepTable) -> int | None:
 def curve(table: StepTable) -> StepTimeCurve:
     """Return the step time over the run, in at most 400 blocks."""
     steps = len(table.first)
-    size = max(1, -(-steps // _MOST_POINTS))
+    size = block_length(steps)
     blocks = _in_blocks(table.wall_ns, size)
     known = (~np.isnan(blocks)).sum(axis=1)
     blocks.sort(axis=1)  # NaN come last

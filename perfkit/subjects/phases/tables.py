@@ -1,17 +1,14 @@
 """The table of a run's annotated phases."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
+from perfkit.records.aggregate import MAJORITY
 from perfkit.records.rank import PhaseStat
 from perfkit.records.run import RunReport
 from perfkit.tables import aggregates as sums
 from perfkit.tables.labels import per_step
 from perfkit.tables.specification import Cell, Field, Instance, Table, joined, make_table, number
-
-_MOST_OF_THE_STEP: Final = 0.5
-"""Share of the step from which an optimizer's own step is unlikely to be all that its phase contains."""
 
 
 def tables(run: RunReport, top: int) -> Iterator[Table | None]:
@@ -36,6 +33,6 @@ def tables(run: RunReport, top: int) -> Iterator[Table | None]:
 def _closure_remark(phases: Sequence[PhaseStat], wall_ns: int) -> str:
     """Return what an optimizer step that takes most of the step may contain."""
     longest = max((phase.total_ns for phase in phases if phase.name.startswith("Optimizer.step#")), default=0)
-    if longest < _MOST_OF_THE_STEP * wall_ns:
+    if longest < MAJORITY * wall_ns:
         return ""
     return "Optimizer.step includes forward and backward if the program passes it a closure, as Lightning does"

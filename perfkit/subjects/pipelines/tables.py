@@ -89,12 +89,9 @@ def _bubbles(pipeline: Pipeline, others: int) -> Table | None:
         by=". ",
     )
     rows = [_Rank(pipeline, rank) for rank in pipeline.ranks]
-    title = f"Pipeline: {described(pipeline)} (mean per step and its share, over {_steps(pipeline.steps)})"
+    steps = "1 step" if pipeline.steps == 1 else f"{pipeline.steps} steps"
+    title = f"Pipeline: {described(pipeline)} (mean per step and its share, over {steps})"
     return make_table(title, rows, _RANKS, remark, top=MAX_RANKS)
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _stages(pipeline: Pipeline) -> Table | None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.engine.communication.collective_metadata import CollectiveKey, message_sizes
 from perfkit.engine.communication.collectives import Collectives
-from perfkit.engine.communication.layers import UNKNOWN, Layers
+from perfkit.engine.communication.issue_sites import UNKNOWN, Layers
 from perfkit.engine.steps.passes import NO_PASS, Passes
 from perfkit.records.aggregate import add_issued
 from perfkit.records.per_rank.sharding import PASS_PHASES, IssuedCollectives, PassPhase

@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import Activity
-from perfkit.engine.communication.collective_metadata import message_sizes
+from perfkit.engine.communication.collective_metadata import flagged, message_sizes
 from perfkit.engine.communication.collectives import Collectives
-from perfkit.engine.communication.layers import UNKNOWN, Layers
+from perfkit.engine.communication.issue_sites import UNKNOWN, Layers
 from perfkit.engine.kinds.classify import Device
 from perfkit.engine.steps.passes import Passes
 from perfkit.records.aggregate import add_gathers
 from perfkit.records.per_rank.sharding import PASS_PHASES, ParameterGathers, ShardedParameters
-from perfkit.subjects.sharding.compute import compute_begins, compute_between, compute_ends
-from perfkit.subjects.sharding.exposure import Exposure, split_exposed
+from perfkit.subjects.sharding.exposure import Exposure, compute_begins, compute_between, compute_ends, split_exposed
 from perfkit.subjects.sharding.issued import (
     divides_layers,
     group_rows,
@@ -45,8 +44,8 @@ def summarize_sharding(
     events: Events, device: Device, activity: Activity, collectives: Collectives, passes: Passes, layers: Layers
 ) -> ShardedParameters | None:
     """Return what the collectives of sharded parameters cost; None without any all-gather of parameters."""
-    shards = np.array([serves_shards(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
-    divides = np.array([divides_layers(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
+    shards = flagged(collectives.kinds, collectives.kind, serves_shards)
+    divides = flagged(collectives.kinds, collectives.kind, divides_layers)
     shards |= (layers.site >= 0) & ~divides
     gathers = np.flatnonzero(shards & _is(collectives, "all_gather"))
     if not len(gathers):
@@ -79,7 +78,7 @@ def summarize_sharding(
 
 
 def _is(collectives: Collectives, *operators: str) -> NDArray[np.bool_]:
-    return np.array([kind.operator in operators for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
+    return flagged(collectives.kinds, collectives.kind, lambda kind: kind.operator in operators)
 
 
 def _tabulate_gathers(context: _Context, gathers: Ints, synchronous: NDArray[np.bool_]) -> list[ParameterGathers]:

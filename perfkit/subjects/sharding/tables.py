@@ -1,6 +1,6 @@
 """The tables of sharded parameters, of where in a step collectives are issued, and of work that ranks divide."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -60,7 +60,7 @@ _PHASE: Final = words("phase", lambda row: row.phase or _OUTSIDE)
 
 def _by_phase(run: RunReport, steps: int) -> Table | None:
     """Return collectives by dimension, operator and phase; None if there is but one phase to tell of."""
-    rows = add_issued(_without_layer(row for rank in run.ranks for row in rank.issued_collectives))
+    rows = add_issued(replace(row, layer=None) for rank in run.ranks for row in rank.issued_collectives)
     wall_ns = sum(step.wall_ns for rank in run.ranks for step in rank.steps)
     with_dimension = len({row.dimension for row in rows}) > 1
     columns = (
@@ -72,10 +72,6 @@ def _by_phase(run: RunReport, steps: int) -> Table | None:
     remark = f"{_OUTSIDE}: issued outside of forward, backward and optimizer, or not known to be inside"
     title = "Collectives by phase (mean per step and rank)"
     return make_table(title, rows if len(phases) > 1 else [], columns, remark if None in phases else "")
-
-
-def _without_layer(rows: Iterable[IssuedCollectives]) -> Iterable[IssuedCollectives]:
-    return (replace(row, layer=None) for row in rows)
 
 
 def _figures(steps: int) -> tuple[Field, ...]:
@@ -107,7 +103,7 @@ def _gathers(run: RunReport, steps: int) -> Table | None:
     sharded = add_sharding(rank.sharded_parameters for rank in run.ranks)
     if sharded is None:
         return None
-    rows = _summed(sharded.gathers)
+    rows = add_gathers(replace(row, layer=None) for row in sharded.gathers)
     causes = [cause for cause in _CAUSES if any(getattr(row, f"{cause}_ns") for row in rows)]
     columns = (
         _PHASE,
@@ -136,10 +132,6 @@ def _cause(cause: str, steps: int) -> Field:
 def _hidden_ns(row: ParameterGathers) -> int:
     """Return the time in which other work ran: none, where the host waits, whatever counts as compute around it."""
     return row.total_ns - row.exposed_ns - (row.waited_ns - row.synchronous_ns)
-
-
-def _summed(rows: Sequence[ParameterGathers]) -> list[ParameterGathers]:
-    return add_gathers(replace(row, layer=None) for row in rows)
 
 
 _DIVIDED: Final = (

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
+from perfkit.records.aggregate import MAJORITY, REPORTED_SHARE
 from perfkit.records.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.records.per_rank.work_trees import Path, merge_work, paths_of
 from perfkit.records.rank import OperatorStat
@@ -29,10 +30,7 @@ from perfkit.tables.specification import (
     words,
 )
 
-_SMALLEST_SHARE: Final = 0.01
 """Share of all work from which a node is shown."""
-_MOST: Final = 0.5
-"""Share of the work, on every rank, from which a sentence names a module or function."""
 _TITLES: Final[dict[WorkView, str]] = {
     "class": "module",
     "python": "Python function",
@@ -127,10 +125,10 @@ def _where(run: RunReport, work: Work, tree: WorkTree) -> str:
     if tree.by == "operator":
         return ""
     whole = paths_of(tree)
-    found = [path for path, weights in whole.items() if weights.total_ns >= _MOST * work.total_ns]
+    found = [path for path, weights in whole.items() if weights.total_ns >= MAJORITY * work.total_ns]
     path = max(found, key=len, default=())
     shares = [_share_on(rank.work, tree.by, path) for rank in run.ranks if rank.work and rank.work.total_ns]
-    if not path or path[-1].startswith("(") or min(shares, default=0.0) < _MOST:
+    if not path or path[-1].startswith("(") or min(shares, default=0.0) < MAJORITY:
         return ""
     weights = whole[path]
     where = " > ".join(map(escape_unprintable, path[-2:] if tree.by == "class" else path[-1:]))
@@ -155,7 +153,7 @@ def _largest(work: Work, tree: WorkTree, top: int) -> list[tuple[Path, WorkNode]
     paths: list[Path] = [()]
     for node in tree.nodes:
         paths.append((*paths[-1][: node.depth], node.name))
-    worth = [place for place, node in enumerate(tree.nodes) if node.total_ns >= _SMALLEST_SHARE * work.total_ns]
+    worth = [place for place, node in enumerate(tree.nodes) if node.total_ns >= REPORTED_SHARE * work.total_ns]
     ranked = sorted(worth, key=lambda place: (-tree.nodes[place].total_ns, place))[:top]
     return [(paths[place + 1], tree.nodes[place]) for place in sorted(ranked)]
 

@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 
 from perfkit.base.formatting import plural
 from perfkit.base.parsing import Ranges
+from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.ranks.clock_alignment import aligned
 from perfkit.engine.ranks.matched_run import match_run
 from perfkit.engine.runs.jobs import check_one_job
 from perfkit.engine.runs.rank_reports import NamedSummary, group_by_rank
-from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
 from perfkit.engine.step_graph.run_graph import build_run_graph
 from perfkit.errors import StoreError, UsageError

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from perfkit.base.formatting import duration, whole_percent
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.call_paths import PathTable
-from perfkit.engine.attribution.call_sites import LABELS
-from perfkit.engine.attribution.views import Located
-from perfkit.engine.kinds.classify import Device
+from perfkit.engine.attribution.views import LABELS, Located
+from perfkit.engine.kinds.classify import Device, rows_by_key
 from perfkit.engine.pipelines.actions import PipelineSpans
-from perfkit.engine.ranks.clock_alignment import rows_by
 from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.per_rank.loading import RecordedFetch
@@ -205,7 +203,7 @@ def path_slices(graph: StepGraph, steps: Ranges | None) -> dict[int, Spans]:
     rank = np.concatenate((path.rank[nodes], path.rank[lags]))
     return {
         number: Spans(start[rows], until[rows], [label[row] for row in rows.tolist()])
-        for number, rows in rows_by(rank).items()
+        for number, rows in rows_by_key(rank).items()
     }
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from perfkit.base.formatting import ranges
 from perfkit.base.parsing import parse_duration
-from perfkit.engine.steps.trace_steps import find_trace_steps
+from perfkit.engine.steps.windows import find_trace_steps
 from perfkit.errors import UsageError
 from perfkit.trace.reader import read_trace
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
-from perfkit.engine.runs.rank_assignment import assign_ranks
-from perfkit.engine.runs.rule_uses import add_rule_uses, unused_rules
+from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
+from perfkit.engine.runs.rank_reports import assign_ranks
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS, check_step_marker
 from perfkit.errors import UsageError

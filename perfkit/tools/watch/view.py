@@ -15,8 +15,7 @@ from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.step_log.follow import Records, RunFollower
 from perfkit.subjects.monitor.align import align, rank_steps
 from perfkit.subjects.monitor.course import plain_steps
-from perfkit.subjects.monitor.findings import EARLY_END, monitor_findings
-from perfkit.subjects.monitor.losses import find_bad_losses, not_a_number
+from perfkit.subjects.monitor.findings import EARLY_END, find_bad_losses, monitor_findings, not_a_number
 from perfkit.subjects.monitor.summarize import LogFacts, summarize
 from perfkit.subjects.monitor.table import PARTS, StepTable, Values, over_ranks, own_ns
 from perfkit.subjects.monitor.tables import uneven_sentence

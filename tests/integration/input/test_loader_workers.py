@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.runs.data_loading import main_cause
 from perfkit.pipeline.analyze import analyze
 from perfkit.records.run import RunReport
 from perfkit.report.wording import in_words

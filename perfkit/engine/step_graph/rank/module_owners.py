@@ -3,8 +3,7 @@
 import numpy as np
 
 from perfkit.engine.attribution.call_paths import ROOT, PathTable
-from perfkit.engine.attribution.call_sites import LABELS, CallSites
-from perfkit.engine.attribution.views import Located
+from perfkit.engine.attribution.views import LABELS, CallSites, Located
 from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.engine.step_graph.modules import NO_MODULE, GraphModule
 from perfkit.trace.events import MODULE

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.base.statistics.autocorrelation import autocorrelation, chance_spread
+from perfkit.engine.pipelines.balance import autocorrelation, chance_spread
 
 
 def series(rho: float, count: int, length: int) -> np.ndarray:

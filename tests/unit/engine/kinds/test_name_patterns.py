@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.engine.kinds.name_patterns import collective_operator
+from perfkit.engine.communication.collective_metadata import collective_operator
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.engine.runs.loading_causes import main_cause
+from perfkit.engine.runs.data_loading import main_cause
 from perfkit.pipeline import analyze as pipeline
 from perfkit.records.per_rank.loading import WAIT_CAUSES
 from perfkit.records.run import RunReport

@@ -5,9 +5,9 @@ import pytest
 from numpy.typing import NDArray
 
 from perfkit.engine.communication.collective_metadata import CollectiveKey
-from perfkit.engine.ranks.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.late_phase import name_phases
 from perfkit.engine.ranks.lateness import OwnTimes
+from perfkit.engine.ranks.stages import comparable_parts, find_stages, level_stages
 from perfkit.engine.ranks.stragglers import Stragglers, find_one_off_stragglers
 from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
 from perfkit.options.mesh import MeshLayout

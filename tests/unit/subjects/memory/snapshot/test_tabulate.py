@@ -15,8 +15,8 @@ from perfkit.errors import TraceError, UsageError
 from perfkit.records.per_rank.memory import DeviceSnapshot
 from perfkit.storage import memory_snapshot_file
 from perfkit.storage.memory_snapshot_file import read_snapshot
-from perfkit.subjects.memory.snapshot import tabulate as module
-from perfkit.subjects.memory.snapshot.tabulate import function_of, tabulate
+from perfkit.subjects.memory import snapshot as module
+from perfkit.subjects.memory.snapshot import function_of, tabulate
 from tests.support.traces.memory.memory_snapshots import (
     CPP,
     FORWARD,
