@@ -5,7 +5,9 @@ bare `except` swallows it. So at Ctrl-C, a process with nothing to clean up exit
 `perfkit run -n` started, the parent prints the only message.
 """
 
+import atexit
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -29,13 +31,21 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGE_BYTES: Final = 1 << 20
 
 
-def trim_large_allocations() -> None:
-    """Return large arrays to the system as soon as they are freed.
+_OBJECTS: Final = 100_000
 
-    glibc adapts its threshold to the first large block that is freed, and from then on keeps blocks of that size (up to
-    32 MiB) in its heap, which fragments: a fifth of the peak for traces with millions of collectives. Only for
-    processes that do nothing but read traces: a program that calls perfkit keeps its own settings.
+
+def prepare_for_reading() -> None:
+    """Choose settings of memory that suit a process which does nothing but read traces.
+
+    Large arrays return to the system as soon as they are freed. glibc adapts its threshold to the first large block
+    that is freed, and from then on keeps blocks of that size (up to 32 MiB) in its heap, which fragments: a fifth of
+    the peak for traces with millions of collectives.
+
+    Cycles of garbage are looked for after 100,000 new objects, not 700, and not at the end: what is imported or read
+    stays, or has none. That takes a tenth off the time of a small trace.
     """
+    gc.set_threshold(_OBJECTS)
+    atexit.register(gc.freeze)
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # musl has none
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 

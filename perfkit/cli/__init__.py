@@ -18,7 +18,7 @@ from typer.main import get_command
 from perfkit._version import __version__
 from perfkit.base.formatting import text_of
 from perfkit.base.log import configure
-from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt
+from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt, prepare_for_reading
 from perfkit.base.standard_streams import discard, settle_stderr, write_stderr
 from perfkit.base.validation import plain_message
 from perfkit.cli.typer_app import COMPLETION_VARIABLE, App, answer_shell
@@ -57,6 +57,9 @@ COMMANDS: Final[dict[str, Row]] = {
     "data": Row("Prepare", "perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 
+_READING: Final = {"Analyse", "Compare", "View"}
+"""Groups of commands that neither train nor measure."""
+
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 EXIT_FAILED: Final = 1
 _OWN_PACKAGES: Final = {"perfkit", "perfkit_workloads"}
@@ -79,7 +82,10 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the requested command, in place of its stand-in."""
         name, _, rest = super().resolve_command(ctx, args)
-        module, _, attribute = COMMANDS[str(name)].target.partition(":")
+        row = COMMANDS[str(name)]
+        if row.group in _READING:
+            prepare_for_reading()
+        module, _, attribute = row.target.partition(":")
         return name, get_command(getattr(import_module(module), attribute)), rest
 
     # typer does not publish the type of a formatter.

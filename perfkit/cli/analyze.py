@@ -177,12 +177,10 @@ def analyze(
     sizes = [] if forecast is None else sorted(parse_numbers(forecast, "--forecast", "8,16,32", most=_MOST_RANKS))
     page_steps = _page_steps(steps, has_timelines=has_timelines)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
     from perfkit.storage.discovery import refuse_pipe
 
-    trim_large_allocations()
     if cross_check:
         CROSS_CHECKS.load(cross_check).check_installed()
         for path in paths:

@@ -72,10 +72,8 @@ def compare(
     noise = noise_fraction(assume_noise)
     files = shown_and_written(Comparison, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.process import trim_large_allocations
     from perfkit.pipeline.compare import compare as compare_runs
 
-    trim_large_allocations()
     comparison = compare_runs(
         before,
         after,
@@ -113,10 +111,8 @@ def history(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(History, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.process import trim_large_allocations
     from perfkit.pipeline.compare import history as history_of
 
-    trim_large_allocations()
     record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)
     write_files(record, files, last)
 

@@ -51,7 +51,6 @@ def merge(
     perfkit view merged.pftrace
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
     from perfkit.tools.merge.merge import merge as merge_run
@@ -59,7 +58,6 @@ def merge(
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)
     target = output or Path(name + _SUFFIX)
-    trim_large_allocations()
     with bar() as progress:
         merged = merge_run(
             path,

@@ -116,10 +116,8 @@ def serve(
     perfkit serve traces/ --no-browser --port 8000   on a remote machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     check_folders(paths)
-    from perfkit.base.process import trim_large_allocations
     from perfkit.tools.serve.site import RunServer
 
-    trim_large_allocations()
     with RunServer(paths, port=port, offline=offline) as server, suppress(KeyboardInterrupt):
         announce(", ".join(map(str, paths)), server.link, server.server_port, browser=browser)
         server.serve_forever()

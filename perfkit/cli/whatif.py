@@ -54,11 +54,9 @@ def whatif(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(WhatIf, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
-    from perfkit.base.process import trim_large_allocations
     from perfkit.cli.progress import bar
     from perfkit.pipeline.whatif import predict
 
-    trim_large_allocations()
     with bar() as progress:
         result = predict(
             path,

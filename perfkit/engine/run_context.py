@@ -1,22 +1,14 @@
-"""One run, and what several subjects need of it: each part is computed on first use, and only once."""
+"""One run, and what several subjects need of it: each part is computed on first use, and only once.
+
+A part imports what computes it: what nobody asks for is not imported either.
+"""
 
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from perfkit.engine.pipelines.bubbles import find_pipelines
-from perfkit.engine.ranks.dimensions import summarize_dimensions
-from perfkit.engine.ranks.efficiency import efficiency
-from perfkit.engine.ranks.findings import cross_rank_findings
-from perfkit.engine.ranks.matched_run import MatchedRun, match_run
-from perfkit.engine.ranks.summary import summarize_cross_rank
-from perfkit.engine.runs.data_loading import data_loading
-from perfkit.engine.runs.drawn_steps import chosen_steps, linked_collectives
-from perfkit.engine.runs.findings import run_findings
-from perfkit.engine.runs.pauses import summarize_pauses
-from perfkit.engine.runs.profiler_cost import profiler_cost
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
-from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
 from perfkit.records.common import Observation
 from perfkit.records.cross_rank import CrossRankSummary
 from perfkit.records.facts import Fact, fact
@@ -27,6 +19,10 @@ from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
 from perfkit.records.roofline import DevicePeaks
 from perfkit.records.run import DataLoading, Efficiency, ProfilerCost
+
+if TYPE_CHECKING:
+    from perfkit.engine.ranks.matched_run import MatchedRun
+    from perfkit.engine.step_graph.run_graph import RunGraph
 
 
 class RunContext:
@@ -96,14 +92,20 @@ class RunContext:
         return fact("traces_of", traces=len(ranks), ranks=self.world_size) if len(ranks) < self.world_size else None
 
     @cached_property
-    def matched(self) -> MatchedRun:
+    def matched(self) -> "MatchedRun":
         """The matched collectives of its ranks, and the clocks of their hosts."""
+        from perfkit.engine.ranks.matched_run import match_run
+
         hosts = {rank.rank: rank.host for rank in self.numbered if rank.rank is not None}
         return match_run(self.grouped.calls, hosts, self.layout.mesh, self.layout.world_size)
 
     @cached_property
     def pipelines(self) -> list[Pipeline]:
         """Its pipelines."""
+        if not self.grouped.pipelines:
+            return []
+        from perfkit.engine.pipelines.bubbles import find_pipelines
+
         return find_pipelines(self.grouped.pipelines, self.grouped.calls, self.ranks, self.layout.mesh)
 
     @cached_property
@@ -111,6 +113,8 @@ class RunContext:
         """What its ranks show together; None with fewer than two ranks, or with ranks of several jobs."""
         if len(self.grouped.calls) < 2:
             return None
+        from perfkit.engine.ranks.summary import summarize_cross_rank
+
         collectives, clocks = self.matched
         size, mesh = self.layout.world_size, self.layout.mesh
         return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.pipelines, self.graph.graph)
@@ -120,18 +124,24 @@ class RunContext:
         """Its efficiency as factors; None for ranks of different jobs, which cannot be compared."""
         if self.grouped.mixed:
             return None
+        from perfkit.engine.ranks.efficiency import efficiency
+
         lost = any(finding.code == "no_device_events" for named in self.traces for finding in named.summary.findings)
         return efficiency(self.numbered, self.grouped.calls, self.matched.collectives, self.partial, lost)
 
     @cached_property
     def dimensions(self) -> DimensionSummary | None:
         """Communication by dimension of parallelism."""
+        from perfkit.engine.ranks.dimensions import summarize_dimensions
+
         size, partial = self.layout.world_size, self.partial is not None
         return summarize_dimensions(self.matched.collectives, self.numbered, self.efficiency, size, partial)
 
     @cached_property
-    def graph(self) -> RunGraph:
+    def graph(self) -> "RunGraph":
         """The graph of its steps, or why there is none; neither where the traces' graphs were not asked for."""
+        from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
+
         if any(named.summary.graph is None for named in self.traces):
             return RunGraph(None, None, [])
         return build_run_graph(self.grouped, *self.matched)
@@ -139,21 +149,31 @@ class RunContext:
     @cached_property
     def data_loading(self) -> DataLoading | None:
         """How long its ranks load data."""
+        from perfkit.engine.runs.data_loading import data_loading
+
         return data_loading(self.ranks, self.manifest, self.source)
 
     @cached_property
     def profiler_cost(self) -> ProfilerCost | None:
         """What profiling costs; None without a manifest."""
-        return profiler_cost(self.manifest.ranks, self.manifest.step_kinds) if self.manifest else None
+        if self.manifest is None:
+            return None
+        from perfkit.engine.runs.profiler_cost import profiler_cost
+
+        return profiler_cost(self.manifest.ranks, self.manifest.step_kinds)
 
     @cached_property
     def pauses(self) -> list[RankPauses]:
         """Checkpoints, evaluations and logging."""
+        from perfkit.engine.runs.pauses import summarize_pauses
+
         return summarize_pauses(self.grouped.pauses, self.grouped.calls, self.matched.clocks, self.manifest)
 
     @cached_property
     def linked_collectives(self) -> list[LinkedCollective]:
         """The collectives that a page links across ranks."""
+        from perfkit.engine.runs.drawn_steps import chosen_steps, linked_collectives
+
         chosen = list(chosen_steps(self.ranks, self.cross_rank, self._page_steps))
         return linked_collectives(chosen, *self.matched)
 
@@ -163,6 +183,8 @@ class RunContext:
         return [*self.grouped.findings, *self._run_findings(), *self._rank_findings(), *self._trace_findings()]
 
     def _run_findings(self) -> Iterator[Observation]:
+        from perfkit.engine.runs.findings import run_findings
+
         communicated = {named.file: named.summary.communicated for named in self.traces}
         sizes = sorted({size for named in self.traces if (size := named.summary.header.world_size)})
         known = [self.manifest.world.world_size] if self.manifest else sizes
@@ -171,6 +193,8 @@ class RunContext:
     def _rank_findings(self) -> Iterator[Observation]:
         if self.cross_rank is None:
             return
+        from perfkit.engine.ranks.findings import cross_rank_findings
+
         cost = self.profiler_cost
         begun_ns = {one.rank: one.steps[0].start_ns for one in self.ranks if one.rank is not None and one.steps}
         yield from cross_rank_findings(

@@ -1,30 +1,15 @@
-"""One trace, and what several subjects need of it: each part is computed on first use, and only once."""
+"""One trace, and what several subjects need of it: each part is computed on first use, and only once.
+
+A part imports what computes it: what nobody asks for is not imported either.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from perfkit.engine.attribution.items import find_items
-from perfkit.engine.attribution.views import Located
 from perfkit.engine.breakdown import Activity, break_down, find_activity
 from perfkit.engine.communication.collectives import Collectives, find_collectives
-from perfkit.engine.communication.issue_sites import Layers, find_layers
-from perfkit.engine.idle.attribution import Threads, host_time
-from perfkit.engine.idle.host_thread import Host
-from perfkit.engine.idle.tabulate import Idle, explain_idle
 from perfkit.engine.operators import names_cut, tabulate_operators
-from perfkit.engine.pipelines.actions import (
-    PipelineActions,
-    PipelineSpans,
-    find_pipeline_actions,
-    find_pipeline_spans,
-)
-from perfkit.engine.step_graph.rank.build import build_rank_graph
-from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
-from perfkit.engine.step_graph.rank.rank_graph import RankGraph
-from perfkit.engine.step_graph.rank.selection import most_graph_events
-from perfkit.engine.step_graph.rank.table import Trace
-from perfkit.engine.steps.annotations import annotation_rows
-from perfkit.engine.steps.passes import Passes, find_passes
 from perfkit.engine.steps.windows import Steps, find_trace_steps
 from perfkit.engine.trace_findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.engine.trace_summary import NothingToAnalyseError
@@ -33,6 +18,16 @@ from perfkit.records.kernel_rules import KernelRule
 from perfkit.records.per_rank.idle import IdleNs
 from perfkit.records.rank import OperatorStat, StepBreakdown
 from perfkit.trace.events import Events, Header, RankTrace
+
+if TYPE_CHECKING:
+    from perfkit.engine.attribution.views import Located
+    from perfkit.engine.communication.issue_sites import Layers
+    from perfkit.engine.idle.attribution import Threads
+    from perfkit.engine.idle.host_thread import Host
+    from perfkit.engine.idle.tabulate import Idle
+    from perfkit.engine.pipelines.actions import PipelineActions, PipelineSpans
+    from perfkit.engine.step_graph.rank.rank_graph import RankGraph
+    from perfkit.engine.steps.passes import Passes
 
 
 class TraceContext:
@@ -122,33 +117,41 @@ class TraceContext:
         return self._operators[0]
 
     @cached_property
-    def pipeline_spans(self) -> PipelineSpans | None:
+    def pipeline_spans(self) -> "PipelineSpans | None":
         """When a pipeline's micro-batches were computed; None without any."""
+        from perfkit.engine.pipelines.actions import find_pipeline_spans
+
         return find_pipeline_spans(self.events, self.device, self.activity, self.collectives, self.steps)
 
     @cached_property
-    def pipeline_actions(self) -> PipelineActions | None:
+    def pipeline_actions(self) -> "PipelineActions | None":
         """What it computed of a pipeline's micro-batches; None without any."""
+        from perfkit.engine.pipelines.actions import find_pipeline_actions
+
         return find_pipeline_actions(self.pipeline_spans, self.steps, self.header)
 
     @cached_property
-    def _host_time(self) -> tuple[Host, Threads]:
+    def _host_time(self) -> "tuple[Host, Threads]":
+        from perfkit.engine.idle.attribution import host_time
+
         trace = self.trace
         return host_time(trace.events, trace.frames, self.names, self.device, self.steps, self.step_marker)
 
     @property
-    def host(self) -> Host:
+    def host(self) -> "Host":
         """What the host's threads did."""
         return self._host_time[0]
 
     @property
-    def threads(self) -> Threads:
+    def threads(self) -> "Threads":
         """The host's threads."""
         return self._host_time[1]
 
     @cached_property
-    def idle(self) -> Idle:
+    def idle(self) -> "Idle":
         """Why it was idle."""
+        from perfkit.engine.idle.tabulate import explain_idle
+
         return explain_idle(self.device, self.activity, self.steps, self.host, self.threads)
 
     def break_down(self, *, with_causes: bool) -> list[StepBreakdown]:
@@ -157,18 +160,26 @@ class TraceContext:
         return break_down(self.events, self.names, self.activity, self.steps, causes)
 
     @cached_property
-    def passes(self) -> Passes:
+    def passes(self) -> "Passes":
         """Forward and backward passes."""
+        from perfkit.engine.steps.passes import find_passes
+
         return find_passes(self.events, self.steps)
 
     @cached_property
-    def layers(self) -> Layers:
+    def layers(self) -> "Layers":
         """The layers that issue collectives."""
+        from perfkit.engine.communication.issue_sites import find_layers
+
         return find_layers(self.events, self.collectives.issue_row)
 
     @cached_property
-    def located(self) -> Located:
+    def located(self) -> "Located":
         """Its work, and the modules, functions and operators that each piece belongs to."""
+        from perfkit.engine.attribution.items import find_items
+        from perfkit.engine.attribution.views import Located
+        from perfkit.engine.steps.annotations import annotation_rows
+
         return Located(
             self.events,
             self.trace.frames,
@@ -179,8 +190,13 @@ class TraceContext:
         )
 
     @cached_property
-    def graph(self) -> RankGraph:
+    def graph(self) -> "RankGraph":
         """Its part of the graph of steps."""
+        from perfkit.engine.step_graph.rank.build import build_rank_graph
+        from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
+        from perfkit.engine.step_graph.rank.selection import most_graph_events
+        from perfkit.engine.step_graph.rank.table import Trace
+
         owners = ModuleOwners(self.located)
         parts = Trace(
             self.events, self.names, self.device, self.collectives, self.steps, self.host, self.threads, owners

@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,17 +16,14 @@ from perfkit.base.executors import ExecutorOptions, check, open_executor
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import Job, split_jobs
-from perfkit.engine.runs.manifest_checks import missing_sweep_points
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.trace_summary import check_step_marker
-from perfkit.engine.whatif.savings import predicted_savings
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.pipeline.monitor import with_monitor
-from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, load_memory_snapshot, with_comm_logs, with_snapshot
+from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.run_report import BuiltRun, build_run, raise_if_lost, with_findings
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
-from perfkit.pipeline.words import Insights, find_insights
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.common import Finding, Observation
 from perfkit.records.manifest import RunManifest
@@ -34,18 +31,18 @@ from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.report import Report
 from perfkit.records.roofline import DevicePeaks
 from perfkit.records.run import RunReport
+from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage import cache as results
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
-from perfkit.storage.report_file import load_collectives
 from perfkit.storage.run_folder import read_manifest, read_sweep
-from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
-from perfkit.subjects.scaling.option_comparison import profiled_order_findings
-from perfkit.subjects.scaling.summary import scaling
-from perfkit.subjects.table import SUBJECTS, Asked, answer_subjects
+from perfkit.subjects.table import SUBJECTS, Asked, is_advised
+
+if TYPE_CHECKING:
+    from perfkit.pipeline.words import Insights
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
@@ -135,7 +132,7 @@ def analyze(
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     asked = _checked(subjects)
-    advised = asked is None or set(answer_subjects()) <= set(asked)
+    advised = is_advised(asked)
     if (by or forecast) and not advised:
         raise UsageError("--by and --forecast compare whole runs: remove --section")
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=asked)
@@ -146,8 +143,8 @@ def analyze(
     ]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
-    multi_run = worded(scaling(relevant, by, forecast)) if advised else None
-    insights = find_insights(relevant, multi_run) if advised else Insights([], [])
+    multi_run = _compared(relevant, by, forecast) if advised else None
+    insights = _advice(relevant, multi_run) if advised else None
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
     report = Report(
         perfkit_version=__version__,
@@ -155,12 +152,12 @@ def analyze(
         findings=[
             *word_all(_several_jobs(locations, by_location)),
             *word_all(_sweep_findings(locations, set(given))),
-            *word_all(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
-            *insights.findings,
+            *word_all(_profiled_order(relevant, multi_run) if multi_run else ()),
+            *(insights.findings if insights else ()),
             *word_all(unused_rules(uses)),
         ],
         multi_run=multi_run,
-        insights=insights.insights,
+        insights=insights.insights if insights else [],
         kernel_rules=uses,
     )
     if strict:
@@ -180,25 +177,55 @@ def _checked(subjects: Collection[str] | None) -> tuple[str, ...] | None:
     return None if subjects is None else tuple(subjects)
 
 
+def _compared(runs: Sequence[RunReport], by: Sequence[str], forecast: Sequence[int]) -> MultiRunSummary | None:
+    """Return what several runs show together; None for one, unless its options are to be compared or forecast."""
+    if len(runs) < 2 and not by and not forecast:
+        return None
+    from perfkit.subjects.scaling.summary import scaling
+
+    return worded(scaling(runs, by, forecast))
+
+
+def _profiled_order(runs: Sequence[RunReport], multi_run: MultiRunSummary) -> Iterator[Observation]:
+    from perfkit.subjects.scaling.option_comparison import profiled_order_findings
+
+    return profiled_order_findings(runs, multi_run.option_comparisons)
+
+
+def _advice(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> "Insights":
+    from perfkit.pipeline.words import find_insights
+
+    return find_insights(runs, multi_run)
+
+
 def _load_other_files(
     collectives: str | Path | None, memory_snapshot: str | Path | None, log_files: Sequence[Path]
 ) -> _OtherFiles:
-    return _OtherFiles(
-        benchmark=None if collectives is None else load_collectives(collectives),
-        snapshot=None if memory_snapshot is None else load_memory_snapshot(memory_snapshot),
-        logs=load_comm_logs(log_files) if log_files else None,
-    )
+    benchmark = snapshot = None
+    if collectives is not None:
+        from perfkit.storage.report_file import load_collectives
+
+        benchmark = load_collectives(collectives)
+    if memory_snapshot is not None:
+        from perfkit.pipeline.other_files import load_memory_snapshot
+
+        snapshot = load_memory_snapshot(memory_snapshot)
+    return _OtherFiles(benchmark, snapshot, load_comm_logs(log_files) if log_files else None)
 
 
 def _with_other_files(runs: list[RunReport], others: _OtherFiles) -> list[RunReport]:
     if others.benchmark is not None:
         runs = [_with_bandwidth_shares(run, others.benchmark) for run in runs]
     if others.snapshot is not None:
+        from perfkit.pipeline.other_files import with_snapshot
+
         runs = with_snapshot(runs, others.snapshot)
     return with_comm_logs(runs, others.logs)
 
 
 def _with_bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> RunReport:
+    from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
+
     shares, limits = bandwidth_shares(run, benchmark)
     return with_findings(replace(run, bandwidth_shares=shares), limits)
 
@@ -286,7 +313,11 @@ def _runs(
 
 def _with_predictions(built: BuiltRun, step_marker: str | None) -> RunReport:
     """Return the report with what its graph predicts. Graphs are large: that of one run is kept at a time."""
-    savings = [] if built.graph is None else predicted_savings(built.graph, built.report)
+    savings = []
+    if built.graph is not None:
+        from perfkit.engine.whatif.savings import predicted_savings
+
+        savings = predicted_savings(built.graph, built.report)
     return replace(built.report, step_marker=step_marker, predicted_savings=savings)
 
 
@@ -311,6 +342,8 @@ def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Find
 
 def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) -> Iterator[Observation]:
     """Yield findings about runs of a sweep that are missing in its folder, for folders that were searched."""
+    from perfkit.engine.runs.manifest_checks import missing_sweep_points
+
     runs = [location.path for location in locations if location.has_manifest and location.path not in given_paths]
     for folder in dict.fromkeys(run.parent for run in runs):
         name = folder.resolve().name

@@ -17,12 +17,13 @@ from perfkit.records.run import RunReport
 from perfkit.report.wording.findings_monitor import step_time_of_logs
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
-from perfkit.subjects.monitor.align import RankSteps, align, rank_steps
-from perfkit.subjects.monitor.findings import BadLosses, find_bad_losses, monitor_findings, not_a_number
-from perfkit.subjects.monitor.summarize import LogFacts, summarize
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from perfkit.subjects.monitor.align import RankSteps
+    from perfkit.subjects.monitor.findings import BadLosses
+    from perfkit.subjects.monitor.summarize import LogFacts
 
 Records = NDArray[np.void]
 
@@ -36,7 +37,7 @@ _TRIES: Final = 3
 class _Log(NamedTuple):
     """What a report needs of one rank's log."""
 
-    steps: RankSteps
+    steps: "RankSteps"
     world_size: int
     span_ns: tuple[int, int]
     """Begin of the first step, end of the last."""
@@ -45,7 +46,7 @@ class _Log(NamedTuple):
     """-1 if unknown."""
     losses: tuple[float, float] | None
     """The first and the last that are numbers."""
-    bad_losses: BadLosses | None
+    bad_losses: "BadLosses | None"
     is_cut: bool
     damaged: int
     """Records that were left out."""
@@ -104,6 +105,8 @@ def _with_own(run: RunReport) -> RunReport:
     summary, findings = _summary(logs)
     if summary is None:
         return with_findings(run, findings)
+    from perfkit.subjects.monitor.findings import monitor_findings
+
     seen = with_findings(replace(run, monitor=summary), [*findings, *monitor_findings(summary)])
     return seen if run.ranks else _without_traces(seen, summary)
 
@@ -118,6 +121,10 @@ def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
 
 
 def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Observation]]:
+    from perfkit.subjects.monitor.align import align
+    from perfkit.subjects.monitor.findings import not_a_number
+    from perfkit.subjects.monitor.summarize import summarize
+
     read: dict[int, _Log] = {}
     errors: list[str] = []
     damaged: dict[str, int] = {}
@@ -148,7 +155,9 @@ def _unread(errors: Sequence[str], cut: Sequence[str], damaged: Mapping[str, int
         yield Observation("monitor_log_unread", values, "damaged")
 
 
-def _facts(logs: Sequence[_Log]) -> LogFacts:
+def _facts(logs: Sequence[_Log]) -> "LogFacts":
+    from perfkit.subjects.monitor.summarize import LogFacts
+
     losses = next((log.losses for log in logs if log.losses), None)
     allocated, resident = max(log.peak_allocated_bytes for log in logs), max(log.peak_rss_bytes for log in logs)
     return LogFacts(
@@ -166,6 +175,9 @@ def _log(content: _Content) -> _Log | None:
     records, header, damaged, is_cut = content
     if header is None or not len(records):
         return None
+    from perfkit.subjects.monitor.align import rank_steps
+    from perfkit.subjects.monitor.findings import find_bad_losses
+
     begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
     given = records["loss"][(records["flags"] & LOSS_GIVEN) != 0]
     finite = given[np.isfinite(given)]

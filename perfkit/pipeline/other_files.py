@@ -16,14 +16,6 @@ from perfkit.records.common import Observation
 from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.records.run import RunReport
-from perfkit.storage.memory_snapshot_file import read_snapshot
-from perfkit.subjects.comm_logs.findings import find_log_findings
-from perfkit.subjects.comm_logs.links import Ranks, find_links
-from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings, summarize_one_ccl
-from perfkit.subjects.comm_logs.summarize import summarize_logs
-from perfkit.subjects.memory.snapshot import tabulate
-from perfkit.trace.comm_logs.facts import NcclLogReader
-from perfkit.trace.comm_logs.one_ccl import OneCclReader
 
 _MOST_FILES: Final = 20_000
 _MOST_UNASKED_BYTES: Final = 64 << 20
@@ -108,6 +100,8 @@ def _own_files(folder: Path) -> list[tuple[Path, int]]:
 def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
     findings = [*read.nccl_findings, *(_other_ranks(run, read.nccl) if read.nccl else ())]
     if read.one_ccl is not None:
+        from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings
+
         findings += find_one_ccl_findings(read.one_ccl, len({rank.host for rank in run.ranks}))
     return with_findings(replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl), findings)
 
@@ -141,6 +135,13 @@ def _may_be_log(name: str) -> bool:
 
 def _read(files: Sequence[Path]) -> ReadLogs | None:
     """Return what files contain, and findings; None without a line of NCCL's or oneCCL's."""
+    from perfkit.subjects.comm_logs.findings import find_log_findings
+    from perfkit.subjects.comm_logs.links import Ranks, find_links
+    from perfkit.subjects.comm_logs.one_ccl import summarize_one_ccl
+    from perfkit.subjects.comm_logs.summarize import summarize_logs
+    from perfkit.trace.comm_logs.facts import NcclLogReader
+    from perfkit.trace.comm_logs.one_ccl import OneCclReader
+
     reader, one_ccl = NcclLogReader(), OneCclReader()
     with_nccl, with_one_ccl = [], []
     for file in files:
@@ -167,6 +168,9 @@ def load_memory_snapshot(path: str | Path) -> MemorySnapshot:
     Raises:
         TraceError: The file cannot be read, or is not a snapshot of plain values.
     """
+    from perfkit.storage.memory_snapshot_file import read_snapshot
+    from perfkit.subjects.memory.snapshot import tabulate
+
     file = Path(path)
     rank = _RANK.search(file.name)
     devices = [tabulate(device) for device in read_snapshot(file)]

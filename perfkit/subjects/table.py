@@ -54,6 +54,12 @@ def _added() -> tuple[tuple[str, Subject], ...]:
     return tuple(SUBJECTS.load_plugins())
 
 
+def is_advised(asked: Asked) -> bool:
+    """Return whether all subjects are computed that recommendations need."""
+    return asked is None or set(answer_subjects()) <= set(asked)
+
+
+@cache
 def answer_subjects() -> tuple[str, ...]:
     """Return the names of the subjects that the short answer needs."""
     return tuple(name for name, subject in asked_subjects(None) if subject.in_answer)

@@ -47,7 +47,7 @@ _DTYPES: Final[dict[str, type[np.generic]]] = {
     "start_ns": np.int64,
     "end_ns": np.int64,
     "thread": np.int32,
-    "correlation": np.int64,
+    "correlation": np.int32,
     "category": np.int32,
 }
 

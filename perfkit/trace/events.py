@@ -234,8 +234,8 @@ class Events:
     end_ns: Ints
     thread: NDArray[np.int32]
     """Interned (pid, tid)."""
-    correlation: Ints
-    """`args.correlation`; -1 if missing."""
+    correlation: NDArray[np.int32] | Ints
+    """`args.correlation`; -1 if missing. 64 bits only where some need them."""
     names: tuple[str, ...]
     collective_args: CollectiveArgsColumns
     operator_args: OperatorArgsColumns = field(default_factory=OperatorArgsColumns)

@@ -14,7 +14,9 @@ class GrowableArray:
         self._count = 0
 
     def extend(self, values: NDArray[Any]) -> None:
-        """Add values at the end."""
+        """Add values at the end, of which none is too negative; the array becomes wider for those that do not fit."""
+        if values.dtype.itemsize > self._values.itemsize and values.max(initial=0) > np.iinfo(self._values.dtype).max:
+            self._values = self._values.astype(values.dtype)
         count = self._count + len(values)
         if count > len(self._values):
             self._values.resize(count + count // 16, refcheck=False)

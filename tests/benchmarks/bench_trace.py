@@ -4,9 +4,10 @@
 
 The trace is made as large as asked by repeating one: a real one, or one that is made up. Each side is a process of its
 own, start-up included, pinned to one core (or two, if stated); of several rounds the minimum of each figure counts.
-Ratios are to perfkit on the plain file; memory is the peak of the process. HolisticTraceAnalysis is installed into
-`.venv/hta` on the first run (about 400 MB), unless `--no-hta`; it runs once, for about a minute at 500 MB. Behind the
-table stands what was aimed at, and whether this run reached it.
+Ratios are to perfkit's full report of the plain file; memory is the peak of the process. The breakdown alone is
+`--section ranks`, the short answer what `perfkit analyze` prints; the small trace is `traces/sample-hdf5`.
+HolisticTraceAnalysis is installed into `.venv/hta` on the first run (about 400 MB), unless `--no-hta`; it runs once,
+for about a minute at 500 MB. Behind the table stands what was aimed at, and whether this run reached it.
 """
 
 import argparse
@@ -27,7 +28,12 @@ _HTA: Final = Path(".venv/hta")
 _HTA_SIDE: Final = "HTA 0.5.0"
 _JSON_LOADS: Final = "json.loads alone"
 
-ANALYZE: Final = [sys.executable, "-m", "perfkit", "analyze", "--no-cache", "-f", "json", "-o", os.devnull]
+_BREAKDOWN_ALONE: Final = "perfkit, breakdown alone"
+_ANSWER: Final = "perfkit, short answer"
+_SMALL: Final = "perfkit, small trace"
+
+_ANSWERED: Final = [sys.executable, "-m", "perfkit", "analyze", "--no-cache"]
+ANALYZE: Final = [*_ANSWERED, "-f", "json", "-o", os.devnull]
 
 _JSON: Final = "import json, sys; json.loads(open(sys.argv[1], 'rb').read())"
 _FLOOR: Final = """
@@ -110,6 +116,9 @@ def measure_all(plain: Path, packed: Path, arguments: argparse.Namespace) -> dic
     """Return the cost of each tool: the minimum over interleaved runs, so that a busy minute affects all of them."""
     sides: dict[str, tuple[list[str | Path], int]] = {
         "perfkit": ([*ANALYZE, plain], 1),
+        _BREAKDOWN_ALONE: ([*_ANSWERED, "--section", "ranks", plain], 1),
+        _ANSWER: ([*_ANSWERED, plain], 1),
+        _SMALL: ([*_ANSWERED, "traces/sample-hdf5"], 1),
         "perfkit, 2 cores": ([*ANALYZE, plain], 2),
         "perfkit, gzip": ([*ANALYZE, packed], 1),
         "perfkit, gzip, 2 cores": ([*ANALYZE, packed], 2),
@@ -182,6 +191,8 @@ def table(costs: dict[str, Cost], size: int) -> None:
     base = costs["perfkit"]
     print(f"{'':26}{'wall s':>9}{'CPU s':>9}{'MB/s':>8}{'peak MB':>9}   {'wall':>7}{'CPU':>7}{'memory':>8}")
     for name, cost in costs.items():
+        if name == _SMALL:
+            continue
         ratios = (cost.wall_s / base.wall_s, cost.cpu_s / base.cpu_s, cost.peak_mb / base.peak_mb)
         print(
             f"{name:26}{cost.wall_s:9.2f}{cost.cpu_s:9.2f}{size / 1e6 / cost.wall_s:8.0f}{cost.peak_mb:9.0f}   "
@@ -210,13 +221,21 @@ class Target(NamedTuple):
 
 def targets(costs: dict[str, Cost], sizes: list[Sizes]) -> list[Target]:
     """Return the targets that these measurements cover."""
-    base, smallest, largest = costs["perfkit"], sizes[0], sizes[-1]
+    base, alone, answer, small = (costs[side] for side in ("perfkit", _BREAKDOWN_ALONE, _ANSWER, _SMALL))
+    smallest, largest = sizes[0], sizes[-1]
     found = []
     if hta := costs.get(_HTA_SIDE):
         found.append(_faster("HTA 0.5.0", 12, hta, base))
+        found.append(_faster("HTA 0.5.0, breakdown alone", 18, hta, alone))
         found.append(Target("less memory than HTA 0.5.0, times", 10, hta.peak_mb / base.peak_mb, at_least=True))
     if loads := costs.get(_JSON_LOADS):
         found.append(_faster(_JSON_LOADS, 2.2, loads, base))
+        found.append(_faster("json.loads, breakdown alone", 4.1, loads, alone))
+    found.append(
+        Target("short answer against breakdown, times", 1.2, answer.wall_s / alone.wall_s, answer.cpu_s / alone.cpu_s)
+    )
+    found.append(Target("small trace, start to prompt, s", 0.5, small.wall_s, small.cpu_s))
+    found.append(Target("peak of the breakdown alone, MB", 120, alone.peak_mb))
     gzip_s, plain_s = costs["perfkit, gzip, 2 cores"].wall_s, costs["perfkit, 2 cores"].wall_s
     found.append(Target("gzip against plain on two cores, times", 1.15, gzip_s / plain_s))
     found.append(Target("peak, MB (120 + 0.35 a MB of JSON)", 120 + 0.35 * largest.json_mb, largest.cost.peak_mb))

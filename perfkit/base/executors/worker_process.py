@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
-from perfkit.base.process import trim_large_allocations
+from perfkit.base.process import prepare_for_reading
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 
 _PROGRESS_BYTES: Final = 1_000_000
@@ -90,7 +90,7 @@ class WorkerProcess:
 
 def serve(descriptor: int) -> NoReturn:
     """Run the jobs that arrive through the pipe, until its other end is closed."""
-    trim_large_allocations()
+    prepare_for_reading()
     # The parent reports plug-ins that cannot be loaded; every worker would repeat it.
     logging.getLogger("perfkit").setLevel(logging.ERROR)
     pipe, lock = Connection(descriptor), Lock()

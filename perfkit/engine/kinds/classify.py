@@ -25,7 +25,7 @@ _TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 
 _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
-"""Chunks scan all events, so their number over all threads is bounded to keep the time linear."""
+"""Each chunk scans all events, so their number is bounded to keep the time linear."""
 _FEW_KEYS: Final = 16
 
 
@@ -142,18 +142,19 @@ def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[
     """
     found = np.full(len(launch_row), -1, np.int64)
     launched = np.flatnonzero(launch_row >= 0)
-    candidates = rows_by_key(events.thread, np.flatnonzero(is_candidate))
-    for thread, here in rows_by_key(events.thread[launch_row], launched).items():
-        of_thread = candidates.get(thread, launched[:0])
-        here = here[np.argsort(events.start_ns[launch_row[here]], kind="stable")]
-        chunks = 1 + len(of_thread) // _CHUNK
-        for part in np.array_split(here, min(chunks, _MAX_CHUNKS, len(here))):
-            instant = events.start_ns[launch_row[part]]
-            started = (events.start_ns[of_thread] <= instant[-1]) & (events.end_ns[of_thread] > instant[0])
-            among = of_thread[started]
-            inner = innermost(events.start_ns[among], events.end_ns[among], instant)
-            hit = inner >= 0
-            found[part[hit]] = among[inner[hit]]
+    if not len(launched):
+        return found
+    launched = launched[np.argsort(events.start_ns[launch_row[launched]], kind="stable")]
+    chunks = 1 + int(np.count_nonzero(is_candidate)) // _CHUNK
+    for part in np.array_split(launched, min(chunks, _MAX_CHUNKS, len(launched))):
+        first, last = events.start_ns[launch_row[part[[0, -1]]]]
+        runs = is_candidate & (events.start_ns <= last)
+        runs &= events.end_ns > first
+        candidates = rows_by_key(events.thread, np.flatnonzero(runs))
+        for thread, here in rows_by_key(events.thread[launch_row], part).items():
+            among = candidates.get(thread, part[:0])
+            inner = innermost(events.start_ns[among], events.end_ns[among], events.start_ns[launch_row[here]])
+            found[here] = np.append(among, -1)[inner]
     return found
 
 

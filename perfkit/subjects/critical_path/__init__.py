@@ -5,7 +5,6 @@ from typing import Final
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.subject import Subject
 from perfkit.records.per_run.critical_path import CriticalPath
-from perfkit.subjects.critical_path.summarize import summarize_path
 
 
 def _critical_path(run: RunContext) -> CriticalPath | None:
@@ -13,6 +12,8 @@ def _critical_path(run: RunContext) -> CriticalPath | None:
     graph, unaligned = run.graph.graph, run.graph.unaligned
     if graph is None:
         return None
+    from perfkit.subjects.critical_path.summarize import summarize_path
+
     recorded = max(len(rank.steps) for rank in run.ranks)
     return summarize_path(graph, recorded, max(0, run.world_size - len(run.ranks)), unaligned)
 
@@ -22,4 +23,5 @@ SUBJECT: Final = Subject(
     charts="perfkit.subjects.critical_path.charts:CHARTS",
     rank={"graph": lambda trace: trace.graph},
     run={"critical_path": _critical_path},
+    in_answer=False,
 )

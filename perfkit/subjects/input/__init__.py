@@ -3,15 +3,22 @@
 from typing import Final
 
 from perfkit.engine.subject import Subject
-from perfkit.subjects.input.waits import explain_loading
+from perfkit.engine.trace_context import TraceContext
+from perfkit.records.per_rank.loading import RankLoading
+
+
+def _loading(trace: TraceContext) -> RankLoading | None:
+    own = trace.header.perfkit
+    if own is None or not own.fetches:
+        return None
+    from perfkit.subjects.input.waits import explain_loading
+
+    return explain_loading(trace.events, trace.names, trace.steps, own.fetches)
+
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.input.tables:tables",
     losses="perfkit.subjects.input.losses:LOSSES",
-    rank={
-        "loading": lambda trace: explain_loading(
-            trace.events, trace.names, trace.steps, trace.header.perfkit.fetches if trace.header.perfkit else None
-        )
-    },
+    rank={"loading": _loading},
     run={"data_loading": lambda run: run.data_loading},
 )

@@ -3,14 +3,20 @@
 from typing import Final
 
 from perfkit.engine.subject import Subject
-from perfkit.subjects.memory.tabulate import tabulate_memory
+from perfkit.engine.trace_context import TraceContext
+from perfkit.records.rank import MemoryUse
+
+
+def _memory(trace: TraceContext) -> list[MemoryUse]:
+    if not trace.trace.memory:
+        return []
+    from perfkit.subjects.memory.tabulate import tabulate_memory
+
+    return tabulate_memory(trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker)
+
 
 SUBJECT: Final = Subject(
     tables="perfkit.subjects.memory.tables:tables",
     charts="perfkit.subjects.memory.charts:CHARTS",
-    rank={
-        "memory": lambda trace: tabulate_memory(
-            trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker
-        )
-    },
+    rank={"memory": _memory},
 )

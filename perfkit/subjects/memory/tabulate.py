@@ -45,8 +45,6 @@ def tabulate_memory(
     trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None
 ) -> list[MemoryUse]:
     """Return the memory use of each device, the host first; devices without known levels are skipped."""
-    if not trace.memory:
-        return []
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
     phases = annotation_rows(trace.events, names, steps, step_marker)

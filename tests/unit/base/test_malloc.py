@@ -9,13 +9,13 @@ import pytest
 FREED = """
 import sys
 import numpy as np
-from perfkit.base.process import trim_large_allocations
+from perfkit.base.process import prepare_for_reading
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 if sys.argv[1] == "returned":
-    trim_large_allocations()
+    prepare_for_reading()
 del (learned := [np.ones(2 << 20)])[0]  # 16 MiB: glibc keeps blocks up to this size from now on
 blocks = [np.ones(1 << 20) for _ in range(8)]
 before = resident()

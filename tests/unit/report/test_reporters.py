@@ -1,7 +1,7 @@
 """The table of formats: suffixes select a format, and installed packages add formats."""
 
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -71,7 +71,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("prometheus_plugin")
     vars(module)["REPORTER"] = Prometheus()
     entries = [EntryPoint("prometheus", "prometheus_plugin:REPORTER", "perfkit.reporters")]
-    monkeypatch.setattr(perfkit.plugins, "entry_points", lambda group: entries if "reporters" in group else [])
+    monkeypatch.setattr(perfkit.plugins, "_entry_points", lambda _path: EntryPoints(entries))
     old = report.PLUGINS
     fresh: Any = Registry(old.group, old.noun, {}, report._find_problem)
     monkeypatch.setattr(report, "PLUGINS", fresh)
