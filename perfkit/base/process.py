@@ -16,6 +16,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
 
+_M_MMAP_THRESHOLD: Final = -3
+"""`M_MMAP_THRESHOLD` of glibc's malloc.h."""
+_LARGE_BYTES: Final = 1 << 20
+"""Arrays from this size on return to the system when they are freed."""
+_OBJECTS: Final = 100_000
+"""New objects after which cycles of garbage are looked for."""
+EXIT_INTERRUPTED: Final = 130
+"""128 + SIGINT, as in a shell."""
+_LINE: Final = b"perfkit: error: interrupted\n"
+
 
 def child_python(module: str, function: str) -> list[str]:
     """Return the command that calls a function of a module of perfkit; arguments may be appended.
@@ -27,13 +37,6 @@ def child_python(module: str, function: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; sys.path[0] = {first!r}; from {module} import {function}; {function}()"]
 
 
-_M_MMAP_THRESHOLD: Final = -3
-_LARGE_BYTES: Final = 1 << 20
-
-
-_OBJECTS: Final = 100_000
-
-
 def prepare_for_reading() -> None:
     """Choose settings of memory that suit a process which does nothing but read traces.
 
@@ -42,16 +45,13 @@ def prepare_for_reading() -> None:
     the peak for traces with millions of collectives.
 
     Cycles of garbage are looked for after 100,000 new objects, not 700, and not at the end: what is imported or read
-    stays, or has none. That takes a tenth off the time of a small trace.
+    stays, or has none. That takes a tenth off the time of a small trace. Commands that run for long (`serve`, `view`,
+    `watch`) have this setting too: it delays collections, and prevents none.
     """
     gc.set_threshold(_OBJECTS)
     atexit.register(gc.freeze)
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # musl has none
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-
-
-EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as in a shell
-_LINE: Final = b"perfkit: error: interrupted\n"
 
 
 @contextmanager

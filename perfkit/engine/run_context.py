@@ -177,10 +177,10 @@ class RunContext:
         chosen = list(chosen_steps(self.ranks, self.cross_rank, self._page_steps))
         return linked_collectives(chosen, *self.matched)
 
-    @cached_property
-    def findings(self) -> list[Observation]:
-        """What has to be known of its figures, of the whole run first."""
-        return [*self.grouped.findings, *self._run_findings(), *self._rank_findings(), *self._trace_findings()]
+    def findings(self, *, compared: bool) -> list[Observation]:
+        """Return what has to be known of its figures, of the run first; of its ranks together if these are compared."""
+        of_ranks = self._rank_findings() if compared else ()
+        return [*self.grouped.findings, *self._run_findings(), *of_ranks, *self._trace_findings()]
 
     def _run_findings(self) -> Iterator[Observation]:
         from perfkit.engine.runs.findings import run_findings

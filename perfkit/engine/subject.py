@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 class Subject:
     """A subject: what one trace tells of it, what the ranks tell together, what it costs, and how it is shown.
 
-    A part is computed only if somebody asks for its subject. Parts of perfkit's own subjects are named after a field of
-    `TraceSummary` or `RunReport`; those that a package adds are in `RunReport.subjects`, by the subject's name.
+    A part is computed only if somebody asks for its subject. A part that is named after a field of `TraceSummary` or
+    `RunReport` fills it; any other, and those that a package adds, are in `RunReport.subjects`, by the subject's name.
     """
 
     rank: Mapping[str, Callable[["TraceContext"], Any]] = field(default_factory=dict)
-    """Small, picklable records of one trace; of a subject that a package adds, those of all traces of a rank are
-    joined in a list."""
+    """Small, picklable records of one trace; in `RankReport.subjects` is a list of those of all traces of a rank."""
     run: Mapping[str, Callable[["RunContext"], Any]] = field(default_factory=dict)
-    """Records of the run. A subject that a package adds has one part, which takes the place of those of its ranks."""
+    """Records of the run; a subject has at most one part in `RunReport.subjects`."""
+    needs: tuple[str, ...] = ()
+    """Subjects whose records of traces its records of the run are made of, too."""
     losses: str | None = None
     """`module:name` of what it costs: rules by the name of what they find (`perfkit.engine.losses.loss`)."""
     words: Words = field(default_factory=dict)

@@ -19,10 +19,13 @@ from perfkit.base.parsing import parse_duration, parse_size
 from perfkit.errors import UsageError
 from perfkit.options.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.records.step_log_size import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"
+DEFAULT_MOST_BYTES: Final = 64 << 20
+"""Size of a step log: about 340,000 records."""
+LEAST_MOST_BYTES: Final = 64 << 10
+"""A smaller log would be rolled up all the time."""
 
 LOCATES: Final = Meta(extra={"role": "locates"})
 """Marks an option that names, locates or reports a run and does not affect what it does: not part of its identity."""

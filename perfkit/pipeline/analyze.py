@@ -39,7 +39,7 @@ from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
-from perfkit.subjects.table import SUBJECTS, Asked, is_advised
+from perfkit.subjects.table import SUBJECTS, Asked, is_advised, with_needed
 
 if TYPE_CHECKING:
     from perfkit.pipeline.words import Insights
@@ -135,7 +135,7 @@ def analyze(
     advised = is_advised(asked)
     if (by or forecast) and not advised:
         raise UsageError("--by and --forecast compare whole runs: remove --section")
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=asked)
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=with_needed(asked))
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
     by_location = [

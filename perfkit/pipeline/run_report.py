@@ -18,7 +18,7 @@ from perfkit.records.report import Report
 from perfkit.records.run import RunReport, Verdict
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
-from perfkit.subjects.table import Asked
+from perfkit.subjects.table import Asked, is_advised
 
 _FIELDS: Final = frozenset(RunReport.__struct_fields__)
 _NOT_ASKED: Final = Verdict(bound="unknown", share=0.0, sentence="")
@@ -40,12 +40,12 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         path: its folder or file.
         context: what its traces and its manifest tell.
         lost: findings about traces that could not be read.
-        subjects: names of the subjects to report; None for all. Without causes of idle time there is no verdict.
+        subjects: names of the subjects to report; None for all. Without those of the short answer there is no verdict.
     """
     manifest = context.manifest
     parts, added, failed = compute_parts(subjects, "run", context, _FIELDS)
-    findings = worst_first([*lost, *word_all([*context.findings, *failed])])
-    explained = subjects is None or "idle" in subjects
+    compared = subjects is None or "ranks" in subjects
+    findings = worst_first([*lost, *word_all([*context.findings(compared=compared), *failed])])
     report = RunReport(
         run=run,
         path=path,
@@ -53,7 +53,7 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         source=context.source,
         world_size=context.world_size,
         state=manifest.state if manifest else None,
-        verdict=_verdict(context, findings) if explained else _NOT_ASKED,
+        verdict=_verdict(context, findings) if is_advised(subjects) else _NOT_ASKED,
         ranks=context.ranks,
         profiler_cost=worded(context.profiler_cost),
         throughput=manifest.throughput if manifest else None,

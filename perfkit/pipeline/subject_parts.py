@@ -7,6 +7,7 @@ import msgspec
 
 from perfkit.errors import PluginError
 from perfkit.records.common import Observation
+from perfkit.report.wording import worded
 from perfkit.subjects.table import SUBJECTS, Asked, asked_subjects
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ class Parts(NamedTuple):
     fields: dict[str, Any]
     """Of perfkit's own subjects, by the name of a field of the record that they fill."""
     added: dict[str, Any]
-    """Of other subjects, as built-in types, by their name."""
+    """Of the others, as built-in types, by the name of the subject."""
     failed: list[Observation]
     """Subjects of packages that failed."""
 
@@ -42,7 +43,7 @@ def compute_parts(asked: Asked, side: Literal["rank", "run"], context: Any, fiel
                 continue
             try:
                 with SUBJECTS.guarded(name):
-                    parts.added[name] = msgspec.to_builtins(function(context))
+                    parts.added[name] = msgspec.to_builtins(worded(function(context)))
             except PluginError as error:
                 parts.failed.append(Observation("subject_failed", {"error": str(error)}))
     return parts

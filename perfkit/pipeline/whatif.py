@@ -61,7 +61,7 @@ def predict(
     try:
         parse_changes(changes)
     except ChangeError as error:
-        raise UsageError(word_refusal(error)) from error
+        raise UsageError(word_refusal(error)) from None
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
     report, graph, unused = _load(path, options, progress)
     before = replay_unchanged(graph)
@@ -95,7 +95,7 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
     try:
         changed = make_changes(graph, run, texts)
     except ChangeError as error:
-        raise UsageError(word_refusal(error)) from error
+        raise UsageError(word_refusal(error)) from None
     return changed.prediction(before, list(map(word_applied, texts, changed.effects)))
 
 
@@ -113,7 +113,7 @@ def predict_each(graph: StepGraph, run: RunReport, before: Replayed) -> list[Pre
             continue
     step_ns = float(np.median(before.steps_ns))
     worth = (one for one in found if max(one.saving_ns, one.mean_saving_ns) > step_ns / 1000)
-    return sorted(worth, key=lambda one: -one.told_saving_ns(step_ns))[:MOST_RANKED]
+    return sorted(worth, key=lambda one: -one.reported_saving_ns(step_ns))[:MOST_RANKED]
 
 
 def _load(

@@ -148,11 +148,15 @@ def _with_options(
 
         checked.__signature__ = signature  # type: ignore[attr-defined]
         described = get_type_hints(options, include_extras=True)
-        lines = [f"        {name}: {described[name].__metadata__[0].description}" for name in types]
+        lines = [f"        {name}: {_description(described[name])}" for name in types]
         checked.__doc__ = (function.__doc__ or "").replace("\n\n    Raises:", "\n".join(["", *lines, "\n    Raises:"]))
         return checked
 
     return decorate
+
+
+def _description(annotated: Any) -> str | None:
+    return next((one.description for one in annotated.__metadata__ if isinstance(one, Meta) and one.description), None)
 
 
 @_with_options(ProfiledLoop)

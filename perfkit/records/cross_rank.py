@@ -238,9 +238,9 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     """Largest lag first; empty if no rank is late beyond chance."""
     stragglers_gain_ns: int = 0
     """By how much the mean step could be shorter if none of them were late."""
-    stragglers_gain_from: Literal["own_times", "replay"] = "own_times"
+    stragglers_gain_from: Literal["own_times", "replay"] | None = None
     """What this gain and that of each straggler come from: the replay of the steps, or an estimate by own times where
-    the graph of steps does not tell."""
+    the graph of steps does not tell; None without stragglers."""
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay, largest lag first; three at most."""
     one_off_steps: int = 0

@@ -40,6 +40,10 @@ class Statement(str):
         made.fact = stated
         return made
 
+    def __reduce__(self) -> "tuple[type[Statement], tuple[Fact]]":
+        """Copy and pickle it with its fact."""
+        return type(self), (self.fact,)
+
 
 def statement(name: str, /, **values: Any) -> Statement:
     """Return a statement of one fact."""

@@ -235,4 +235,4 @@ class RankReport(Struct, frozen=True, kw_only=True):
     loading: RankLoading | None = None
     """How its batches were fetched; None if the traces do not contain it."""
     subjects: dict[str, list[Any]] = {}
-    """Records of the subjects that packages add (`perfkit.subjects`), one per trace, by name."""
+    """Records of subjects without a field here, such as those that packages add, one per trace, by name."""

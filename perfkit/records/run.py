@@ -251,7 +251,7 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""
     subjects: dict[str, Any] = {}
-    """Records of the subjects that packages add (`perfkit.subjects`), by name."""
+    """Records of subjects without a field here, such as those that packages add, by name."""
 
     @property
     def lacks_events(self) -> bool:

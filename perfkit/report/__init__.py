@@ -230,11 +230,6 @@ def format_names(record: type) -> tuple[str, ...]:
     return (*(name for name, row in FORMATS[record].items() if not row.binary), *PLUGINS.plugin_names())
 
 
-def text_suffixes(record: type) -> tuple[str, ...]:
-    """Return the file suffixes of a record type's built-in text formats."""
-    return tuple(suffix for row in FORMATS[record].values() if not row.binary for suffix in row.suffixes)
-
-
 def builtin_suffixes(record: type) -> tuple[str, ...]:
     """Return the file suffixes of a record type's built-in formats."""
     return tuple(suffix for row in FORMATS[record].values() for suffix in row.suffixes)

@@ -54,6 +54,16 @@ def _added() -> tuple[tuple[str, Subject], ...]:
     return tuple(SUBJECTS.load_plugins())
 
 
+def with_needed(asked: Asked) -> tuple[str, ...] | None:
+    """Return the subjects that are asked for with those that they need, in the order of the table."""
+    if asked is None:
+        return None
+    rows, found = dict(asked_subjects(None)), list(asked)
+    for name in found:  # which grows
+        found += (needed for needed in rows[name].needs if needed not in found)
+    return tuple(name for name in rows if name in found)
+
+
 def is_advised(asked: Asked) -> bool:
     """Return whether all subjects are computed that recommendations need."""
     return asked is None or set(answer_subjects()) <= set(asked)

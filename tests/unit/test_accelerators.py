@@ -150,7 +150,8 @@ def test_the_first_row_of_a_type_of_device_counts() -> None:
 def gadget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A plug-in accelerator: everything that was computed from the table is computed anew."""
     tables = (accelerators, device_types, device_backends, categories._kinds, categories.communication_operators)
-    caches = (*tables, categories.backend_annotations, kind_of, call_patterns)
+    rules = (kernel_rules._builtin, kernel_rules._any_builtin, kernel_rules._mentioning_digits)
+    caches = (*tables, *rules, categories.backend_annotations, kind_of, call_patterns)
     row = dataclasses.replace(
         CUDA,
         title="Gadget",
@@ -163,10 +164,8 @@ def gadget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("gadget", row)]))
     for cached in caches:
         cached.cache_clear()
-    kernel_rules.clear_caches()
     yield
     monkeypatch.undo()
-    kernel_rules.clear_caches()
     for cached in caches:
         cached.cache_clear()
 

@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,9 @@ def test_analyze_returns_records_and_frames(real_traces: Path) -> None:
 def test_merge_takes_paths_as_text(real_traces: Path, tmp_path: Path, kind: type) -> None:
     merged = perfkit.merge(kind(real_traces / "gpu-dlrm-2of128"), kind(tmp_path / "all.pftrace"))
     assert (tmp_path / "all.pftrace").stat().st_size == merged.bytes
+
+
+@pytest.mark.parametrize("function", [perfkit.profile, perfkit.monitor, perfkit.start])
+def test_every_option_of_an_own_loop_is_described(function: Any) -> None:
+    assert "hang_after: " in function.__doc__
+    assert ": None" not in function.__doc__

@@ -45,7 +45,6 @@ class _Entry(Struct, frozen=True):
     state: str
     input_sizes: list[list[Whole]] = []
     input_dtypes: list[str] = []
-    output_sizes: list[list[Whole]] = []
     output_dtypes: list[str] = []
     is_p2p: bool = False
     retired: bool = False

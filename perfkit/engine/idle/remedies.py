@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
-from perfkit.engine.losses.context import (
-    LossContext,
-)
+from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
 from perfkit.phases import PASS_NAMES, PHASE_WORDS, PREFIX, annotation
@@ -73,15 +71,15 @@ class IdlePart(NamedTuple):
         return self.is_named() and (self.idle.has_python_frames or is_call) and detail not in _PHRASES
 
 
-def describe(part: IdlePart, beyond: str = "", phase: str | None = None) -> Iterator[Fact]:
+def describe(part: IdlePart, amount: str = "", phase: str | None = None) -> Iterator[Fact]:
     """Yield what the cause takes per step, and what of it is largest: the end of a sentence.
 
     Args:
         part: the largest cause.
-        beyond: the fact in place of what it takes, where that is more than the sentence is about.
+        amount: the fact in place of what it takes, where that is more than the sentence is about.
         phase: phase that the sentence has already, and that is not repeated.
     """
-    yield fact(beyond) if beyond else fact("part_of_it", ns=part.ns)
+    yield fact(amount) if amount else fact("part_of_it", ns=part.ns)
     yield fact(part.cause)
     if part.cause == "launch_bound" and part.idle.kernels:
         yield fact("short_kernels", share=part.idle.short_kernels / part.idle.kernels)

@@ -157,13 +157,6 @@ def _mentioning_digits(rules: tuple[KernelRule, ...]) -> "re.Pattern[str] | None
         return None
 
 
-def clear_caches() -> None:
-    """Forget the compiled rules, for when the table of accelerators has changed."""
-    _builtin.cache_clear()
-    _any_builtin.cache_clear()
-    _mentioning_digits.cache_clear()
-
-
 def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
     """Return the code of the kind that the first matching rule gives a kernel of this name; `NO_RULE` without one.
 

@@ -175,6 +175,17 @@ def waited_in_rounds_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) 
     return np.asarray(_next_too(_waits_ns(times, rounds, places)))
 
 
+def waited_by_all_ns(times: OwnTimes, rounds: Rounds, rows: Sequence[int]) -> Floats:
+    """Return how long each of the other ranks waits at least in a round or the next; 0 where unknown; shape (rounds,).
+
+    Where another late rank waits too, the delays do not hide each other: ranks meet between them.
+    """
+    others = [row for row in range(len(times.ranks)) if row not in rows]
+    if times.waits_ns is None or not others:
+        return np.zeros(len(rounds.counted))
+    return np.asarray(_next_too(rounds.sums(times.waits_ns)[others].min(axis=0)))
+
+
 def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
     communication = _communication_ns(times, rounds)
     others = [place for place in range(len(communication)) if place not in places]

@@ -27,6 +27,7 @@ from perfkit.engine.ranks.lateness import (
     excess,
     last_ranks,
     rounds_of,
+    waited_by_all_ns,
     waited_in_rounds_ns,
 )
 from perfkit.records.common import Category
@@ -103,6 +104,8 @@ class _Sized(NamedTuple):
     """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
     excess_ns: Floats
     """By how much it takes longer than the ranks that are never late, shape (steps,)."""
+    also_ns: Floats
+    """The same in all other categories in which it is late, shape (steps,)."""
     lag_ns: float
     also: list[tuple[Category, int]]
     """Other categories in which it is late, and by how much; largest lag first."""
@@ -114,7 +117,8 @@ class _Sized(NamedTuple):
 
     def in_steps(self, is_reported: Bools) -> Floats:
         """Return the delay in each step; that of a step which is reported by itself is as long as usual."""
-        return np.where(self.late, np.where(is_reported, self.lag_ns, np.maximum(self.excess_ns, 0)), 0)
+        own_ns = np.where(self.late, np.where(is_reported, self.lag_ns, np.maximum(self.excess_ns, 0)), 0)
+        return np.asarray(own_ns + self.also_ns)
 
 
 def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
@@ -139,7 +143,8 @@ def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
         steps = slice(None) if one.every > 1 else late
         also = [(name, round(float(np.median(excess_ns(one, name)[steps])))) for name in one.also]
         also.sort(key=lambda pair: -pair[1])
-        rows.append(_Sized(one, late, own, float(np.median(own[late])), also))
+        also_ns = np.sum([np.maximum(excess_ns(one, name), 0) for name, _ in also], axis=0) + np.zeros_like(own)
+        rows.append(_Sized(one, late, own, also_ns, float(np.median(own[late])), also))
     return [one for one in rows if one.lag_ns > 0]
 
 
@@ -160,8 +165,8 @@ def _deviation(values: Floats) -> float:
 def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int], removed_ns: Floats) -> int:
     """Return by how much the mean step could be shorter without some delays.
 
-    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained. Nothing is gained
-    where no rank waits.
+    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
+    too. Nothing is gained where no rank waits.
 
     Args:
         times: own times.
@@ -170,11 +175,12 @@ def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int
         rows: indices of the ranks.
         removed_ns: their delays, shape (these ranks, steps).
     """
-    without = own_ns.copy()
-    without[list(rows)] -= rounds.sums(removed_ns)
+    without, removed = own_ns.copy(), rounds.sums(removed_ns)
+    without[list(rows)] -= removed
     shorter = own_ns.max(axis=0) - without.max(axis=0)
     waited = np.maximum(waited_in_rounds_ns(times, rounds, rows), 0)
-    gained = np.minimum(shorter, waited)[rounds.counted].sum()
+    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, rows))
+    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
     return round(float(gained / rounds.sizes[rounds.counted].sum()))
 
 

@@ -84,7 +84,7 @@ def summarize_cross_rank(
         compared_steps=len(times.steps) if times else 0,
         stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
-        stragglers_gain_from=late.gain_from,
+        stragglers_gain_from=late.gain_from if late.ranks else None,
         one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
         one_off_steps=len(once),
         early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],

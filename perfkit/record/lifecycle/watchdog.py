@@ -227,7 +227,3 @@ def main() -> None:
     folder, *ranks = sys.argv[1:]
     pairs = [text.split(":") for text in ranks if text != _TEMPORARY]
     watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs}, temporary=_TEMPORARY in ranks)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from perfkit.errors import UsageError
+from perfkit.options.recording import DEFAULT_MOST_BYTES
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.device_steps import DeviceSteps
@@ -27,7 +28,6 @@ from perfkit.record.pause_state import PauseState
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.records.monitor import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
-from perfkit.records.step_log_size import DEFAULT_MOST_BYTES
 from perfkit.storage.step_log.writer import StepLogWriter
 
 if TYPE_CHECKING:

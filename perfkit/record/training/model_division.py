@@ -16,7 +16,7 @@ from perfkit_workloads.base import Workload
 from perfkit_workloads.parallel import ContextParallel, ExpertParallel, TensorParallel
 
 if TYPE_CHECKING:
-    from perfkit.record.training.parameters import Part
+    from perfkit.record.training.local_parameters import Part
 
 
 def divide_model(
@@ -44,7 +44,7 @@ def _shard_tensors(
     workload.shard_tensors(model, mesh["tp"], sequence=run.sequence_parallel, loss=run.loss_parallel)
     if not strategy.USES_DDP:
         return {}
-    from perfkit.record.training.parameters import localize  # takes time to import
+    from perfkit.record.training.local_parameters import localize  # takes time to import
 
     return localize(model)
 
@@ -52,7 +52,7 @@ def _shard_tensors(
 def _divide_experts(workload: Workload[Any], mesh: DeviceMesh, model: nn.Module) -> "dict[nn.Parameter, Part]":
     from torch.distributed.tensor import DTensor, Shard  # takes time to import
 
-    from perfkit.record.training.parameters import Part
+    from perfkit.record.training.local_parameters import Part
 
     assert isinstance(workload, ExpertParallel)  # noqa: S101  # the options were checked
     experts = workload.divide_experts(model, mesh["ep"])

@@ -3,17 +3,18 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
-from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
 from perfkit.records.manifest import RankMemory
+
+if TYPE_CHECKING:
+    from perfkit.record.training.local_parameters import Part
 
 
 class TrainedParameters:
@@ -112,45 +113,3 @@ def local_part(tensor: Tensor) -> Tensor:
     """
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part
-
-
-class Part(nn.Module):
-    """Turns this rank's part into the distributed tensor that the forward pass computes with.
-
-    Args:
-        whole: The tensor that it is part of.
-    """
-
-    def __init__(self, whole: DTensor) -> None:
-        super().__init__()
-        self.device_mesh: Final = whole.device_mesh
-        self.placements: Final = whole.placements
-        self._shape = whole.shape
-        self._stride = whole.stride()
-
-    def forward(self, part: Tensor) -> DTensor:
-        """Return the distributed tensor; its gradient is that of the part, complete."""
-        whole: DTensor = DTensor.from_local(
-            part, self.device_mesh, self.placements, run_check=False, shape=self._shape, stride=self._stride
-        )
-        return whole
-
-
-def localize(model: nn.Module) -> dict[nn.Parameter, Part]:
-    """Replace each parameter of `model` that is a DTensor by this rank's part of it, in place.
-
-    Returns:
-        The new parameters, and what each is part of. Modules that shared a parameter share its part.
-    """
-    parts: dict[nn.Parameter, tuple[nn.Parameter, Part]] = {}
-    for module in [*model.modules()]:
-        for name, parameter in [*module.named_parameters(recurse=False)]:
-            whole = parameter.data
-            if not isinstance(whole, DTensor):
-                continue
-            if parameter not in parts:
-                parts[parameter] = nn.Parameter(whole.to_local().clone()), Part(whole)
-            own, part = parts[parameter]
-            module.register_parameter(name, own)
-            parametrize.register_parametrization(module, name, part, unsafe=True)
-    return dict(parts.values())

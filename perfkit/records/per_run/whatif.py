@@ -38,7 +38,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """95 % bootstrap interval of the saving over the steps; None for fewer than five. It shows how steps vary, not
     whether the assumptions hold."""
 
-    def told_saving_ns(self, replayed_step_ns: float) -> float:
+    def reported_saving_ns(self, replayed_step_ns: float) -> float:
         """Return what the change is ranked by: the mean saving where it differs noticeably, else that of the median."""
         apart = abs(self.mean_saving_ns - self.saving_ns) > UNLIKE_SHARE * replayed_step_ns
         return self.mean_saving_ns if apart else self.saving_ns

@@ -51,7 +51,7 @@ def _headline(report: WhatIf) -> str:
 
 def _is_unlike(one: Prediction, report: WhatIf) -> bool:
     """Return whether the mean step gains noticeably more or less than the median one."""
-    return one.told_saving_ns(report.replayed_step_ns) != one.saving_ns
+    return one.reported_saving_ns(report.replayed_step_ns) != one.saving_ns
 
 
 def _mean_saving(one: Prediction, report: WhatIf) -> str:

@@ -57,9 +57,9 @@ def _worded(value: Any) -> Any:
     if isinstance(value, dict):
         parts = [_worded(part) for part in value.values()]
         return dict(zip(value, parts, strict=True)) if any(map(is_not, parts, value.values())) else value
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         parts = [_worded(part) for part in value]
-        return parts if any(map(is_not, parts, value)) else value
+        return type(value)(parts) if any(map(is_not, parts, value)) else value
     if isinstance(value, Struct):
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
         changed = {name: new for name, old in fields if (new := _worded(old)) is not old}

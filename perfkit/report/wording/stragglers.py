@@ -54,24 +54,21 @@ def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
 
 
 def _one(row: Straggler) -> str:
-    lag, cause = duration(row.lag_ns), _cause(row)
+    lag_ns, cause = row.lag_ns, _cause(row)
     if _is_partly(row):
+        lag = duration(lag_ns)
         return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}{_in_most(row)}"
-    if _ALIKE * row.lag_ns <= row.gain_ns <= row.lag_ns / _ALIKE:
+    if row.also:
+        parts = (f"{duration(one.lag_ns)} {_in_words(one.category)}" for one in row.also)
+        cause = ", ".join((f"{duration(lag_ns)} {cause}", *parts))
+        lag_ns += sum(one.lag_ns for one in row.also)
+    if _ALIKE * lag_ns <= row.gain_ns <= lag_ns / _ALIKE:
         return (
-            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}){_also(row)}; "
+            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}); "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
-    more = ", and more in some steps" if row.gain_ns > row.lag_ns else ""
-    longer = f"rank {row.rank} takes {lag} per step longer than {whom(row)} ({cause}){more}"
-    return f"{longer}{_cost(row.gain_ns, row.lag_ns)}{_also(row)}"
-
-
-def _also(row: Straggler) -> str:
-    """Return a clause with what else a rank takes longer in, which mending the first would not mend."""
-    if not row.also:
-        return ""
-    return f", besides {' and '.join(f'{duration(one.lag_ns)} in {_in_words(one.category)}' for one in row.also)}"
+    longer = f"rank {row.rank} takes {duration(lag_ns)} per step longer than {whom(row)} ({cause})"
+    return f"{longer}{_cost(row.gain_ns, lag_ns)}"
 
 
 def _in_most(row: Straggler) -> str:

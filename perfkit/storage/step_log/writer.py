@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import StoreError
+from perfkit.options.recording import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 from perfkit.records.monitor import CHECK, COLUMNS, HEADER_BYTES, STEP_DTYPE, StepLogHeader
-from perfkit.records.step_log_size import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import LOG_NAME, Records, roll_up
 
 _CODES: Final = {"u4": "I", "i2": "h", "u2": "H", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}

@@ -5,6 +5,7 @@ from typing import Final
 from perfkit.engine.subject import Subject
 
 SUBJECT: Final = Subject(
+    needs=("ranks",),
     tables="perfkit.subjects.collectives.tables:tables",
     charts="perfkit.subjects.collectives.charts:CHARTS",
     losses="perfkit.subjects.collectives.losses:LOSSES",

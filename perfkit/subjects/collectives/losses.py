@@ -2,13 +2,17 @@
 
 from typing import Final
 
-from perfkit.engine.losses.communication import communication_cost, longest_dimension, split_communication
+from perfkit.engine.losses.communication import (
+    communication_cost,
+    longest_dimension,
+    split_communication,
+    waited_for_late_ns,
+)
 from perfkit.engine.losses.context import MIN_COMMON_SHARE, MIN_SHARE, LossContext, stragglers_of
 from perfkit.engine.losses.dimensions import reduce_transfer, spans_hosts
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.whatif.changes import free_transfers
 from perfkit.records.aggregate import MAJORITY
-from perfkit.records.cross_rank import take_turns
 from perfkit.records.facts import Facts, fact
 from perfkit.records.rank import ONE_TO_N, UNKNOWN_OPERATOR
 from perfkit.subjects.collectives.avoidable import broadcast_buffers, reported_ns, tiny_collectives, unreported
@@ -89,7 +93,8 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
     # The bubble, and tensor parallelism across hosts, have their own rules.
     if not partial and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
-    for_late_ns = _waited_for_late_ns(context)
+    # Their delays have advice of their own.
+    for_late_ns = min(waited_for_late_ns(context, stragglers_of(context.run)), exposed_ns)
     rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions()) - for_late_ns
     if not partial and context.share(rest_ns) < MIN_SHARE:
         return None
@@ -113,16 +118,6 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
         per_step_ns=max(0.0, rest_ns),
         only_finds_out=partial,
     )
-
-
-def _waited_for_late_ns(context: LossContext) -> float:
-    """Return what the mean rank waits per step for late ranks (ns): their delays have advice of their own."""
-    late, across = stragglers_of(context.run), context.run.cross_rank
-    if not late or across is None:
-        return 0.0
-    # Late ranks that take turns wait for each other, too; else those that are late do not wait.
-    waiting = 1.0 if take_turns(late) else 1 - len(late) / len(context.run.ranks)
-    return min(across.stragglers_gain_ns * waiting, context.exposed_ns["communication"])
 
 
 def _why_unsplit(context: LossContext) -> Facts:

@@ -35,8 +35,8 @@ def host_idle(context: LossContext) -> Loss | None:
         return None
     part = _largest_cause(context)
     less = (*besides_stragglers(context, "overhead"), *((fact("profiler_excluded"),) if profiler_ns else ()))
-    beyond = "most_of_idle" if part and part.ns > exposed_ns else ""
-    why = tuple(describe(part, beyond)) if part else (fact("any_idle_cause"),)
+    amount = "most_of_idle" if part and part.ns > exposed_ns else ""
+    why = tuple(describe(part, amount)) if part else (fact("any_idle_cause"),)
     advice = remedy(part, context) if part else _reduce_idle(context)
     figures = {"exposed_share": share, "overhead_ns": exposed_ns, "profiler_ns": profiler_ns}
     return Loss(

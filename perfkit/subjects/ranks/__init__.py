@@ -8,7 +8,7 @@ SUBJECT: Final = Subject(
     tables="perfkit.subjects.ranks.tables:tables",
     charts="perfkit.subjects.ranks.charts:CHARTS",
     losses="perfkit.subjects.ranks.losses:LOSSES",
-    rank={"graph": lambda trace: trace.graph},
+    needs=("critical-path", "input", "phases"),
     run={
         "cross_rank": lambda run: run.cross_rank,
         "efficiency": lambda run: run.efficiency,

@@ -1,13 +1,13 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final
 
+from perfkit.engine.losses.communication import waited_for_late_ns
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.dimensions import synchronise_less, wait_less
 from perfkit.engine.losses.loading import load_faster
 from perfkit.engine.losses.loss import Loss
+from perfkit.engine.ranks.delays import NEARLY_ALL
 from perfkit.engine.runs.pauses import called_by
 from perfkit.engine.runs.verdict import one_off_causes
 from perfkit.engine.whatif.changes import healthy_ranks
@@ -26,8 +26,6 @@ from perfkit.records.cross_rank import (
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_run.pauses import RankPauses
 from perfkit.subjects.ranks.reasons import Reason, find_compiled, find_reason
-
-_NEARLY_ALL: Final = 0.9
 
 
 def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float) -> Loss:
@@ -181,8 +179,8 @@ def _for_stragglers(context: LossContext, late: list[Straggler], wait_ns: float)
     """Return the loss of waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
-    explained_ns = _waiting_for(context, late, gain_ns)
-    part = () if explained_ns >= _NEARLY_ALL * wait_ns else (fact("for_part", most=explained_ns >= MAJORITY * wait_ns),)
+    explained_ns = waited_for_late_ns(context, late)
+    part = () if explained_ns >= NEARLY_ALL * wait_ns else (fact("for_part", most=explained_ns >= MAJORITY * wait_ns),)
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
@@ -199,24 +197,6 @@ def _for_stragglers(context: LossContext, late: list[Straggler], wait_ns: float)
         # Another rank may be as late where some have no trace: a replay does not know of it.
         change=None if context.run.is_partial else healthy_ranks(row.rank for row in late),
     )
-
-
-def _waiting_for(context: LossContext, late: Sequence[Straggler], gain_ns: float) -> float:
-    """Return how long ranks wait for late ones, the mean over all ranks and steps (ns).
-
-    Without the delays, each rank that they keep waiting does so for less by what a step gets shorter; but a late one
-    only by what that is more than its own delay: it waits for other late ranks, not for itself.
-    """
-    groups: dict[frozenset[int], list[Straggler]] = defaultdict(list)
-    for row in late:
-        groups[frozenset((row.rank, *row.delays)) if row.delays else frozenset()].append(row)
-    total_ns = 0.0
-    for group, rows in groups.items():
-        shorter_ns = gain_ns if len(groups) == 1 else float(max(row.gain_ns for row in rows))
-        own_ns = sum(max(row.lag_ns * row.steps_late / row.steps, row.gain_ns) for row in rows)
-        also_ns = sum(one.lag_ns for one in rows[0].also) if len(late) == 1 else 0
-        total_ns += max(0.0, (len(group) or len(context.run.ranks)) * (shorter_ns + also_ns) - own_ns - also_ns)
-    return total_ns / len(context.run.ranks)
 
 
 def _remedy(context: LossContext, late: list[Straggler], reason: Reason | None) -> Iterator[Fact]:

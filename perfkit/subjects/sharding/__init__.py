@@ -33,6 +33,7 @@ def _divided(run: RunContext) -> list[DividedWork]:
 
 
 SUBJECT: Final = Subject(
+    needs=("ranks",),
     tables="perfkit.subjects.sharding.tables:tables",
     losses="perfkit.subjects.sharding.losses:LOSSES",
     rank={"issued_collectives": _issued, "sharded_parameters": _parameters},

@@ -22,7 +22,6 @@ class Operation(NamedTuple):
     """Whether input and output can share memory."""
     out_of_place: bool = True
     """Whether they can be apart."""
-    fewest_ranks: int = 2
 
 
 OPERATIONS: Final[dict[str, Operation]] = {

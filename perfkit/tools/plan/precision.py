@@ -1,10 +1,9 @@
 """Bytes of one entry by precision: what `perfkit run` holds, and what the literature counts with."""
 
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-PrecisionName = Literal["float32", "bfloat16", "float16", "mixed", "half"]
 FLOAT32_BYTES: Final = 4
 
 

@@ -24,7 +24,6 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.reader import read_trace
 
 Weight = Literal["device", "exposed", "host", "communication-bytes"]
-WEIGHTS: Final[tuple[Weight, ...]] = get_args(Weight)
 By = Literal["python", "module", "operator"]
 BYS: Final[tuple[By, ...]] = get_args(By)
 

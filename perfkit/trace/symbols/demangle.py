@@ -194,18 +194,12 @@ _CLONE: Final = re.compile(r"\.[A-Za-z_]\w*(?:\.\d+)*|\.\d+")
 """What a compiler appends to a copy of a function: `.kd` (AMD's kernel descriptor), `.constprop.0`."""
 
 
-def demangle(name: str) -> str:
-    """Return a mangled name as it was declared, or the name itself if it is not mangled or cannot be read.
-
-    The part of the Itanium C++ ABI is read that occurs in names of kernels: no expressions, such as `decltype`.
-    """
-    return _spell(name)[0]
-
-
 def readable_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct names of a trace, those that are mangled as they were declared.
 
-    Each stays as it is if another name is spelled so too, because rows of a table are told apart by their names.
+    The part of the Itanium C++ ABI is read that occurs in names of kernels: no expressions, such as `decltype`. A name
+    stays as it is if it cannot be read, or if another name is spelled so too, because rows of a table are told apart by
+    their names.
     """
     found = list(names)
     mangled = [place for place, name in enumerate(found) if name.startswith(MANGLED)]

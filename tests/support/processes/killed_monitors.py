@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 import perfkit
+from perfkit.options.recording import LEAST_MOST_BYTES
 from perfkit.record.monitor import step_monitor
-from perfkit.records.step_log_size import LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
 _NUMBER: Final = 8

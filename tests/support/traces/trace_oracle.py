@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from perfkit.trace.categories import LEGACY_ANNOTATION, kind_of
-from perfkit.trace.symbols.demangle import demangle
+from perfkit.trace.symbols.demangle import readable_names
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, RankTrace
 
 KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.TOOL)
@@ -57,7 +57,7 @@ def _row(event: dict[str, Any]) -> Row | None:
     correlation = args.get("correlation") if isinstance(args, dict) else None
     return Row(
         kind,
-        demangle(name),  # spelled as declared; its own tests compare it with binutils
+        readable_names([name])[0],  # spelled as declared; its own tests compare it with binutils
         start_ns,
         start_ns + (dur_ns or 0 if usable else 0),
         (identity(event.get("pid")), identity(event.get("tid"))),

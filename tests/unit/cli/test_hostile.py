@@ -16,7 +16,7 @@ import perfkit
 from perfkit.cli import main
 from perfkit.records.comparison import Comparison, History
 from perfkit.records.report import Report
-from perfkit.report import text_suffixes
+from perfkit.report import FORMATS as REPORTERS
 from perfkit.tools.serve.trace import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
@@ -24,7 +24,12 @@ from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, ma
 NOT_OF_ANY_RUNS = (".talp.json", ".extrap.jsonl", ".points.csv", ".options.csv")
 """Formats of one run, of series, or of option comparisons only."""
 FORMATS = {
-    command: [suffix for suffix in text_suffixes(record) if suffix not in NOT_OF_ANY_RUNS]
+    command: [
+        suffix
+        for row in REPORTERS[record].values()
+        for suffix in row.suffixes
+        if not row.binary and suffix not in NOT_OF_ANY_RUNS
+    ]
     for command, record in (("analyze", Report), ("compare", Comparison), ("history", History))
 }
 GATE = ["--fail-on", "step_time > 900s", "--fail-on", "compute > 99%"]

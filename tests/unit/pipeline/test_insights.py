@@ -90,8 +90,8 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
 
 
 def test_what_a_rank_is_late_in_besides_is_waited_for_too() -> None:
-    late = make_straggler(1, also=[CategoryLag(category="compute", lag_ns=8 * MS)])
-    across = make_across(stragglers=[late], stragglers_gain_ns=20 * MS)
+    late = make_straggler(1, gain_ns=28 * MS, also=[CategoryLag(category="compute", lag_ns=8 * MS)])
+    across = make_across(stragglers=[late], stragglers_gain_ns=28 * MS)
     one = the("waiting", found(waiting_run(112, 48, cross_rank=across)))
     assert "of it waiting for rank 1, late by 20.0 ms per step (data loading)" in one.sentence
 

@@ -42,7 +42,7 @@ def test_a_subject_that_fails_costs_one_finding(trace: Path, monkeypatch: pytest
 def test_a_package_cannot_fill_perfkits_own_fields(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(monkeypatch, Subject(rank={"idle": lambda _: 1}, run={"verdict": lambda _: 2}))
     run = perfkit.analyze(trace, cache=False, executor="serial").runs[0]
-    assert (run.ranks[0].subjects, run.subjects) == ({"mine": [1]}, {"mine": 2})
+    assert (run.ranks[0].subjects["mine"], run.subjects["mine"]) == ([1], 2)
     assert run.verdict.sentence
 
 

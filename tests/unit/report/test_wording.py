@@ -17,7 +17,7 @@ from perfkit.report.wording.whatif import APPLIES_TO, ASSUMPTIONS, REFUSALS
 from perfkit.tables.words import FORMATS, in_words
 
 ROOT = Path(perfkit.__file__).parent
-MAKERS = ("fact", "statement")
+MAKERS = ("fact", "statement", "nothing_matches")
 WHAT_IF = sorted((ROOT / "engine" / "whatif").rglob("*.py"))
 FILES = sorted({*(path for room in ("engine", "subjects") for path in (ROOT / room).rglob("*.py"))} - {*WHAT_IF})
 ROOMS = pytest.mark.parametrize(

@@ -76,10 +76,6 @@ class HostLane:
         place = np.searchsorted(self.bounds, instants) - 1
         return np.where(place >= 0, self.first_node + place, 0)
 
-    def starting_at(self, instants: Ints) -> Ints:
-        """Return the node that starts at each cut, which is not the lane's end."""
-        return np.asarray(self.first_node + np.searchsorted(self.bounds, instants))
-
 
 def segments_of(start_ns: Ints, end_ns: Ints, rows: Ints, begin: int, end: int) -> Segments:
     """Return the innermost of nested spans at each instant of a window, in groups because there may be millions."""

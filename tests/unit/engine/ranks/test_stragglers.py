@@ -272,12 +272,30 @@ def test_of_three_ranks_two_late_ones_have_their_whole_lag() -> None:
     assert found.gain_ns == pytest.approx(30 * MS, rel=0.05)
 
 
-def test_of_two_delays_the_estimate_is_the_longer() -> None:
-    """Rank 3 is late beside rank 1: only what it takes less is gained by mending rank 1 alone."""
+def test_delays_between_which_ranks_meet_do_not_hide_each_other() -> None:
+    """Rank 1 is late before a collective, rank 3 after it and before the next: each waits for the other."""
+    times = times_of(late(4, 10, r1=20, r3=18), noise_ns=noise(4, 10, ms=0.3))
+    waits_ns = np.zeros((4, 10), np.int64)
+    waits_ns[[0, 2]], waits_ns[1], waits_ns[3] = 38 * MS, 18 * MS, 20 * MS
+    times.exposed_ns[:, :, CATEGORIES.index("communication")] = waits_ns + MS
+    found = find_stragglers(times._replace(waits_ns=waits_ns))
+    assert [(row.rank, round(row.gain_ns / MS)) for row in found.ranks] == [(1, 20), (3, 18)]
+    assert found.gain_ns == pytest.approx(38 * MS, rel=0.05)
+    hidden_ns = np.zeros((4, 10), np.int64)
+    hidden_ns[[0, 2]], hidden_ns[3] = 20 * MS, 2 * MS
     times = times_of(late(4, 10, r1=20, r3=18), noise_ns=noise(4, 10, ms=0.1))
-    found = find_stragglers(times)
+    found = find_stragglers(times._replace(waits_ns=hidden_ns))
     assert [round(row.gain_ns / MS) for row in found.ranks] == [2, 0]
     assert found.gain_ns == pytest.approx(20 * MS, rel=0.1)
+
+
+def test_what_a_rank_is_late_in_besides_is_gained_too() -> None:
+    times = times_of(late(4, STEPS, r1=20), noise_ns=noise(4, ms=0.1))
+    times.exposed_ns[1, :, CATEGORIES.index("compute")] += 9 * MS
+    times.exposed_ns[[0, 2, 3], :, CATEGORIES.index("communication")] += 9 * MS
+    (row,) = find_stragglers(times).ranks
+    assert (row.category, [one.category for one in row.also]) == ("overhead", ["compute"])
+    assert row.gain_ns == pytest.approx(29 * MS, rel=0.05)
 
 
 def test_thousands_of_steps_with_messages() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.base.atomic_write import private_folder
+from perfkit.base.process import child_python
 from perfkit.record.lifecycle.watchdog import _close
 from perfkit.records.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
@@ -37,7 +38,7 @@ def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
     """Run the watchdog as a run does: in a separate process, with a stdin that is never written to."""
     numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
-    command = [sys.executable, "-m", "perfkit.record.lifecycle.watchdog", str(folder), *numbers]
+    command = [*child_python("perfkit.record.lifecycle.watchdog", "main"), str(folder), *numbers]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -98,9 +99,10 @@ def test_what_a_killed_rank_was_writing_is_removed(tmp_path: Path) -> None:
 
 _RANK = """
 import subprocess, sys
+from perfkit.base.process import child_python
 ranks = [subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL) for _ in range(2)]
 numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
-command = [sys.executable, "-m", "perfkit.record.lifecycle.watchdog", sys.argv[1], *numbers]
+command = [*child_python("perfkit.record.lifecycle.watchdog", "main"), sys.argv[1], *numbers]
 watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 print(watchdog.pid, *(rank.pid for rank in ranks), flush=True)
 watchdog.wait()

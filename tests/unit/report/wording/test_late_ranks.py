@@ -31,7 +31,7 @@ SEVERAL: dict[str, tuple[list[Straggler], int]] = {
     "of a group": ([late(delays=[3, 5])], 20),
     "in a phase": ([late(category="compute", phase="forward")], 20),
     "of a known cause": ([late(category="data_loading", loading=LOADING)], 20),
-    "in two ways": ([late(also=OTHERWISE)], 20),
+    "in two ways": ([late(gain_ms=29, also=OTHERWISE)], 20),
     "in every second": ([late(every=2, steps_late=10, gain_ms=10)], 10),
     "in every third, and otherwise": ([late(every=3, steps_late=6, gain_ms=6, also=OTHERWISE)], 6),
     "in every fifth": ([late(every=5, steps_late=4, gain_ms=4)], 4),

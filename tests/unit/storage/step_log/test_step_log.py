@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
+from perfkit.options.recording import LEAST_MOST_BYTES
 from perfkit.records.monitor import CHECK, HEADER_BYTES, LOSS_GIVEN, STEP_DTYPE, StepLogHeader, StepRecord
-from perfkit.records.step_log_size import LEAST_MOST_BYTES
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs, roll_up
 from perfkit.storage.step_log.writer import StepLogWriter
 from tests.support.monitor.step_logs import read_steps

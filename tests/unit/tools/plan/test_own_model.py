@@ -15,13 +15,14 @@ PARAMETERS = LAYERS * (WIDTH * WIDTH + WIDTH) + WIDTH * 10 + 10
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_plan_from_python_counts_every_tensor_of_a_module() -> None:
     plan = perfkit.plan(traced_model.build, traced_model.batch, ranks=2, device="a100-40g")
     assert plan.model.parameters == PARAMETERS
     assert plan.global_batch == 2 * SAMPLES
     found = {one.dp: one for one in plan.layouts}
-    assert found["ddp"].memory.state_bytes == 16 * PARAMETERS + 4 * 2 * (LAYERS + 1)
+    memory = found["ddp"].memory
+    assert memory.parameters_bytes + memory.gradients_bytes == 8 * PARAMETERS
+    assert memory.optimizer_bytes == 8 * PARAMETERS + 4 * 2 * (LAYERS + 1)
     # Forward and backward of each matrix are 6 FLOP per entry and sample, but the first input needs no gradient.
     matrices = LAYERS * WIDTH * WIDTH + WIDTH * 10
     assert plan.model.flops_per_token == 6 * matrices - 2 * WIDTH * WIDTH

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.trace.reader import read_trace
-from perfkit.trace.symbols.demangle import LONGEST, demangle, readable_names
+from perfkit.trace.symbols.demangle import LONGEST, readable_names
 from tests.support.traces.trace_builder import TraceBuilder
 
 NAMES = {
@@ -40,6 +40,11 @@ NAMES = {
 """Written by hand from the ABI's grammar."""
 
 needs_reference = pytest.mark.skipif(shutil.which("c++filt") is None, reason="needs c++filt of binutils")
+
+
+def demangle(name: str) -> str:
+    (spelled,) = readable_names([name])
+    return spelled
 
 
 def reference(names: list[str]) -> list[str]:

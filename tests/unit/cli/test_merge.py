@@ -15,7 +15,7 @@ from tests.support.traces.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "traces" / "sample-memory"
 
 
