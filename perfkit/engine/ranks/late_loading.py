@@ -12,7 +12,7 @@ from perfkit.records.cross_rank import LateLoading, Straggler
 from perfkit.records.per_rank.loading import WAIT_CAUSES, WaitCause
 from perfkit.records.rank import RankReport
 
-_UNTOLD: Final[tuple[WaitCause, ...]] = ("other",)
+_UNNAMED: Final[tuple[WaitCause, ...]] = ("other",)
 
 
 def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> list[Straggler]:
@@ -24,10 +24,10 @@ def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport
     """
     by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.loading is not None}
     late = {row.rank for row in stragglers}
-    prompt = [rank for number, rank in by_rank.items() if number not in late]
+    on_time = [rank for number, rank in by_rank.items() if number not in late]
     slow = sum(bool(rank.loading and rank.loading.slow_workers) for rank in ranks), len(ranks)
     return [
-        replace(row, loading=_explained(row, by_rank[row.rank], [] if row.in_turns else prompt, slow))
+        replace(row, loading=_explained(row, by_rank[row.rank], [] if row.in_turns else on_time, slow))
         if row.category == "data_loading" and row.rank in by_rank and len(by_rank) == len(ranks)
         else row
         for row in stragglers
@@ -35,15 +35,15 @@ def name_load_causes(stragglers: Sequence[Straggler], ranks: Sequence[RankReport
 
 
 def _explained(
-    row: Straggler, rank: RankReport, prompt: Sequence[RankReport], slow: tuple[int, int]
+    row: Straggler, rank: RankReport, on_time: Sequence[RankReport], slow: tuple[int, int]
 ) -> LateLoading | None:
     own = _mean_waits(rank)
-    usual = [_mean_waits(other) for other in prompt]
+    usual = [_mean_waits(other) for other in on_time]
     longer = {name: own[name] - median([waits[name] for waits in usual] or [0.0]) for name in WAIT_CAUSES}
     cause = max(WAIT_CAUSES, key=lambda name: longer[name])
     mean_lag = row.lag_ns * row.steps_late / row.steps
     least = max(mean_lag, 0.0 if usual else sum(own.values()))
-    if cause in _UNTOLD or longer[cause] < MAJORITY * least or rank.loading is None:
+    if cause in _UNNAMED or longer[cause] < MAJORITY * least or rank.loading is None:
         return None
     worker = slowest_worker(rank.loading, *slow) if cause == "slow_worker" and rank.loading.slow_workers else None
     samples = rank.loading.slow_samples if cause == "slow_sample" else []

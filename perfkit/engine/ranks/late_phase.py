@@ -31,13 +31,13 @@ def name_phases(
     by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None}
     late = {row.rank for row in stragglers}
 
-    def prompt(row: Straggler) -> list[dict[str, float]]:
+    def on_time(row: Straggler) -> list[dict[str, float]]:
         stage = stage_of.get(row.rank)
         others = (own for rank, own in by_rank.items() if rank not in late and stage_of.get(rank) == stage)
         return [_mean_phases(rank, row.category) for rank in others]
 
     return [
-        replace(row, phase=_phase_of(row, _mean_phases(by_rank[row.rank], row.category), prompt(row)))
+        replace(row, phase=_phase_of(row, _mean_phases(by_rank[row.rank], row.category), on_time(row)))
         for row in stragglers
     ]
 

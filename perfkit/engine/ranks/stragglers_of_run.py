@@ -27,13 +27,13 @@ def find_all_stragglers(parts: Sequence[OwnTimes], pipelines: Sequence[Pipeline]
 
 
 def _one_after_another_ns(parts: Sequence[OwnTimes], late: Sequence[Straggler], pipelines: Sequence[Pipeline]) -> int:
-    """Return what late ranks of one pipeline cost together, per step, as far as each prompt rank communicates so long.
+    """Return what late ranks of one pipeline cost together, per step, as far as each rank on time communicates so long.
 
-    A micro-batch goes through all of them. The bubble that prompt pipelines have by the replay is no waiting for them.
+    A micro-batch goes through all of them. The bubble of pipelines on time, by the replay, is no waiting for them.
     """
     own_ns = {row.rank: row.gain_ns for row in late}
     together = [[own_ns[row.rank] for row in one.ranks if row.rank in own_ns] for one in pipelines]
-    bubble_ns = _prompt_bubbles_ns(pipelines, own_ns.keys())
+    bubble_ns = _bubbles_on_time_ns(pipelines, own_ns.keys())
     waits_ns = [
         float(mean_ns) - bubble_ns.get(rank, 0.0)
         for part in parts
@@ -44,7 +44,7 @@ def _one_after_another_ns(parts: Sequence[OwnTimes], late: Sequence[Straggler], 
     return max(0, round(min([several, *waits_ns])))
 
 
-def _prompt_bubbles_ns(pipelines: Sequence[Pipeline], late: Set[int]) -> dict[int, float]:
+def _bubbles_on_time_ns(pipelines: Sequence[Pipeline], late: Set[int]) -> dict[int, float]:
     """Return the bubble per step, by replay, of each rank in a pipeline that has no late rank."""
     return {
         row.rank: (row.ideal_ns + row.imbalance_ns) / one.steps
@@ -65,7 +65,7 @@ def _less_absorbed(found: Stragglers, late: Set[int], pipelines: Sequence[Pipeli
 
 
 def _absorbed_ns(rank: int, late: Set[int], pipelines: Sequence[Pipeline]) -> int:
-    """Return by how much a rank's bubble is shorter, per step, than the replay gives that of prompt ranks at its stage.
+    """Return by how much a rank's bubble is shorter, per step, than the replay gives those on time at its stage.
 
     What those are measured to wait is no measure: they may wait for the late rank. 0 where each pipeline has a late
     rank, which makes bubbles longer.
@@ -74,5 +74,5 @@ def _absorbed_ns(rank: int, late: Set[int], pipelines: Sequence[Pipeline]) -> in
     if own is None:
         return 0
     stage = {row.rank for one in pipelines for row in one.ranks if row.stages == own[0].stages}
-    replayed_ns = [ns for other, ns in _prompt_bubbles_ns(pipelines, late).items() if other in stage]
+    replayed_ns = [ns for other, ns in _bubbles_on_time_ns(pipelines, late).items() if other in stage]
     return max(0, round(min(replayed_ns, default=0.0) - own[0].bubble_ns / own[1]))

@@ -122,13 +122,14 @@ def _compare(context: LossContext, rows: Sequence[Straggler], late: Sequence[Str
     own = [by_rank[row.rank] for row in rows if row.rank in by_rank]
     linked = {rank for row in rows for rank in row.delays} or set(by_rank)
     at = [stages.get(row.rank) for row in rows]
-    prompt = set(by_rank) - {row.rank for row in late}
-    compared = [number for number in prompt & linked if stages.get(number) in at]
+    on_time = set(by_rank) - {row.rank for row in late}
+    compared = [number for number in on_time & linked if stages.get(number) in at]
     others = [by_rank[number] for number in compared]
     lag_ns, category = fmean(row.lag_ns for row in rows), rows[0].category
     if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > _MOST_OF_LAG * lag_ns:
         return None
-    return _Sides(own, others, lag_ns, fact("the_others") if prompt == set(compared) else fact("ranks", ranks=compared))
+    name = fact("the_others") if on_time == set(compared) else fact("ranks", ranks=compared)
+    return _Sides(own, others, lag_ns, name)
 
 
 def _stages(context: LossContext) -> dict[int, list[int]] | None:

@@ -60,15 +60,20 @@ class ScaleRank(Change, frozen=True):
         if len(graph.ranks) == 1:
             raise ChangeError(fact("no_other_rank"))
         others = _others(graph, {self.rank, *run.healthy})
-        return Effect(state.scaled(own, _as_others(state, own, others)), what, [_assumption(graph, others)])
+        return Effect(_healed(state, self.rank, others), what, [_assumption(graph, others)])
 
 
 def healthy(state: Altered, ranks: Collection[int]) -> Altered:
     """Return a state in which the own work of ranks takes as long as that of the others, as `rankN=healthy` of each."""
+    measure = _others(state.graph, ranks)
     for rank in sorted(ranks):
-        own = _own_work(state.graph, rank)
-        state = state.scaled(own, _as_others(state, own, _others(state.graph, ranks)))
+        state = _healed(state, rank, measure)
     return state
+
+
+def _healed(state: Altered, rank: int, measure: Sequence[int]) -> Altered:
+    own = _own_work(state.graph, rank)
+    return state.scaled(own, _as_others(state, own, measure))
 
 
 def _own_work(graph: StepGraph, rank: int) -> Mask:
