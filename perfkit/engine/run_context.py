@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
+from perfkit.records.aggregate import step_time
 from perfkit.records.common import Observation
 from perfkit.records.cross_rank import CrossRankSummary
 from perfkit.records.facts import Fact, fact
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
+from perfkit.records.per_run.ledger import Ledger, StepTime
 from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
@@ -139,12 +141,36 @@ class RunContext:
 
     @cached_property
     def graph(self) -> "RunGraph":
-        """The graph of its steps, or why there is none; neither where the traces' graphs were not asked for."""
+        """The graph of its steps in real time, or why there is none; neither where none was asked for."""
         from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
 
         if any(named.summary.graph is None for named in self.traces):
             return RunGraph(None, None, [])
-        return build_run_graph(self.grouped, *self.matched)
+        found = build_run_graph(self.grouped, *self.matched)
+        if found.graph is None or self.step_time is None:
+            return found
+        from perfkit.engine.step_graph.real_time import in_real_time
+
+        return found._replace(graph=in_real_time(found.graph, self.step_time.mean_ns))
+
+    @cached_property
+    def step_time(self) -> StepTime | None:
+        """How long a step takes; None without steps."""
+        if self.manifest is None or self.manifest.state != "completed":
+            return step_time((), self.ranks)
+        from perfkit.engine.runs.manifest_checks import manifest_metrics
+
+        times = manifest_metrics(self.manifest)["step_times"]
+        return step_time(times.plain_ns if times else (), self.ranks)
+
+    @cached_property
+    def ledger(self) -> Ledger | None:
+        """Where the mean step's time goes; None without steps."""
+        if self.step_time is None:
+            return None
+        from perfkit.engine.ledger.build import build_ledger
+
+        return build_ledger(self.graph.graph, self.ranks, self.step_time, self.cross_rank, self.pipelines)
 
     @cached_property
     def data_loading(self) -> DataLoading | None:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import convert
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
-from perfkit.engine.losses.context import LossContext, loss_context, stragglers_of
+from perfkit.engine.losses.context import MIN_SHARE, LossContext, loss_context, stragglers_of
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.subject import Subject
 from perfkit.errors import PluginError
 from perfkit.plugins import resolve
 from perfkit.records.common import Observation
 from perfkit.records.facts import Words
+from perfkit.records.per_run.ledger import LedgerRow
 from perfkit.records.report import BESIDES_STEPS
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
@@ -24,8 +25,6 @@ from perfkit.subjects.table import SUBJECTS, asked_subjects
 from perfkit.tables.words import in_words
 
 MAX_INSIGHTS: Final = 5
-_CLOSE: Final = 1.05
-"""Ratio of a predicted saving and a bound up to which they agree."""
 
 
 class Ranked(NamedTuple):
@@ -37,7 +36,10 @@ class Ranked(NamedTuple):
     run: str
     """Name of the run or the series."""
     loss: Loss
-    """With the saving that was predicted, if any, in place of its bound."""
+    saving_ns: float | None = None
+    """What its remedy saves per step; None if unknown."""
+    row: LedgerRow | None = None
+    """The row of the ledger that it is on; None if it is on none."""
     predicted_for: str | None = None
     """The change that the saving was predicted for."""
     words: Words | None = None
@@ -79,7 +81,8 @@ class _Evaluator:
         for name, subject in self._subjects:
             reported: list[str] = []
             for one in self._of_subject(name, subject, context):
-                yield _within_step(_with_prediction(one, context), context)
+                if booked := _booked(one, context):
+                    yield booked
                 if one.loss.explains_all and not stragglers_of(context.run):
                     return
                 reported.append(one.loss.cause)
@@ -125,7 +128,13 @@ def _checked(one: Ranked) -> Ranked:
 
 
 def _saving(one: Ranked) -> float:
-    return float("inf") if one.loss.per_step_ns is None else one.loss.per_step_ns
+    """Return what a loss is ranked by: the saving; where that is unknown, all that it is about.
+
+    One that casts doubt on the others comes first.
+    """
+    if one.saving_ns is not None:
+        return one.saving_ns
+    return float("inf") if one.row is None else float(one.row.ns)
 
 
 def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evaluator: _Evaluator) -> Iterator[Ranked]:
@@ -147,25 +156,27 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
 def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Ranked]:
     for rule, name, loss in (*series_losses(multi_run.series), *option_losses(multi_run.option_comparisons)):
         # A slow source is a loss of the input, of which only the largest is reported.
-        yield Ranked("input" if rule == "input" else "scaling", rule, name, loss)
+        yield Ranked("input" if rule == "input" else "scaling", rule, name, loss, loss.per_step_ns)
 
 
-def _with_prediction(one: Ranked, context: LossContext) -> Ranked:
-    """Return the loss with the predicted saving, if there is one that does not contradict the bound.
+def _booked(one: Ranked, context: LossContext) -> Ranked | None:
+    """Return the loss with its row of the ledger and its saving; None if its row is small: then it delays nothing.
 
-    The graph may lack some of the steps that the bound is of, so that one may exceed the other a little.
+    The saving is that of the replay, where the steps were replayed with its change; unknown where there is no graph to
+    replay; else the bound. None is more than the row, or the step.
     """
-    change, bound_ns, category = one.loss.change, one.loss.per_step_ns, one.loss.category
-    saving_ns = context.predicted_saving(change) if change else None
-    limit_ns = (bound_ns or 0.0) * (context.spread(category) if category else 1.0)
-    if change is None or saving_ns is None or bound_ns is None or saving_ns > _CLOSE * limit_ns:
-        return one
-    return one._replace(loss=replace(one.loss, per_step_ns=min(max(0.0, saving_ns), limit_ns)), predicted_for=change)
-
-
-def _within_step(one: Ranked, context: LossContext) -> Ranked:
-    """Return the loss with a saving that is not more than the mean step, of which it is a part."""
-    saving_ns = one.loss.per_step_ns
-    if saving_ns is None or saving_ns <= context.longest_step_ns or one.rule == BESIDES_STEPS:
-        return one
-    return one._replace(loss=replace(one.loss, per_step_ns=context.longest_step_ns))
+    loss = one.loss
+    if loss.row is None:
+        most_ns = float("inf") if one.rule == BESIDES_STEPS else float(context.ledger.step_ns)
+        return one._replace(saving_ns=None if loss.per_step_ns is None else min(loss.per_step_ns, most_ns))
+    row = context.ledger.of(loss.row)
+    if row is None or row.share < MIN_SHARE:
+        return None
+    if loss.change is None:
+        return one._replace(row=row, saving_ns=min(loss.per_step_ns or 0.0, row.ns))
+    predicted_ns = context.predicted_saving(loss.change)
+    if predicted_ns is None:
+        return one._replace(row=row)
+    if round(predicted_ns) > row.ns:  # the change also removes some of another row
+        return one._replace(row=row, saving_ns=row.ns)
+    return one._replace(row=row, saving_ns=max(0.0, predicted_ns), predicted_for=loss.change)

@@ -5,10 +5,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from perfkit.engine.ledger.verdict import judge
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.manifest_checks import manifest_metrics
-from perfkit.engine.runs.pauses import pauses_clauses
-from perfkit.engine.runs.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.errors import TraceError
 from perfkit.pipeline.subject_parts import compute_parts
@@ -54,6 +53,8 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         world_size=context.world_size,
         state=manifest.state if manifest else None,
         verdict=_verdict(context, findings) if is_advised(subjects) else _NOT_ASKED,
+        step_time=context.step_time,
+        ledger=context.ledger if is_advised(subjects) else None,
         ranks=context.ranks,
         profiler_cost=worded(context.profiler_cost),
         throughput=manifest.throughput if manifest else None,
@@ -73,12 +74,7 @@ def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:
-    ranks, loading, compared = context.ranks, context.data_loading, context.cross_rank
-    verdict = classify_bottleneck(
-        ranks, loading, compared, context.efficiency, context.profiler_cost, context.pipelines
-    )
-    verdict = with_clauses(verdict, pauses_clauses(context.pauses, ranks))
-    return in_words(add_caveats(verdict, findings, len(context.traces)))
+    return in_words(judge(context.ledger, findings, len(context.traces)))
 
 
 _LOSSES: Final = frozenset({"damaged_trace", "skipped_events", "repaired_events"})

@@ -72,8 +72,8 @@ def predict(
         ranks=[rank.rank for rank in report.ranks if rank.rank in graph.ranks],
         world_size=report.world_size,
         steps=list(graph.steps),
-        measured_step_ns=float(np.median(before.measured_ns)),
-        replayed_step_ns=float(np.median(before.steps_ns)),
+        measured_step_ns=float(np.mean(before.measured_ns)),
+        replayed_step_ns=float(np.mean(before.steps_ns)),
         prediction=predict_changes(graph, report, before, changes) if changes else None,
         ranking=None if changes else predict_each(graph, report, before),
         findings=[*_findings(graph, report), *word_all(unused)],
@@ -102,8 +102,7 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
 def predict_each(graph: StepGraph, run: RunReport, before: Replayed) -> list[Prediction]:
     """Return the predictions of single changes that these traces can predict, the largest saving first.
 
-    Where only some steps do what is changed, the mean saving counts, of which the median step knows nothing. Those
-    that save less than a thousandth of the step are left out.
+    Those that save less than a thousandth of the step are left out.
     """
     found = []
     for text in candidates(graph, run):
@@ -111,9 +110,9 @@ def predict_each(graph: StepGraph, run: RunReport, before: Replayed) -> list[Pre
             found.append(predict_changes(graph, run, before, [text]))
         except UsageError:  # a candidate that does not apply to this run
             continue
-    step_ns = float(np.median(before.steps_ns))
-    worth = (one for one in found if max(one.saving_ns, one.mean_saving_ns) > step_ns / 1000)
-    return sorted(worth, key=lambda one: -one.reported_saving_ns(step_ns))[:MOST_RANKED]
+    step_ns = float(np.mean(before.steps_ns))
+    worth = (one for one in found if one.saving_ns > step_ns / 1000)
+    return sorted(worth, key=lambda one: -one.saving_ns)[:MOST_RANKED]
 
 
 def _load(

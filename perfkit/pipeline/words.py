@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.engine.runs.verdict import Judgement
+from perfkit.engine.ledger.verdict import Judgement
 from perfkit.pipeline.losses import Ranked, find_losses
 from perfkit.records.common import Finding
+from perfkit.records.facts import fact
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport, Verdict
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import REMEDIES, SENTENCES, clauses
 from perfkit.report.wording.findings import word_all
+from perfkit.report.wording.ledger import headline, loses
 from perfkit.tables.words import in_words
 
 
@@ -33,16 +35,23 @@ def insight(one: Ranked) -> Insight:
     return Insight(
         rule=one.rule,
         run=one.run,
-        sentence=in_words(loss.facts, one.words or SENTENCES),
+        row=one.row.cause if one.row else None,
+        sentence=_sentence(one),
         evidence=loss.evidence,
         recommendation=in_words(loss.remedy, one.words or REMEDIES),
-        potential_saving_ns=loss.per_step_ns,
+        potential_saving_ns=one.saving_ns,
         predicted_for=one.predicted_for,
         only_finds_out=loss.only_finds_out,
     )
 
 
+def _sentence(one: Ranked) -> str:
+    why = in_words(one.loss.facts, one.words or SENTENCES)
+    return loses(one.row, why) if one.row else why
+
+
 def verdict(found: Judgement) -> Verdict:
     """Return a verdict in words."""
-    sentence = clauses(found.clauses)
-    return Verdict(bound=found.bound, share=found.share, largest_loss=found.largest_loss, sentence=sentence)
+    if found.row is None:
+        return Verdict(bound=found.bound, share=0.0, sentence=clauses(((fact("no_verdict", why=found.why),),)))
+    return Verdict(bound=found.bound, share=found.row.share, sentence=headline(found.row, found.bound))

@@ -19,6 +19,7 @@ from perfkit.records.common import CATEGORIES, Category, MeasuredOn
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.per_rank.idle import IdleCause, IdleTime
 from perfkit.records.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
+from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import (
     CollectiveStat,
     ExposedNs,
@@ -247,6 +248,19 @@ def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> 
         plain_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "plain"],
         recorded_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "active"],
     )
+
+
+def step_time(plain_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime | None:
+    """Return the step time of a run; None without steps.
+
+    Args:
+        plain_ns: steps without the profiler, from `clock_step_times`; empty if unknown.
+        ranks: reports of its ranks.
+    """
+    recorded_ns = list(traced_step_ns(ranks).values())
+    if not recorded_ns or not any(recorded_ns):
+        return None
+    return StepTime(mean_ns=fmean(plain_ns or recorded_ns), is_profiled=not plain_ns, profiled_ns=fmean(recorded_ns))
 
 
 def mean_own_step_ns(rank: RankReport) -> float:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from perfkit.records.common import Finding
 from perfkit.records.display import RunPlots
 from perfkit.records.kernel_rules import KernelRuleUse
+from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from perfkit.report.dataframes import DataFrames
 
-REPORT_VERSION: Final = 2
+REPORT_VERSION: Final = 3
 BESIDES_STEPS: Final = "pauses"
 """The rule of recommendations whose saving is besides the steps, not a part of them."""
 
@@ -24,6 +25,8 @@ class Insight(Struct, frozen=True, kw_only=True):
     """One recommendation: where time is lost, and what could save it."""
 
     rule: str
+    row: LedgerCause | None = None
+    """The row of the run's ledger that it is about; None for comparisons of runs, and what is besides the steps."""
     run: str
     """Name of the run or the series."""
     sentence: str
@@ -31,7 +34,8 @@ class Insight(Struct, frozen=True, kw_only=True):
     """The values it is based on, by name; times in ns, shares as fractions of one."""
     recommendation: str
     potential_saving_ns: float | None
-    """Per step: predicted, or otherwise an upper bound; None if unknown."""
+    """Per step, in the time of the ledger: by replay where there is a graph and a change to replay, else an upper
+    bound; None if unknown."""
     predicted_for: str | None = None
     """The change, as `perfkit whatif` takes it, that the saving was predicted for by replay; None for a bound."""
     only_finds_out: bool = False

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from perfkit.records.common import Category, Finding
+from perfkit.records.common import Finding
 from perfkit.records.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.records.display import RunPlots
 from perfkit.records.manifest import FileBandwidth, Injection, RankMemory, Throughput
@@ -13,6 +13,7 @@ from perfkit.records.per_rank.sharding import DividedWork
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
 from perfkit.records.per_run.critical_path import CriticalPath
+from perfkit.records.per_run.ledger import Ledger, StepTime
 from perfkit.records.per_run.monitor import MonitorSummary
 from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.per_run.pipeline import Pipeline
@@ -63,16 +64,13 @@ Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalanc
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """One sentence on where the run's time goes (metrics.md section 10)."""
+    """The headline of a run: the row of its ledger that matters first (metrics.md section 10)."""
 
     bound: Bound
-    """What takes at least 80 % of the step, a straggler's `imbalance`, or the `bubble` of a pipeline; `none` if nothing
-    does, `unknown` if the traces do not show it."""
+    """What that row is about: `host` for idle time, `input` for data loading, `imbalance` for late ranks; `compute` if
+    no loss is large and compute is most of the step, `none` if nothing is, `unknown` if the traces do not show it."""
     share: float
-    """Share of the profiled step, 0 to 1: of what `bound` names, and with `none` of the largest loss."""
-    largest_loss: Category | None = None
-    """The category other than compute that takes the most, with the profiler's cost taken off idle time (`overhead`);
-    None without a loss, and with `unknown`."""
+    """Of the step, 0 to 1: that row's."""
     sentence: str
 
 
@@ -192,6 +190,10 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     state: str | None
     """From the manifest; None for a foreign trace."""
     verdict: Verdict
+    step_time: StepTime | None = None
+    """None without recorded steps."""
+    ledger: Ledger | None = None
+    """Where the mean step's time goes; None without recorded steps, and if recommendations were not asked for."""
     ranks: list[RankReport]
     data_loading: DataLoading | None
     profiler_cost: ProfilerCost | None

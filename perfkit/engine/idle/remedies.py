@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
+from perfkit.engine.ledger.build import NAMED_SHARE
 from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
@@ -24,8 +25,6 @@ from perfkit.records.per_rank.idle import (
     IdleTime,
 )
 
-_NAMED_SHARE: Final = 0.25
-"""Share of a cause from which its largest part is named."""
 _OPTIMIZER: Final = "Optimizer.step#"
 
 
@@ -62,7 +61,7 @@ class IdlePart(NamedTuple):
 
     def is_named(self) -> bool:
         """Return whether its largest part is so large that it stands for the cause."""
-        return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= _NAMED_SHARE * self.total_ns
+        return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= NAMED_SHARE * self.total_ns
 
     def is_program(self) -> bool:
         """Return whether its largest part is known to be no data loading: a function, operator, call or pass."""
@@ -105,7 +104,7 @@ def _largest_context(part: IdlePart) -> Iterator[Fact]:
         if row.context:
             total_ns[row.context] += row.total_ns
     largest = max(total_ns, key=lambda name: total_ns[name], default="")
-    if largest and total_ns[largest] >= _NAMED_SHARE * part.total_ns:
+    if largest and total_ns[largest] >= NAMED_SHARE * part.total_ns:
         most, place = total_ns[largest] >= MAJORITY * part.total_ns, fact("in_place", place=_named(largest))
         yield fact("largest_idle", most=most, place=place, within=(), ns=total_ns[largest] / part.steps, often=())
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from perfkit.engine.losses.context import MIN_SHARE, DimensionTime, LossContext
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import Straggler
-from perfkit.records.facts import Fact, fact
 
 
 def split_communication(context: LossContext, least: float = MIN_SHARE) -> tuple[float, float] | None:
@@ -38,12 +37,6 @@ def waited_for_late_ns(context: LossContext, late: Sequence[Straggler]) -> float
         own_ns = sum(max(row.lag_ns * row.steps_late / row.steps, row.gain_ns) for row in rows)
         total_ns += max(0.0, (len(group) or len(context.run.ranks)) * shorter_ns - own_ns)
     return total_ns / len(context.run.ranks)
-
-
-def communication_cost(context: LossContext, exposed_ns: float) -> tuple[Fact]:
-    """Return what exposed communication takes of the step, and at how many ranks."""
-    at = () if context.has("world_size_unknown") else (fact("at_ranks", ranks=context.run.world_size),)
-    return (fact("exposed_communication", share=context.share(exposed_ns), at=at),)
 
 
 def longest_dimension(context: LossContext, field: str, but: str = "") -> DimensionTime | None:

@@ -11,6 +11,7 @@ from perfkit.records.common import Category
 from perfkit.records.cross_rank import Straggler
 from perfkit.records.facts import Facts, fact
 from perfkit.records.per_run.communication import DimensionStat
+from perfkit.records.per_run.ledger import Ledger
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
@@ -54,6 +55,7 @@ class LossContext(NamedTuple):
     """Mean step time over the steps of all ranks."""
     exposed_ns: dict[Category, float]
     """Mean exposed time per step, by category."""
+    ledger: Ledger
     in_series: tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None
     """Its series, the previous point and its own point; None at the smallest world size or outside a series."""
     load_ratio: float | None
@@ -91,15 +93,6 @@ class LossContext(NamedTuple):
                 longest[step.step] = max(longest[step.step], step.exposed_ns.communication)
         mean_ns = sum(longest.values()) / len(longest) if longest else 0.0
         return min(max(wait_ns, mean_ns - (self.exposed_ns["communication"] - wait_ns)), self.longest_step_ns)
-
-    def spread(self, category: Category) -> float:
-        """Return the time that the rank with most of a category spends on it in a mean step, over the mean of all."""
-        longest: dict[int | None, int] = defaultdict(int)
-        for rank in self.run.ranks:
-            for step in rank.steps:
-                longest[step.step] = max(longest[step.step], getattr(step.exposed_ns, category))
-        mean_ns = self.exposed_ns[category]
-        return sum(longest.values()) / len(longest) / mean_ns if mean_ns else 1.0
 
     def option(self, name: str) -> object:
         """Return an option of the run; None if unknown."""
@@ -167,12 +160,13 @@ def loss_context(run: RunReport, multi_run: MultiRunSummary | None) -> LossConte
     steps = [step for rank in run.ranks for step in rank.steps if step.step is not None]
     wall_ns = sum(step.wall_ns for step in steps)
     # The last steps of a failed run may be atypical.
-    if not wall_ns or run.state == "failed" or run.verdict.bound == "unknown":
+    if not wall_ns or run.state == "failed" or run.verdict.bound == "unknown" or run.ledger is None:
         return None
     return LossContext(
         run=run,
         rank_steps=len(steps),
         step_ns=wall_ns / len(steps),
+        ledger=run.ledger,
         exposed_ns={name: time_ns / len(steps) for name, time_ns in exposed_sums(steps).items()},
         in_series=_in_series(run, multi_run.series if multi_run else ()),
         load_ratio=_load_ratio(run, multi_run.option_comparisons if multi_run else ()),

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from perfkit.engine.losses.context import LossContext
-from perfkit.records.common import Category
 from perfkit.records.facts import Facts
+from perfkit.records.per_run.ledger import LedgerCause
 
 
 class Loss(Struct, frozen=True, kw_only=True):
@@ -14,7 +14,9 @@ class Loss(Struct, frozen=True, kw_only=True):
 
     cause: str
     facts: Facts
-    """What its sentence is made of."""
+    """What its sentence is made of; of a loss on a row of the ledger, which names it and its size, only why."""
+    row: LedgerCause | None = None
+    """The row of the ledger that it is on; None if it is on none. A loss whose row is small is none."""
     remedy: Facts
     """What to try; what its words are made of."""
     per_step_ns: float | None
@@ -31,9 +33,6 @@ class Loss(Struct, frozen=True, kw_only=True):
     """The module, function, operator or line of code."""
     change: str | None = None
     """The change, as `perfkit whatif` takes it, whose predicted saving replaces the bound if the run has it."""
-    category: Category | None = None
-    """Category of the step's time that the bound is the mean over ranks of; a step may save more, if ranks take turns
-    to need it."""
     only_finds_out: bool = False
     """Whether the remedy only leads to the reason: then the bound is the time that it is about, no promise."""
     explains_all: bool = False

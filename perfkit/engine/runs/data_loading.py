@@ -99,7 +99,7 @@ def main_cause(ranks: Sequence[RankReport]) -> tuple[WaitCause, Fact] | None:
         return None
     named = cause in ("slow_worker", "slow_sample")
     what = _culprit(cause, known, several=len(ranks) > 1) if named else (fact(f"load_{cause}"),)
-    return cause, fact("share_of_it", share=totals[cause] / whole, what=what)
+    return cause, fact("load_cause", what=what)
 
 
 def _culprit(cause: WaitCause, known: Sequence[tuple[RankReport, RankLoading]], *, several: bool) -> Facts:
@@ -107,7 +107,7 @@ def _culprit(cause: WaitCause, known: Sequence[tuple[RankReport, RankLoading]], 
     number = rank.rank if several else None
     if cause == "slow_worker":
         also = sum(bool(one.slow_workers) for _, one in known)
-        return fact("for"), slow_worker(slowest_worker(loading, also, len(known)), number)
+        return (slow_worker(slowest_worker(loading, also, len(known)), number),)
     samples = loading.slow_samples
     what = slow_samples(samples[0] if samples else None, len(samples) - 1)
-    return fact("for"), what, *(() if number is None else (fact("on_rank", rank=number),))
+    return what, *(() if number is None else (fact("on_rank", rank=number),))

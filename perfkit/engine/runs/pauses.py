@@ -1,18 +1,16 @@
 """Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.ranks.clock_alignment import align_ranks
 from perfkit.engine.steps.pauses import TracedPause
-from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.facts import Facts, fact
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_run.pauses import PAUSE_PHASES, EarlierPauses, PausePhase, RankPauses, RecordedPause
-from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints, Union, difference, measure, union
 
 _Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
@@ -148,28 +146,6 @@ def _usual_ns(calls: CollectiveCalls) -> int:
     step, number = np.unique(calls.column("step"), return_inverse=True)
     exposed = np.bincount(number, weights=calls.column("exposed_ns"), minlength=len(step))
     return int(np.median(exposed)) if len(exposed) else 0
-
-
-def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) -> Iterator[Facts]:
-    """Yield the facts of each phase that takes time beside the recorded steps."""
-    recorded_ns = {rank.rank: sum(step.wall_ns + step.paused_ns for step in rank.steps) for rank in ranks}
-    for phase in PAUSE_PHASES:
-        rows = [row for row in pauses if row.phase == phase and row.recorded and recorded_ns.get(row.rank)]
-        share = max((row.recorded_ns / recorded_ns[row.rank] for row in rows), default=0.0)
-        if share >= REPORTED_SHARE:
-            yield _clause(rows, share, len(ranks))
-
-
-def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> Facts:
-    most = max(rows, key=lambda row: row.recorded_ns)
-    numbers = [row.rank for row in rows if row.rank is not None]
-    where = (fact("of_ranks", ranks=numbers),) if numbers and len(rows) < ranks else ()
-    waited = max((row.waited_ns or 0 for row in rows), default=0)
-    held_up = (fact("others_wait_for", ns=waited),) if waited >= REPORTED_SHARE * most.recorded_ns else ()
-    return (
-        fact(f"{most.phase}_takes"),
-        fact("pauses_take", share=share, where=where, ns=most.recorded_ns, held_up=held_up),
-    )
 
 
 def called_by(row: RankPauses) -> Facts:

@@ -130,6 +130,8 @@ class StepGraph:
     """Number of dependencies that the measured times contradict, by kind: these are left out."""
     modules: tuple[GraphModule, ...] = ()
     """What parts belong to."""
+    recorded: "StepGraph | None" = None
+    """The graph of the steps as they were recorded; None if it is this one (`perfkit.engine.step_graph.real_time`)."""
 
     @property
     def duration_ns(self) -> Ints:

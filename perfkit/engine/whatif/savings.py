@@ -6,19 +6,20 @@ As far as the graph of steps explains exposed communication.
 from collections.abc import Iterator
 from typing import Final
 
+from perfkit.engine.losses.context import MIN_SHARE
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import ChangeError
 from perfkit.engine.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
 from perfkit.engine.whatif.late_ranks import MOST_REPLAYED
 from perfkit.engine.whatif.predict import make_changes, replay_unchanged
 from perfkit.engine.whatif.unexplained import least_saving_ns
-from perfkit.records.aggregate import exposed_sums, merge_idle
 from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
 from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.run import RunReport
 
-_MIN_SHARE: Final = 0.05
-"""Share of the time from which a category is tried: recommendations are not about less."""
+_NO_CHANGE: Final = ("launch_bound", "unknown")
+"""Causes of which no recommendation is about their pauses alone."""
 
 
 def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
@@ -39,7 +40,7 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     before, least_ns = replay_unchanged(graph), least_saving_ns(graph, run.ranks, run.world_size)
     for change in tried:
         try:
-            saving_ns = make_changes(graph, run, [change]).mean_saving_ns(before)
+            saving_ns = make_changes(graph, run, [change]).saving_ns(before)
         except ChangeError:  # does not apply to this run
             continue
         if saving_ns >= least_ns or change not in transfers:
@@ -64,26 +65,18 @@ def _changes_of_transfers(run: RunReport) -> Iterator[str]:
 
 def _changes_of_own_time(run: RunReport) -> Iterator[str]:
     """Yield which other changes to try."""
-    large = _large(run)
-    if "data_loading" in large:
-        yield NO_INPUT
-    if "overhead" in large:
-        yield from _idle(run)
+    for cause, row in _large(run).items():
+        if cause == "data_loading":
+            yield NO_INPUT
+        elif cause == "synchronisation":
+            yield NO_SYNCHRONISATION
+        elif cause in CAUSES and cause not in _NO_CHANGE:
+            yield no_idle(cause)
+            if row.name:
+                yield no_idle(row.name)
 
 
-def _large(run: RunReport) -> set[str]:
-    """Return the categories that take much of the time."""
-    steps = [step for rank in run.ranks for step in rank.steps]
-    wall_ns = sum(step.wall_ns for step in steps)
-    return {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
-
-
-def _idle(run: RunReport) -> Iterator[str]:
-    idle = merge_idle(run.ranks)
-    if not idle.causes:
-        return
-    cause = max(CAUSES, key=lambda name: sum(row.total_ns for row in idle.causes if row.cause == name))
-    if cause in ("launch_bound", "unknown"):  # no recommendation is about these pauses alone
-        return
-    yield NO_SYNCHRONISATION if cause == "synchronisation" else no_idle(cause)
-    yield no_idle(next(row.detail for row in idle.causes if row.cause == cause))
+def _large(run: RunReport) -> dict[LedgerCause, LedgerRow]:
+    """Return the rows of the ledger that recommendations may be about."""
+    rows = run.ledger.rows if run.ledger else []
+    return {row.cause: row for row in rows if row.share >= MIN_SHARE}

@@ -33,6 +33,7 @@ def find_unexplained(graph: StepGraph, ranks: Sequence[RankReport], world_size: 
     counterpart there are not explained either: a replay believes that it was a transfer. Ranks with a device are not
     looked at.
     """
+    graph = graph.recorded or graph  # the reports are of the steps as they were recorded
     waited_ns = _waited_ns(graph, met_only=1 < len(graph.ranks) == world_size)
     numbers = set(graph.steps)
     found = []

@@ -7,9 +7,7 @@ from msgspec import Struct
 from perfkit.records.common import Finding
 from perfkit.records.display import NotebookDisplay
 
-WHAT_IF_VERSION: Final = 1
-UNLIKE_SHARE: Final = 0.05
-"""Share of the step from which a saving in the mean is told besides that of the median step."""
+WHAT_IF_VERSION: Final = 2
 
 
 class AppliedChange(Struct, frozen=True, kw_only=True):
@@ -27,21 +25,14 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
     changes: list[AppliedChange]
     step_ns: float
-    """Median over steps."""
+    """Mean over steps, in the time of the run's real steps."""
     range_ns: tuple[int, int]
     """Of the shortest and the longest step."""
     saving_ns: float
-    """Median replayed step minus `step_ns`; negative if steps get longer."""
-    mean_saving_ns: float
-    """The mean over steps: more than `saving_ns` if the change shortens some steps only, such as every tenth."""
+    """By how much the mean step gets shorter; negative if steps get longer."""
     interval_ns: tuple[float, float] | None
     """95 % bootstrap interval of the saving over the steps; None for fewer than five. It shows how steps vary, not
     whether the assumptions hold."""
-
-    def reported_saving_ns(self, replayed_step_ns: float) -> float:
-        """Return what the change is ranked by: the mean saving where it differs noticeably, else that of the median."""
-        apart = abs(self.mean_saving_ns - self.saving_ns) > UNLIKE_SHARE * replayed_step_ns
-        return self.mean_saving_ns if apart else self.saving_ns
 
 
 class PredictedSaving(Struct, frozen=True, kw_only=True, gc=False):
@@ -66,9 +57,9 @@ class WhatIf(NotebookDisplay, Struct, frozen=True, kw_only=True):
     steps: list[int | None]
     """Those that were replayed."""
     measured_step_ns: float
-    """Median over these steps of the time between their ends on all ranks."""
+    """The run's mean step (`StepTime`)."""
     replayed_step_ns: float
-    """The same of the replay without a change."""
+    """The mean of the replayed steps without a change."""
     prediction: Prediction | None
     """Of the given changes together; None if none was given."""
     ranking: list[Prediction] | None

@@ -1,55 +1,35 @@
 """The short answer of a report: what a reader wants to know first, for one screen of a terminal."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Final
 
-from perfkit.base.formatting import duration, escape_unprintable, format_percent, format_percents, rate, shell_word
+from perfkit.base.formatting import duration, escape_unprintable, rate, shell_word
 from perfkit.records.aggregate import step_time_ns, steps_ns
-from perfkit.records.common import CATEGORIES, Category, Severity
-from perfkit.records.cross_rank import CrossRankSummary
+from perfkit.records.common import Severity
 from perfkit.records.findings import MONITOR_CODES
 from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.records.report import Report
-from perfkit.records.run import ProfilerCost, RunReport
+from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.document import FindingLine, InsightItem
+from perfkit.report.content.ledger import Part, parts
 from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.run_overview import steps_table
 from perfkit.report.content.scaling import main_tables
-from perfkit.report.wording.stragglers import one_off_place
 from perfkit.subjects.cross_check.tables import cross_check_sentence
 from perfkit.subjects.monitor.tables import whole_run
-from perfkit.tables import aggregates as sums
-from perfkit.tables.labels import SHORT
 from perfkit.tables.specification import Table, Tone
 
 MOST_RUNS: Final = 5
 """With more runs than this there is a table of them instead of an answer for each."""
 _MOST_ADVICE: Final = 3
-_MUCH: Final = 0.05
-"""By how much the mean step differs from the step time, as a share of that, if both are told; share of the step that
-each rank waits, if it is told."""
-_NOTHING: Final = format_percent(0)
-_LABELS: Final = SHORT | {"communication": "communication"}
 _FIRST: Final = ("several_jobs",)
 """Codes of warnings without which what follows is misread."""
 _SERIOUS: Final[tuple[Severity, ...]] = ("error", "warning")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What a category takes of the step."""
-
-    category: Category
-    label: str
-    share: float
-    percent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +42,9 @@ class RunAnswer:
     headline: str
     tone: Tone
     parts: list[Part]
-    """Categories of the mean step, without those that take nothing or would be shown as 0.0 %."""
+    """Rows of the ledger; empty without it."""
     whole_run: str
     """What the monitor saw over the whole run; empty without its logs."""
-    late: str
-    """Which ranks are late; empty if that is the headline or unknown."""
     doubts: list[FindingLine]
     """Errors and warnings."""
 
@@ -142,9 +120,8 @@ def run_answer(run: RunReport) -> RunAnswer:
         facts="; ".join(part for part in (_step(run), described_workload(run), described_ranks(run)) if part),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
-        parts=_parts(run),
+        parts=parts(run.ledger) if run.ledger else [],
         whole_run=whole_run(run) if run.monitor else "",
-        late=_late(run),
         doubts=_serious(finding_lines(findings)),
     )
 
@@ -163,129 +140,16 @@ def _serious(lines: Sequence[FindingLine]) -> list[FindingLine]:
 
 
 def _step(run: RunReport) -> str:
-    """Return the step time and the rate, of steps without the profiler where there are any."""
-    plain, profiled = step_time_ns(steps_ns(run, "plain")), sums.step_time(run)
+    """Return the step time and the rate."""
     rates = [rate(run.throughput.samples_per_s, "samples")] if run.throughput else []
-    if plain is not None and profiled is None:
-        # The headline has that of the monitor's logs: of all steps, where a script's manifest has the first ones.
-        logged = run.monitor is not None and run.monitor.step_ns is not None
-        return ", ".join([*([] if logged else [f"step {duration(plain)}"]), *rates])
-    if plain is not None:
-        less = _why_less(run.profiler_cost) if profiled is not None and profiled < plain else ""
-        return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler{less})", *rates])
-    if profiled is None:
-        return ""
-    remarks = [_mean(run, profiled), "a single step, which may not be typical" if _has_one_step(run) else ""]
-    remark = "; ".join(filter(None, remarks))
-    return ", ".join([f"profiled step {duration(profiled)}{f' ({remark})' if remark else ''}", *rates])
-
-
-def _why_less(cost: ProfilerCost | None) -> str:
-    """Return why recorded steps may be the shorter ones."""
-    low, high = (cost.interval_ns if cost else None) or (1, 1)
-    if high <= 0:
-        return ": something else changed between these steps"
-    return ": its cost is below the variation between steps" if low <= 0 else ""
-
-
-def _mean(run: RunReport, step_ns: float) -> str:
-    """Return what the step time is of, and the mean that shares and savings are of, if the two differ much."""
-    steps = sums.steps_of(run)
-    mean_ns = fmean(step.wall_ns for step in steps)
-    if abs(mean_ns - step_ns) <= _MUCH * step_ns:
-        return ""
-    several_steps = len({step.step for step in steps}) > 1
-    what = "median" if several_steps else "slowest rank"
-    if several_steps and len(run.ranks) > 1:
-        what += ", each step on its slowest rank"
-    return f"{what}; mean {duration(mean_ns)}"
-
-
-def _has_one_step(run: RunReport) -> bool:
-    """Return whether one step was recorded; a trace without steps has a finding about that."""
-    numbers = {step.step for rank in run.ranks for step in rank.steps}
-    return len(numbers) == 1 and None not in numbers
-
-
-def _parts(run: RunReport) -> list[Part]:
-    exposed = sums.exposed_sums(sums.steps_of(run))
-    wall = sum(exposed)
-    percents = format_percents(exposed)
-    return [
-        Part(category, _LABELS[category], ns / wall, percent)
-        for category, ns, percent in zip(CATEGORIES, exposed, percents, strict=True)
-        if ns and percent != _NOTHING
-    ]
-
-
-def _late(run: RunReport) -> str:
-    compared = run.cross_rank
-    if compared is None:
-        return ""
-    late, early = _message(run, "straggler"), _message(run, "early_ranks")
-    # What late ranks cost is told without such steps.
-    single = _in_single_steps(compared)
-    once = f"late in single steps besides: {single}" if single else ""
-    if run.verdict.bound == "imbalance":
-        return "; ".join(filter(None, [early, once]))
-    if late:
-        return "; ".join(filter(None, [late, early, once]))
-    whole = compared.lateness_known and compared.waits_known and not run.is_partial and len(run.ranks) > 1
-    if not whole:
-        return ""
-    if run.lacks_events:
-        return "; ".join(filter(None, [_late_in_damaged_traces(compared), early]))
-    but = _but_for(compared)
-    # One that is always late is not told from a heavier stage.
-    if _has_stage_of_one_rank(run):
-        return f"no rank is late in single steps beyond chance{but}; one that always is may be a heavier stage"
-    # The monitor's answer about the whole run stands above, and may name a rank.
-    where = "in the recorded steps, " if run.monitor is not None and run.monitor.lateness_known else ""
-    if early:
-        return f"{where}no rank is late beyond chance{f'{but};' if but else ', but'} {early}"
-    return f"{where}no rank is late beyond chance{but}{_although(run)}"
-
-
-def _message(run: RunReport, code: str) -> str:
-    return next((escape_unprintable(one.message) for one in run.findings if one.code == code), "")
-
-
-def _although(run: RunReport) -> str:
-    """Return a clause where each rank waits much: for one in some steps and another in others, or within each step."""
-    steps = sums.steps_of(run)
-    waits = run.cross_rank.rank_waits if run.cross_rank else []
-    if not steps or len(waits) < len(run.ranks):
-        return ""
-    least_ns = min(row.exposed_wait_ns for row in waits) / len({step.step for step in steps})
-    if least_ns < _MUCH * fmean(step.wall_ns for step in steps):
-        return ""
-    return f", although each waits at least {duration(least_ns)} per step for others"
-
-
-def _late_in_damaged_traces(compared: CrossRankSummary) -> str:
-    """Return what is known of late ranks where what would show another one may be missing."""
-    late = _in_single_steps(compared)
-    found = f"; late in single steps: {late}" if late else ""
-    return f"whether a rank is late is not known, because traces are damaged{found}"
-
-
-def _but_for(compared: CrossRankSummary) -> str:
-    """Return a clause with the single steps in which a rank was late although it usually is not."""
-    late = _in_single_steps(compared)
-    return f", but for {late}" if late else ""
-
-
-def _in_single_steps(compared: CrossRankSummary) -> str:
-    named = [f"{one_off_place(one)} (by {duration(one.lag_ns)})" for one in compared.one_off_stragglers]
-    if more := compared.one_off_steps - len(named):
-        named.append(f"in {more} more {'step' if more == 1 else 'steps'}")
-    return " and ".join(named)
-
-
-def _has_stage_of_one_rank(run: RunReport) -> bool:
-    """Return whether a rank of a pipeline has no other at its stage to be compared with."""
-    ranks = Counter(tuple(rank.stages) for pipeline in run.pipelines for rank in pipeline.ranks)
-    return 1 in ranks.values()
+    if run.step_time is not None:
+        kind = "profiled step" if run.step_time.is_profiled else "step"
+        return ", ".join([f"{kind} {duration(run.step_time.mean_ns)}", *rates])
+    # The headline has that of the monitor's logs: of all steps, where a script's manifest has the first ones.
+    plain = (
+        None if run.monitor is not None and run.monitor.step_ns is not None else step_time_ns(steps_ns(run, "plain"))
+    )
+    return ", ".join([*([] if plain is None else [f"step {duration(plain)}"]), *rates])
 
 
 def _more(runs: Sequence[RunReport]) -> list[Hint]:

@@ -9,6 +9,7 @@ from perfkit.report import subject_tables
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.breakdown import breakdown, efficiency
 from perfkit.report.content.document import Document, Section
+from perfkit.report.content.ledger import table as ledger_table
 from perfkit.report.content.run_facts import finding_lines, findings, key_values, not_recorded
 from perfkit.report.content.run_overview import comparison
 from perfkit.subjects.table import SUBJECTS
@@ -45,7 +46,7 @@ def run_document(run: RunReport, top: int) -> Document:
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
-    first = [breakdown(run) if whole else None, efficiency([run]) if whole and alone else None]
+    first = [ledger_table(run), breakdown(run) if whole else None, efficiency([run]) if whole and alone else None]
     return Section(
         title=escape_unprintable(run.run),
         headline=escape_unprintable(run.verdict.sentence),

@@ -62,7 +62,7 @@ def _seen(run: RunReport) -> str:
 def _share(category: Category) -> Field:
     def cell(run: RunReport) -> Cell:
         part = format_percents(sums.exposed_sums(sums.steps_of(run)))[CATEGORIES.index(category)]
-        is_limit = category == _LIMITS.get(run.verdict.bound, run.verdict.largest_loss)
+        is_limit = category == _LIMITS.get(run.verdict.bound)
         return Cell(part, tone="strong" if is_limit else "plain")
 
     return number(SHORT[category], cell)

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from perfkit.base.formatting import left_out
 from perfkit.records.report import Report
-from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
+from perfkit.report.content.answer import Answer, Hint, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem
+from perfkit.report.content.ledger import Part
 from perfkit.report.renderers.text import MIN_WIDTH, STYLES, UNBROKEN, limited, wrap
 from perfkit.tables.kernel_names import shorten
 from perfkit.tables.labels import COLOURS, FILLS
@@ -75,7 +76,6 @@ class _Space(NamedTuple):
 
     facts: int
     headline: int
-    late: int
     doubts: int
     is_loose: bool
     """Whether an empty line stands before the bar."""
@@ -85,10 +85,10 @@ class _Space(NamedTuple):
 
 def _space(found: Answer) -> _Space:
     if len(found.runs) == 1:
-        return _Space(facts=2, headline=4, late=3, doubts=3, is_loose=True)
+        return _Space(facts=2, headline=2, doubts=3, is_loose=True)
     if not found.tables:
-        return _Space(facts=2, headline=3, late=2, doubts=1, is_loose=False)
-    return _Space(facts=1, headline=3, late=0, doubts=1, is_loose=False)
+        return _Space(facts=2, headline=2, doubts=1, is_loose=False)
+    return _Space(facts=1, headline=2, doubts=1, is_loose=False)
 
 
 def _shortened(table: Table) -> Table:
@@ -102,18 +102,14 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
     """Yield at most 18 lines about a run, 12 if it is one of several."""
     title = limited(shorten(run.title, console.width - 8))
     yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
-    legend = list(_wrapped(_legend(run.parts), console, 2))
-    headline = Text(run.headline, f"bold {STYLES[run.tone]}")
-    yield from _wrapped(headline, console, space.headline + 1 - max(len(legend), 1))
+    yield from _wrapped(Text(run.headline, f"bold {STYLES[run.tone]}"), console, space.headline)
     yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     if run.parts:
         yield from [Text()] * space.is_loose
         yield _bar(run.parts, console.width)
-        yield from legend
-    if run.whole_run and space.late:
+        yield from _rows(run.parts, console) if space.is_loose else _wrapped(_legend(run.parts), console, 2)
+    if run.whole_run and space.facts > 1:
         yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 5)
-    if run.late and space.late:
-        yield from _wrapped(Text(run.late[0].upper() + run.late[1:] + "."), console, space.late)
     yield from _doubts(run.doubts, space.doubts, console, space.more_doubts)
     yield Text()
 
@@ -137,9 +133,9 @@ def _advice(items: Sequence[InsightItem], console: Console, room: int) -> Iterat
     left = room - 1  # an empty line after them
     for number, item in enumerate(items, 1):
         text = Text(item.text)
-        text.append(f" → {item.recommendation}", style="bold")
         text.append(f" ({item.potential_saving})" if item.potential_saving else "", style="dim")
-        lines = list(_wrapped(text, console, max(left, 2) if number == 1 else 99, indent=f"{number}. "))
+        lines = list(_wrapped(text, console, 2, indent=f"{number}. "))
+        lines += _wrapped(Text(item.recommendation, style="bold"), console, 3, indent="   ")
         if number > 1 and len(lines) > left:
             break
         yield from lines
@@ -172,6 +168,19 @@ def _bar(parts: Sequence[Part], width: int) -> Text:
     for part, count in zip(parts, cells, strict=True):
         bar.append(FILLS[part.category] * count, style=COLOURS[part.category])
     return bar
+
+
+def _rows(parts: Sequence[Part], console: Console) -> Iterator[Text]:
+    """Yield the ledger's rows: what, how long, its share, and what takes most of it."""
+    columns = [max(cell_len(getattr(part, name)) for part in parts) for name in ("label", "time", "percent")]
+    for part in parts:
+        row = Text.assemble(
+            (FILLS[part.category], COLOURS[part.category]),
+            f" {part.label:<{columns[0]}}  {part.time:>{columns[1]}}  {part.percent:>{columns[2]}}",
+        )
+        room = console.width - row.cell_len - 3
+        row.append(f"  {shorten(part.place, room)}" if part.place and room > 0 else "", style="dim")
+        yield row
 
 
 def _legend(parts: Iterable[Part]) -> Text:

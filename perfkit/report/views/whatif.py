@@ -9,7 +9,7 @@ from perfkit.report.content.run_facts import finding_lines
 from perfkit.tables.specification import Table, make_table, number, words
 
 _NOTE: Final = "Predicted by replaying the dependencies of the recorded steps."
-_INTERVAL: Final = "The interval is how the recorded steps vary (95 %, bootstrap of the median)."
+_INTERVAL: Final = "The interval is how the recorded steps vary (95 %, bootstrap of the mean)."
 _ASSUMPTIONS: Final = "Check whether the assumptions hold for your program."
 _ALONE: Final = "Give a change as an argument to see what it assumes."
 
@@ -35,28 +35,14 @@ def _headline(report: WhatIf) -> str:
         return "No single change would make the step noticeably shorter."
     changes = " ".join(escape_unprintable(change.change) for change in one.changes)
     if report.prediction is None:
-        if _is_unlike(one, report):
-            return f"The largest saving is predicted for {changes}: {_mean_saving(one, report)}."
         return f"The largest saving is predicted for {changes}: {_saving(one, report)} per step."
-    besides = f"; {_mean_saving(one, report)}" if _is_unlike(one, report) else ""
     if one.saving_ns == 0:
-        median = "median " if besides else ""
-        return f"With {changes}, the {median}step would take as long: {duration(one.step_ns)}{besides}."
+        return f"With {changes}, the step would take as long: {duration(one.step_ns)}."
     more = "less" if one.saving_ns > 0 else "more"
     return (
         f"With {changes}, the step would take {duration(one.step_ns)} instead of {duration(report.replayed_step_ns)}: "
-        f"{_saving(one, report)} {more}{besides}."
+        f"{_saving(one, report)} {more}."
     )
-
-
-def _is_unlike(one: Prediction, report: WhatIf) -> bool:
-    """Return whether the mean step gains noticeably more or less than the median one."""
-    return one.reported_saving_ns(report.replayed_step_ns) != one.saving_ns
-
-
-def _mean_saving(one: Prediction, report: WhatIf) -> str:
-    more = "less" if one.mean_saving_ns >= 0 else "more"
-    return f"{duration(abs(one.mean_saving_ns))} {more} in the mean of {len(report.steps)} steps"
 
 
 def _saving(one: Prediction, report: WhatIf) -> str:
@@ -85,8 +71,6 @@ def _facts(report: WhatIf) -> list[KeyValue]:
             KeyValue("predicted step", f"{duration(one.step_ns)}; single steps {duration(low)} to {duration(high)}")
         )
         facts.append(KeyValue("saving per step", f"{duration(one.saving_ns)}{_interval(one)}"))
-        if _is_unlike(one, report):
-            facts.append(KeyValue("in the mean over steps", duration(one.mean_saving_ns)))
     return facts
 
 
@@ -111,13 +95,11 @@ _APPLIED: Final = (
 
 def _ranking(report: WhatIf, top: int) -> Table | None:
     predictions = report.ranking or []
-    both = any(_is_unlike(one, report) for one in predictions[:top])
     columns = (
         words("change", lambda one: one.changes[0].change),
         number("predicted step", lambda one: one.step_ns, duration),
         number("saves", lambda one: one.saving_ns, duration),
         number("of the step", lambda one: _share(one.saving_ns, report), format_percent),
-        *([number("saves in the mean", lambda one: one.mean_saving_ns, duration)] if both else []),
     )
     left = len(predictions) - top
     remark = f"{left} more: use --top N" if left > 0 else ""

@@ -17,19 +17,19 @@ from perfkit.report.wording import (
     device,
     hangs,
     idle,
+    ledger,
     loading,
     pipelines,
     reasons,
     several_runs,
     stragglers,
-    verdict,
 )
 from perfkit.tables.words import in_words as fill
 
 _SUBJECTS: Final = (communication, device, idle, loading, pipelines, stragglers)
 SENTENCES: Final[Words] = {
     name: words
-    for subject in (*_SUBJECTS, verdict, reasons, several_runs, hangs)
+    for subject in (*_SUBJECTS, ledger, reasons, several_runs, hangs)
     for name, words in subject.SENTENCES.items()
 }
 REMEDIES: Final[Words] = {name: words for subject in _SUBJECTS for name, words in subject.REMEDIES.items()}

@@ -5,57 +5,21 @@ from typing import Final
 from perfkit.records.facts import Words
 
 SENTENCES: Final[Words] = {
-    "exposed_communication": "exposed communication takes {share:percent} of the step{at}",
-    "at_ranks": " at {ranks} rank{ranks:||s}",
-    "comma": ", ",
+    "waits": "ranks wait {ns:duration} per step for ",
+    "partly_waiting": "ranks wait for ",
     "and": " and ",
-    "waiting_share": "{partial:|at least |}{share:percent} of it waiting for ",
-    "partly_waiting": ", part of it waiting for ",
-    "waiting_up_to": ", up to {ns:duration} of it waiting for {ranks:ranks}",
-    "transfer": ", {share:percent} of it {other:|other |}data transfer{of}",
     "of_dimension": " of dimension {dimension}",
-    "dominated_by": ", dominated by {operator} of {bytes:size}",
-    "tensor_parallel_hosts": (
-        "tensor-parallel groups span hosts; their communication, a part of every layer, is exposed for "
-        "{share:percent} of the step"
-    ),
-    "unknown_waiting": "; how much of {rest:|the rest|it} is waiting is unknown: ",
-    "missing_ranks": "{count} rank{count:||s} {count:|has|have} no trace",
-    "unknown_world_size": "the traces do not tell the number of ranks, of which some may have none",
-    "not_comparable": "the ranks cannot be compared",
-    "most_of_it_is": "most of it is ",
-    "share_of_it_is": "{share:percent} of it is ",
-    "in_one_to_n": "in broadcasts and the like, in which not all ranks wait for all others",
-    "in_sends": "in sends, which may last until the other rank receives",
-    "in_calls": "in calls that issue collectives or wait for them, outside of the collectives themselves",
-    "in_unknown_kernels": "in kernels that do not tell which collective they run",
-    "in_unmatched": "in collectives without a counterpart on another rank",
-    "tiny_collectives": (
-        "{count:.0f} tiny collectives per step ({operator}, {bytes:size} in all) take {ns:duration} of data transfer, "
-        "nearly all of it latency"
-    ),
-    "broadcast_buffers": (
-        "{count} broadcast{count:||s} per step expose {ns:duration} of communication; DDP broadcasts a model's "
-        "buffers, such as those of batch normalisation, before each forward"
-    ),
+    "mostly": "mostly {operator} of {bytes:size}{of}",
+    "tensor_parallel_hosts": "tensor-parallel groups span hosts",
+    "tiny_collectives": "{count:.0f} tiny {operator} per step, {bytes:size} in all",
+    "broadcast_buffers": "DDP broadcasts buffers before each forward, {count} per step",
     "expert_imbalance": (
         "the experts of the fullest rank of each layer get {imbalance:.2f} times the mean tokens, and ranks wait "
         "{ns:duration} per step for others in the dimension ep"
     ),
-    "late_gathers": (
-        "{late} of {count} all-gathers of parameters in {phase} were issued after compute that could have hidden them: "
-        "prefetching one layer further could hide {ns:duration} per step"
-    ),
-    "gathered_again": (
-        "backward gathers {again}parameters per rank again in each step, which takes {ns:duration}: to keep them from "
-        "forward to backward saves that, and costs {held}memory per rank"
-    ),
-    "bytes_of": "{bytes:size} of ",
-    "up_to_bytes_of": "up to {bytes:size} of ",
-    "small_gathers": (
-        "{count:.0f} all-gathers of parameters per step, of {bytes:size} on average, are mostly latency "
-        "({ns:duration} each; it is half of the time at {knee_bytes:size})"
-    ),
+    "late_gathers": "{late} of {count} all-gathers in {phase} are issued too late to be hidden",
+    "gathered_again": "backward gathers parameters again",
+    "small_gathers": "{count:.0f} all-gathers per step, of {bytes:size} on average",
 }
 
 REMEDIES: Final[Words] = {

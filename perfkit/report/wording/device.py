@@ -5,26 +5,16 @@ from typing import Final
 from perfkit.records.facts import Words
 
 SENTENCES: Final[Words] = {
-    "copies": "exposed copies take {share:percent} of the step ({ns:duration}{besides})",
-    "fills": ", most of it fills of memory",
-    "to_host": ", most of it copies to the host",
-    "within_device": ", most of it copies within the device",
-    "between_devices": ", most of it copies between devices",
-    "from_pinned": ", most of it copies from the host's pinned memory",
-    "from_host": ", most of it copies from the host",
-    "float32_products": (
-        "matrix products in float32 take {share:percent} of the step ({ns:duration}); {device} multiplies up to "
-        "{times:.3g} times as fast in {type}"
-    ),
-    "unfused_elementwise": (
-        "element-wise operators and copies take {share:percent} of the step ({ns:duration}, {calls:,.0f} calls{rate})"
-    ),
-    "at_bandwidth": ", at {share:percent} of the memory's bandwidth",
-    "mostly_in": ", most of it in {function}",
-    "unaligned_products": (
-        "matrix products in half precision with a size that is no multiple of {multiple} take {share:percent} of the "
-        "step ({ns:duration}), most of it {operator} of {shapes}, at {reached:percent} of its bound"
-    ),
+    "fills": "fills of memory",
+    "to_host": "to the host",
+    "within_device": "within the device",
+    "between_devices": "between devices",
+    "from_pinned": "from the host's pinned memory",
+    "from_host": "from the host",
+    "float32_products": "{share:percent} is products in float32; {type} is up to {times:.3g} times as fast",
+    "unfused_elementwise": "{share:percent} is {calls:,.0f} element-wise operators and copies",
+    "mostly_in": ", mostly in {function}",
+    "unaligned_products": "{share:percent} is products in half precision with sizes that are no multiple of {multiple}",
     "oversubscribed": ("{host} is oversubscribed, {shared}{fall}; waiting and idle time in this run may come from it"),
     "efficiency_drops": ": efficiency drops from {before:tenths} to {after:tenths} ({kind} scaling)",
     "checkpoint_pauses": "checkpoints",

@@ -27,17 +27,7 @@ SENTENCES: Final[Words] = {
     "slow_sample": "sample {index}, which took {ns:duration}{more}",
     "slow_samples": "single slow samples",
     "and_more": " and {count} more",
-    "slowest_load": "slowest load: {ns:duration}{where}",
-    "input": "waiting for data takes {share:percent} of the step{where}: ",
-    "mostly_on": ", most of it on {ranks:ranks}",
-    "median_load": "the median load{source}{there} takes {ns:duration}{longest}{against}",
-    "from_source": " from {source}",
-    "on_the_others": " on the others",
-    "there": " there",
-    "the_longest": ", the longest {ns:duration}",
-    "as_long_as_memory": ", {ratio:.1f} times as long as from memory",
-    "at_file_bandwidth": ", at {share:percent} of the file's read bandwidth",
-    "and_load_cause": "; {cause}",
+    "load_cause": "{what}",
 }
 
 REMEDIES: Final[Words] = {

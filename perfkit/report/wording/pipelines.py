@@ -6,24 +6,12 @@ from perfkit.records.facts import Words
 from perfkit.tables.labels import heavy_clause, heavy_names
 
 SENTENCES: Final[Words] = {
-    "pipeline": "{schedule}{stages} stages, {batches} micro-batch{batches:||es}",
-    "schedule": "{schedule}, ",
-    "ideal_bubble": ": {share:percent} with equal stages and free transfers",
-    "heavier_stages": "; {stages} than the others",
-    "besides_waiting": ", besides waiting for {ranks:ranks}",
-    "pipeline_bubble": "the bubble of the pipeline takes {share:percent} of the step, ",
-    "bubble_of_schedule": (
-        "{part:percent} of it because of the schedule alone, with {batches} micro-batch{batches:||es} on {ranks} ranks"
-    ),
+    "bubble_of_schedule": "its schedule, with {batches} micro-batch{batches:||es} on {ranks} ranks",
     "bubble_of_transfers": (
-        "{part:percent} of it neither because of the schedule nor of unequal stages: transfers, "
-        "{exchanges:|communication of data-parallel ranks, |}and what ranks do between micro-batches"
+        "transfers, {exchanges:|communication of data-parallel ranks, |}and what ranks do between micro-batches"
     ),
     "heavy_stages": heavy_clause,
-    "heavy_stage": (
-        " per micro-batch than the median of the others (rank{several:|s|} {ranks:ranges}): with equal stages a step "
-        "would be {ns:duration} shorter"
-    ),
+    "heavy_stage": " per micro-batch",
 }
 
 REMEDIES: Final[Words] = {

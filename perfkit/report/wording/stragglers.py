@@ -245,15 +245,12 @@ SENTENCES: Final[Words] = {
     "too_few_steps": " (too few steps to tell which of them are late)",
     "damaged_traces": " (traces are damaged: whether one of them is late is not known)",
     "start_wait": "{ns:duration} while ranks may have been late because they started recording later, then ",
-    "last_arrivals": (
-        "{ns:duration} for {ranks:ranks}, last{partial:| of the ranks with traces|} at {of} collectives "
-        "({operators:list}) by up to {lag_ns:duration}"
-    ),
+    "last_arrivals": "{ranks:ranks}, last at {of} collectives",
     "of_all": "all {count}",
     "of_some": "{count} of {all}",
     "after_more_time": lambda category, where: f", after more {_in_words(category)}{where}",
-    "longer_runs": ": as many {kind}s as on {whom}, in {times:.3g} times the time",
-    "more_runs": ": {runs:figures} {what} per step, {usual:figures} on {whom}",
+    "longer_runs": "as many {kind}s as on {whom}, in {times:.3g} times the time",
+    "more_runs": "{runs:figures} {what} per step, {usual:figures} on {whom}",
     "plural": "{kind}s",
     "the_others": "the others",
     "ranks": "{ranks:ranks}",

@@ -31,8 +31,9 @@ def tiny_collectives(context: LossContext) -> Loss | None:
     taken_ns = _transfer_ns(rows) / steps
     return Loss(
         cause="tiny_collectives",
+        row="communication",
         code=operator,
-        facts=(fact("tiny_collectives", count=many, operator=operator, bytes=round(carried), ns=taken_ns),),
+        facts=(fact("tiny_collectives", count=many, operator=operator, bytes=round(carried)),),
         evidence={"collectives": many, "bytes": carried, "transfer_ns": taken_ns},
         remedy=(fact("combine_collectives"),),
         per_step_ns=saving_ns,
@@ -86,8 +87,9 @@ def broadcast_buffers(context: LossContext) -> Loss | None:
         return None
     return Loss(
         cause="broadcast_buffers",
+        row="communication",
         phase="forward",
-        facts=(fact("broadcast_buffers", count=round(count), ns=exposed_ns),),
+        facts=(fact("broadcast_buffers", count=round(count)),),
         evidence={"broadcasts": count, "exposed_ns": exposed_ns, "exposed_share": context.share(exposed_ns)},
         remedy=(fact("keep_buffers"),),
         per_step_ns=exposed_ns,

@@ -3,18 +3,16 @@
 from typing import Final
 
 from perfkit.engine.losses.communication import (
-    communication_cost,
     longest_dimension,
     split_communication,
     waited_for_late_ns,
 )
-from perfkit.engine.losses.context import MIN_COMMON_SHARE, MIN_SHARE, LossContext, stragglers_of
+from perfkit.engine.losses.context import MIN_SHARE, LossContext, stragglers_of
 from perfkit.engine.losses.dimensions import reduce_transfer, spans_hosts
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.whatif.changes import free_transfers
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Facts, fact
-from perfkit.records.rank import ONE_TO_N, UNKNOWN_OPERATOR
 from perfkit.subjects.collectives.avoidable import broadcast_buffers, reported_ns, tiny_collectives, unreported
 
 _SEND: Final = "send"
@@ -54,12 +52,9 @@ def transfer(context: LossContext) -> Loss | None:
     largest = most is not None and most.bytes and most.transfer_ns
     return Loss(
         cause="transfer",
+        row="communication",
         code=most.operator if most else None,
-        facts=(
-            *communication_cost(context, exposed_ns),
-            fact("transfer", share=rest_ns / exposed_ns, other=reported > 0, of=of),
-            *((fact("dominated_by", operator=most.operator, bytes=most.bytes),) if most and largest else ()),
-        ),
+        facts=(fact("mostly", operator=most.operator, bytes=most.bytes, of=of),) if most and largest else (),
         evidence=evidence,
         remedy=reduce_transfer(context, one) or _COMPARE_BANDWIDTH,
         per_step_ns=rest_ns,
@@ -79,7 +74,8 @@ def tensor_parallel_hosts(context: LossContext) -> Loss | None:
     is_alone = max((host.ranks for host in context.run.hosts), default=0) == 1
     return Loss(
         cause="tensor_parallel_hosts",
-        facts=(fact("tensor_parallel_hosts", share=context.share(one.exposed_ns)),),
+        row="communication",
+        facts=(fact("tensor_parallel_hosts"),),
         evidence={"exposed_share": context.share(one.exposed_ns), "transfer_ns": one.transfer_ns},
         remedy=(fact("another_dimension" if is_alone else "stay_on_a_host"),),
         per_step_ns=one.transfer_ns,
@@ -100,59 +96,18 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
         return None
     unreported_ns = {one: one.exposed_ns - reported_ns(context, one.name) for one in context.dimensions()}
     about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
-    late = [row.rank for row in stragglers_of(context.run)] if for_late_ns else []
     advice = reduce_transfer(context, about) if about is not None else ()
     if advice and about is not None and not partial:  # it concerns the transfers of that dimension alone
         rest_ns = min(rest_ns, unreported_ns[about])
-    waiting = (fact("waiting_up_to", ns=for_late_ns, ranks=late),) if late else ()
     return Loss(
         cause="communication",
-        facts=(
-            *communication_cost(context, exposed_ns),
-            *waiting,
-            fact("unknown_waiting", rest=bool(late)),
-            *_why_unsplit(context),
-        ),
+        row="communication",
+        facts=(),
         evidence={"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         remedy=(fact("analyse_all"),) if partial else advice or _COMPARE_BANDWIDTH,
         per_step_ns=max(0.0, rest_ns),
         only_finds_out=partial,
     )
-
-
-def _why_unsplit(context: LossContext) -> Facts:
-    """Return why waiting cannot be told from transfer."""
-    missing = context.run.world_size - len(context.run.ranks)
-    if missing > 0:
-        return (fact("missing_ranks", count=missing),)
-    if context.run.is_partial:
-        return (fact("unknown_world_size"),)
-    efficiency = context.run.efficiency
-    communication_ns = efficiency.wait_ns + efficiency.transfer_ns if efficiency else 0
-    if efficiency is None or not communication_ns:
-        return (fact("not_comparable"),)
-    rows = [row for rank in context.run.ranks for row in rank.collectives]
-    rows_ns = sum(row.exposed_ns for row in rows)
-    total_ns = max(communication_ns, rows_ns)  # collectives at the same time count in both rows
-    one_to_n_ns = sum(row.exposed_ns for row in rows if row.operator in ONE_TO_N)
-    sends_ns = sum(row.exposed_ns for row in rows if row.operator == _SEND)
-    unknown_ns = sum(row.exposed_ns for row in rows if row.operator == UNKNOWN_OPERATOR)
-    calls_ns = total_ns - rows_ns
-    reasons = {
-        "in_one_to_n": one_to_n_ns,
-        "in_sends": sends_ns,
-        "in_calls": calls_ns,
-        "in_unknown_kernels": unknown_ns,
-        "in_unmatched": efficiency.unmatched_ns - one_to_n_ns - sends_ns - unknown_ns - calls_ns,
-    }
-    largest = max(reasons, key=lambda reason: reasons[reason])
-    if reasons[largest] > MAJORITY * total_ns:
-        return (fact("most_of_it_is"), fact(largest))
-    shares = sorted(((lasted / total_ns, reason) for reason, lasted in reasons.items()), reverse=True)
-    named = [
-        (fact("share_of_it_is", share=share), fact(reason)) for share, reason in shares if share >= MIN_COMMON_SHARE
-    ]
-    return tuple(part for pair in named for part in (fact("and"), *pair))[1:]
 
 
 LOSSES: Final[Rules] = {

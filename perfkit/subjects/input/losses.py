@@ -53,18 +53,13 @@ def slow_input(context: LossContext) -> Loss | None:
     faster = (fact("or_faster_storage"),) if near and not why and not advice.name.endswith("_storage") else ()
     return Loss(
         cause=why[0] if why else "input",
+        row="data_loading",
         ranks=tuple(rank.rank for rank in where.ranks if rank.rank is not None) if where.facts else (),
-        facts=(
-            fact("input", share=share, where=where.facts),
-            _loads(context, loads, where),
-            *((fact("at_file_bandwidth", share=loads.file_share),) if near else ()),
-            *((fact("and_load_cause", cause=why[1]),) if why else ()),
-        ),
+        facts=(why[1],) if why else (),
         evidence=evidence,
         remedy=(advice, *faster),
         per_step_ns=exposed_ns,
         change=NO_INPUT,
-        category="data_loading",
     )
 
 

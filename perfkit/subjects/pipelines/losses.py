@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
+from perfkit.engine.ledger.bubble import late_besides_stages, without_late
 from perfkit.engine.losses.context import MIN_COMMON_SHARE, LossContext, stragglers_of
 from perfkit.engine.losses.dimensions import gathers_parameters, reduces_gradients
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.engine.runs.bubble_verdict import late_besides_stages, without_late
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_run.pipeline import HeavyStage, Pipeline, PipelineRank, heavy_in_all
@@ -45,11 +45,9 @@ def pipeline_bubble(context: LossContext) -> Loss | None:
     ranks, batches = len(pipeline.ranks), pipeline.micro_batches
     return Loss(
         cause="pipeline_bubble",
+        row="bubble",
         ranks=tuple(row.rank for row in pipeline.ranks),
-        facts=(
-            fact("pipeline_bubble", share=share),
-            fact("bubble_of_schedule", part=min(ideal / share, 1), batches=batches, ranks=ranks),
-        ),
+        facts=(fact("bubble_of_schedule", batches=batches, ranks=ranks),),
         evidence={"bubble_share": share, "ideal_share": ideal, "micro_batches": float(batches), "ranks": float(ranks)},
         remedy=tuple(_more_micro_batches(context, pipeline)),
         per_step_ns=context.step_ns * min(ideal, share),
@@ -77,11 +75,9 @@ def pipeline_transfers(context: LossContext) -> Loss | None:
     exchanges = any(reduces_gradients(context, one) or gathers_parameters(context, one) for one in context.dimensions())
     return Loss(
         cause="pipeline_transfers",
+        row="bubble",
         ranks=tuple(row.rank for row in pipeline.ranks),
-        facts=(
-            fact("pipeline_bubble", share=pipeline.bubble_share),
-            fact("bubble_of_transfers", part=min(rest_ns / bubble_ns, 1), exchanges=exchanges),
-        ),
+        facts=(fact("bubble_of_transfers", exchanges=exchanges),),
         evidence={"bubble_share": pipeline.bubble_share, "communication_share": rest_ns / wall_ns},
         remedy=(_fewer_messages(context, pipeline),),
         per_step_ns=context.step_ns * min(rest_ns / wall_ns, pipeline.bubble_share),
@@ -171,11 +167,9 @@ def heavy_stage(context: LossContext) -> Loss | None:
     ranks = tuple(sorted({one.rank for one in heavy.all}))
     return Loss(
         cause="heavy_stage",
+        row="bubble",
         ranks=ranks,
-        facts=(
-            fact("heavy_stages", heavy=heavy),
-            fact("heavy_stage", ranks=ranks, several=bool(heavy.also), ns=heavy.gain_ns),
-        ),
+        facts=(fact("heavy_stages", heavy=heavy), fact("heavy_stage")),
         evidence=evidence,
         remedy=(_balance(heavy),),
         per_step_ns=heavy.gain_ns,

@@ -4,10 +4,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.engine.losses.communication import communication_cost, longest_dimension, split_communication
+from perfkit.engine.ledger.bubble import late_besides_stages
+from perfkit.engine.losses.communication import longest_dimension, split_communication
 from perfkit.engine.losses.context import MIN_SHARE, LossContext, stragglers_of
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.engine.runs.bubble_verdict import late_besides_stages
 from perfkit.engine.runs.manifest_checks import shared_cores
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Facts, fact
@@ -53,7 +53,7 @@ def waiting(context: LossContext) -> Loss | None:
         return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
-        return _in_part(context, cause)
+        return _in_part(cause)
     wait_ns, exposed_ns = parts
     if wait_ns < MAJORITY * exposed_ns and not is_verdict:
         return None
@@ -63,19 +63,14 @@ def waiting(context: LossContext) -> Loss | None:
     if not slow and (most := longest_dimension(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
     cause = cause_of_waiting(context, slow, wait_ns)
+    if cause.row is not None:
+        return cause
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
-    # With ranks missing, transfers are an upper bound: a missing rank may have been later.
-    part = fact("waiting_share", share=wait_ns / exposed_ns, partial=context.run.is_partial)
-    return replace(
-        cause,
-        facts=(*communication_cost(context, exposed_ns), fact("comma"), part, *cause.facts),
-        evidence=evidence | cause.evidence,
-    )
+    return replace(cause, facts=(fact("waits", ns=wait_ns), *cause.facts), evidence=evidence | cause.evidence)
 
 
-def _in_part(context: LossContext, cause: Loss) -> Loss:
-    cost = communication_cost(context, context.exposed_ns["communication"])
-    return replace(cause, facts=(*cost, fact("partly_waiting"), *cause.facts))
+def _in_part(cause: Loss) -> Loss:
+    return cause if cause.row is not None else replace(cause, facts=(fact("partly_waiting"), *cause.facts))
 
 
 def _waiting_in_bubbles(context: LossContext) -> Loss | None:
@@ -85,7 +80,7 @@ def _waiting_in_bubbles(context: LossContext) -> Loss | None:
     slow = [row for row in stragglers_of(run) if row.rank in late]
     if across is None or not slow or context.share(across.stragglers_gain_ns) < MIN_SHARE:
         return None
-    return _in_part(context, cause_of_waiting(context, slow, 0.0))
+    return _in_part(cause_of_waiting(context, slow, 0.0))
 
 
 LOSSES: Final[Rules] = {"oversubscribed": oversubscribed, "waiting": waiting}

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from perfkit.engine.idle.remedies import IdlePart, describe, remedy
+from perfkit.engine.idle.remedies import IdlePart, remedy
 from perfkit.engine.losses.context import LossContext
 from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.records.aggregate import MAJORITY, merge_idle
@@ -81,8 +81,7 @@ def _reason_of(context: LossContext, rows: Sequence[Straggler], late: Sequence[S
     if part is None or (phase is not None and _is_elsewhere(part, phase)):
         return None
     what = part.cause, part.largest.detail if part.is_named() else None
-    beyond = "most_of_it" if part.ns > sides.lag_ns else ""
-    return Reason((fact("namely"), *describe(part, beyond, phase)), _mend(part, context, who), what)
+    return Reason((), _mend(part, context, who), what)
 
 
 def _is_elsewhere(part: IdlePart, phase: str) -> bool:

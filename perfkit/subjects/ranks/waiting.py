@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.engine.losses.communication import waited_for_late_ns
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.dimensions import synchronise_less, wait_less
 from perfkit.engine.losses.loading import load_faster
 from perfkit.engine.losses.loss import Loss
-from perfkit.engine.ranks.delays import NEARLY_ALL
 from perfkit.engine.runs.pauses import called_by
-from perfkit.engine.runs.verdict import one_off_causes
 from perfkit.engine.whatif.changes import healthy_ranks
-from perfkit.phases import PREFIX
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import (
     FEWEST_COMPARED_STEPS,
+    CrossRankSummary,
     EarlyRank,
     LastArrivals,
     LateLoading,
@@ -42,7 +39,7 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
     if across and early and _evenly_divided_ns(context, early) > across.stragglers_gain_ns:
         return _for_early_ranks(context, early, longest_ns)
     if late:
-        return _for_stragglers(context, late, wait_ns)
+        return _for_stragglers(context, late)
     if (paused := _waited_for(context)) is not None:
         return _for_pause(context, paused, longest_ns)
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
@@ -56,6 +53,15 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
     if less_often and context.share(common_ns) >= MIN_SHARE:
         return Loss(cause="waiting", facts=facts, remedy=less_often, per_step_ns=min(common_ns, longest_ns))
     return Loss(cause="waiting", facts=facts, remedy=wait_less(context, most), per_step_ns=longest_ns)
+
+
+def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
+    """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
+    others = len(compared.rank_waits) - 1
+    explained_ns = sum(
+        (len(one.delays) or others - len(one.with_ranks)) * one.lag_ns for one in compared.one_off_stragglers
+    )
+    return compared.one_off_stragglers if explained_ns > MAJORITY * waited_ns else []
 
 
 def _for_single_delays(context: LossContext, once: Sequence[OneOffStraggler], longest_ns: float) -> Loss:
@@ -87,7 +93,7 @@ def _for_early_ranks(context: LossContext, early: list[EarlyRank], longest_ns: f
     return Loss(
         cause="early_ranks",
         ranks=ranks,
-        facts=(fact("others"), fact("early_ranks", early=early, besides_late=besides_late)),
+        facts=(fact("other_ranks"), fact("namely"), fact("early_ranks", early=early, besides_late=besides_late)),
         evidence={"lead_ns": float(early[0].lead_ns)},
         remedy=(fact("more_work", ranks=ranks),),
         per_step_ns=min(_evenly_divided_ns(context, early), longest_ns),
@@ -151,8 +157,6 @@ def last_arrivals_of(context: LossContext) -> LastArrivals | None:
 def _for_last_arrivals(context: LossContext, last: LastArrivals, longest_ns: float) -> Loss:
     """Return the loss for ranks of which the few recorded steps do not tell whether they are late beyond chance."""
     start_ns, wait_ns = last.start_wait_ns / context.rank_steps, last.exposed_wait_ns / context.rank_steps
-    where = (fact("in_annotation", name=last.annotation.removeprefix(PREFIX)),) if last.annotation else ()
-    joined = {"ranks": last.ranks, "partial": context.run.is_partial, "operators": last.operators}
     all_joined = last.late == last.collectives
     of = fact("of_all", count=last.late) if all_joined else fact("of_some", count=last.late, all=last.collectives)
     # The late ranks hardly wait: the mean over all ranks is less than what the others wait.
@@ -163,34 +167,27 @@ def _for_last_arrivals(context: LossContext, last: LastArrivals, longest_ns: flo
     return Loss(
         cause="last_arrivals",
         ranks=tuple(last.ranks),
-        facts=(
-            fact("others_wait"),
-            *((fact("start_wait", ns=start_ns),) if last.start_wait_ns else ()),
-            fact("last_arrivals", ns=wait_ns, of=of, lag_ns=last.lag_ns, **joined),
-            *((fact("after_more_time", category=last.category, where=where),) if last.category else ()),
-        ),
+        facts=(fact("last_arrivals", ranks=last.ranks, of=of),),
         evidence={"start_wait_ns": start_ns, "last_wait_ns": wait_ns, "lag_ns": float(last.lag_ns)},
         remedy=(check, fact("more_steps", least=FEWEST_COMPARED_STEPS, steps=context.recorded_steps, ranks=last.ranks)),
         per_step_ns=min(waits_ns, longest_ns),
     )
 
 
-def _for_stragglers(context: LossContext, late: list[Straggler], wait_ns: float) -> Loss:
+def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
     """Return the loss of waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
-    explained_ns = waited_for_late_ns(context, late)
-    part = () if explained_ns >= NEARLY_ALL * wait_ns else (fact("for_part", most=explained_ns >= MAJORITY * wait_ns),)
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
     reason = find_reason(context, late)
-    partial = (fact("or_a_missing_rank"),) if context.run.is_partial else ()
     return Loss(
         cause="straggler",
         ranks=tuple(row.rank for row in late),
         phase=late[0].phase if len(late) == 1 else None,
-        facts=(*part, fact("late_ranks", late=late), *partial, *(reason.facts if reason else ())),
+        row="late_ranks",
+        facts=reason.facts if reason else (),
         evidence=evidence,
         remedy=tuple(_remedy(context, late, reason)),
         per_step_ns=min(gain_ns, context.longest_step_ns),

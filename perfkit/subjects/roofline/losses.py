@@ -46,7 +46,8 @@ def float32_products(context: LossContext) -> Loss | None:
     mixed = (fact("mixed_precision", type=half),) if half else ()
     return Loss(
         cause="float32_products",
-        facts=(fact("float32_products", share=share, ns=spent_ns, device=roof.peaks.name, times=times, type=name),),
+        row="compute",
+        facts=(fact("float32_products", share=share, times=times, type=name),),
         evidence={"step_share": share, "products_ns": spent_ns, "faster": times},
         remedy=(*allow, *((fact("or_also"),) if allow and mixed else ()), *mixed),
         per_step_ns=saving_ns,
@@ -79,20 +80,19 @@ def unfused_elementwise(context: LossContext) -> Loss | None:
     rows = [row for row in roof.rows if row.kind in ("elementwise", "copy")]
     share, spent_ns = _share(rows, roof, context)
     calls = sum(row.count for row in rows) / roof.rank_steps if roof.rank_steps else 0
-    total_ns, moved = sum(row.total_ns for row in rows), sum(row.bytes for row in rows)
+    total_ns = sum(row.total_ns for row in rows)
     copied_ns = sum(row.total_ns for row in rows if row.kind == "copy")
     # Fusing spares no conversion that the program asks for.
     copies = copied_ns >= MAJORITY * total_ns
     if share < MIN_COMMON_SHARE or (calls < MANY and not copies):
         return None
-    peak = roof.peaks.bytes_per_s if roof.peaks else None
-    rate = (fact("at_bandwidth", share=moved / total_ns * 1e9 / peak),) if peak else ()
     function = _function_of_most(context, total_ns)
     where = (fact("mostly_in", function=function),) if function else ()
     return Loss(
         cause="unfused_elementwise",
+        row="compute",
         code=function,
-        facts=(fact("unfused_elementwise", share=share, ns=spent_ns, calls=calls, rate=rate), *where),
+        facts=(fact("unfused_elementwise", share=share, calls=calls), *where),
         evidence={"step_share": share, "passes_ns": spent_ns, "calls": calls},
         remedy=(fact("copy_less") if copies else fact("fuse", own=context.option("compile") is False),),
         per_step_ns=_saving(spent_ns, context),
@@ -138,11 +138,11 @@ def unaligned_products(context: LossContext) -> Loss | None:
         return None
     largest = max(rows, key=lambda row: row.total_ns)
     bound_ns = sum(row.bound_ns or 0 for row in rows) / roof.rank_steps
-    named = {"operator": largest.operator, "shapes": largest.shapes, "reached": largest.share or 0}
     return Loss(
         cause="unaligned_products",
+        row="compute",
         code=largest.operator,
-        facts=(fact("unaligned_products", multiple=_ALIGNMENT, share=share, ns=spent_ns, **named),),
+        facts=(fact("unaligned_products", multiple=_ALIGNMENT, share=share),),
         evidence={"step_share": share, "products_ns": spent_ns},
         remedy=(fact("pad_sizes", multiple=_ALIGNMENT),),
         per_step_ns=_saving(spent_ns - bound_ns, context),

@@ -52,8 +52,9 @@ def fsdp_prefetch(context: LossContext) -> Loss | None:
         return None
     return Loss(
         cause="fsdp_prefetch",
+        row="communication",
         phase=phase,
-        facts=(fact("late_gathers", late=late, count=count, phase=phase, ns=saved[phase]),),
+        facts=(fact("late_gathers", late=late, count=count, phase=phase),),
         evidence={"late": late, "all_gathers": count, "late_ns": saved[phase]},
         remedy=(fact("gather_earlier", how=_how_to_prefetch(context, phase)),),
         per_step_ns=saved[phase],
@@ -78,17 +79,15 @@ def fsdp_reshard(context: LossContext) -> Loss | None:
     price_ns = _least_per_step(context, lambda row: _price_ns(row) if row.layer in before else 0, "backward")
     if context.share(price_ns) < MIN_SHARE:
         return None
-    again_bytes = sum(row.bytes for row in _rows(context, "backward") if row.layer in before) / context.rank_steps
     parts = [rank.sharded_parameters for rank in _sharded(context) if rank.sharded_parameters]
     held = [part.regathered_bytes for part in parts]
     most = None if None in held else max(one or 0 for one in held)
     evidence = {"regathered_ns": price_ns, "share": context.share(price_ns)} | ({} if most is None else {"bytes": most})
-    again = () if most is None else (fact("bytes_of", bytes=round(again_bytes)),)
-    held_bytes = () if most is None else (fact("up_to_bytes_of", bytes=most),)
     return Loss(
         cause="fsdp_reshard",
+        row="communication",
         phase="backward",
-        facts=(fact("gathered_again", ns=price_ns, again=again, held=held_bytes),),
+        facts=(fact("gathered_again"),),
         evidence=evidence,
         remedy=(fact("keep_gathered", own=option is not None),),
         per_step_ns=price_ns,
@@ -134,7 +133,8 @@ def _merge_units(context: LossContext, fit: BandwidthFit, rows: list[MatchedColl
     evidence = {"all_gathers": count, "bytes": each, "latency_ns": fit.alpha_ns, "knee_bytes": knee}
     return Loss(
         cause="fsdp_wrap",
-        facts=(fact("small_gathers", count=count, bytes=round(each), ns=fit.alpha_ns, knee_bytes=round(knee)),),
+        row="communication",
+        facts=(fact("small_gathers", count=count, bytes=round(each)),),
         evidence=evidence,
         remedy=(fact("larger_units"),),
         per_step_ns=saving_ns,

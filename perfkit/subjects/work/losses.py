@@ -7,7 +7,6 @@ from typing import Final
 from perfkit.engine.losses.context import (
     MIN_SHARE,
     LossContext,
-    besides_stragglers,
     exposed_without_stragglers,
 )
 from perfkit.engine.losses.loss import Loss, Rules
@@ -32,10 +31,10 @@ def copies(context: LossContext) -> Loss | None:
     if share < MIN_SHARE:
         return None
     way = _main_way(context, exposed_ns * context.rank_steps)
-    besides = besides_stragglers(context, "memcpy")
     return Loss(
         cause="copies",
-        facts=(fact("copies", share=share, ns=exposed_ns, besides=besides), *((fact(way),) if way else ())),
+        row="memcpy",
+        facts=(fact(way),) if way else (),
         evidence={"exposed_share": share, "memcpy_ns": exposed_ns},
         remedy=(fact(_remedy(context, way)),),
         per_step_ns=exposed_ns,

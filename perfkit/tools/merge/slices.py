@@ -19,10 +19,10 @@ from perfkit.engine.attribution.views import LABELS, Located
 from perfkit.engine.kinds.classify import Device, rows_by_key
 from perfkit.engine.pipelines.actions import PipelineSpans
 from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
+from perfkit.engine.step_graph.path_pieces import PathPieces, lag_name
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.per_rank.loading import RecordedFetch
 from perfkit.records.per_rank.work import WORK_PHASES
-from perfkit.subjects.critical_path.summarize import PathPieces, lag_name
 from perfkit.subjects.input.waits import MAIN_PROCESS, Fetches, fetch_columns, slow_samples
 from perfkit.tools.merge.collective_links import Spans
 from perfkit.trace.events import MODULE, EventKind, Events
@@ -190,8 +190,7 @@ def path_slices(graph: StepGraph, steps: Ranges | None) -> dict[int, Spans]:
         graph: the graph of the run.
         steps: the steps to show; None for all.
     """
-    begin, *_, end = graph.step_ends(graph.nodes.end).tolist()
-    path = PathPieces(graph, begin, end)
+    path = PathPieces(graph)
     shown = np.array([steps is None or (number is not None and number in steps) for number in graph.steps])
     wanted = shown[graph.nodes.step[path.node]] & (path.rank >= 0)
     nodes = np.flatnonzero(wanted & (path.end > path.start))

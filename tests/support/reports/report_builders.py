@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from perfkit.engine.ledger.build import build_ledger
+from perfkit.records.aggregate import step_time, steps_ns
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
 from perfkit.records.manifest import FileBandwidth, Injection, RankRecord, Throughput
@@ -127,8 +131,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "verdict": Verdict(
             bound="none",
             share=0.125,
-            largest_loss="data_loading",
-            sentence="60 % compute; the largest loss is waiting for data, 13 % (slowest load: 15.0 ms on rank 1)",
+            sentence="No single large loss: 60 % is compute.",
         ),
         "ranks": [make_rank(0), make_rank(1, slow)],
         "data_loading": make_loading(),
@@ -154,7 +157,17 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
             Finding(code="start_skew", severity="warning", message="the first collective includes the start-up skew"),
         ],
     }
-    return RunReport(**(fields | changes))
+    return with_ledger(RunReport(**(fields | changes)))
+
+
+def with_ledger(run: RunReport) -> RunReport:
+    """The run with the ledger that its ranks have, as without a graph of its steps."""
+    step = step_time(steps_ns(run, "plain"), run.ranks)
+    if step is None or run.ledger is not None:
+        return run
+    ledger = build_ledger(None, run.ranks, step, run.cross_rank, run.pipelines)
+    return replace(run, step_time=step, ledger=ledger)
+
 
 
 def make_record(walls_ns: list[int], rank: int = 0, load_ns: list[int] | None = None) -> RankRecord:
@@ -337,7 +350,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "source": None,
         "world_size": 128,
         "state": None,
-        "verdict": Verdict(bound="none", share=0.23, largest_loss="communication", sentence="69 % compute"),
+        "verdict": Verdict(bound="none", share=0.23, sentence="69 % compute"),
         "ranks": [rank],
         "data_loading": None,
         "efficiency": None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.engine.runs.verdict import Judgement, add_caveats
+from perfkit.engine.ledger.verdict import Judgement, add_caveats
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline import analyze as pipeline
 from perfkit.pipeline.compare import compare

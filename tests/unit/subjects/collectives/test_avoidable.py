@@ -17,6 +17,7 @@ from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.unit.pipeline.test_insights import QUIET, found
 from tests.unit.pipeline.test_insights import the as only
 
+COMMUNICATING = QUIET | {"compute": 77 * MS, "communication": 20 * MS}
 MATCHED = make_across().collectives[0]
 STEPS = 4
 
@@ -33,7 +34,7 @@ def run_of(*, each_us: int, per_step: int, size: int = 8, exposed_us: int | None
     row = replace(
         MATCHED, operator="all_gather", bytes=size, count=count, transfer_ns=each_us * 1000.0, ddp_bucket=False
     )
-    ranks = [replace(rank, collectives=[own]) for rank in make_ranks([QUIET, QUIET])]
+    ranks = [replace(rank, collectives=[own]) for rank in make_ranks([COMMUNICATING, COMMUNICATING])]
     across = make_across(collectives=[row], bandwidth_fits=[])
     fields: dict[str, Any] = {"ranks": ranks, "cross_rank": across, "efficiency": None}
     return make_scaled(2, 100, **(fields | changes))
@@ -45,9 +46,7 @@ def tiny(run: RunReport) -> list[Insight]:
 
 def test_many_tiny_collectives() -> None:
     (insight,) = tiny(run_of(each_us=100, per_step=66))
-    assert insight.sentence.startswith(
-        "66 tiny collectives per step (all_gather, 528 B in all) take 6.60 ms of data transfer"
-    )
+    assert insight.sentence == "Communication, 20.0 ms (20 %): 66 tiny all_gather per step, 528 B in all"
     # One of them stays.
     assert insight.potential_saving_ns == pytest.approx(6.5 * MS)
 
@@ -78,12 +77,12 @@ def test_nothing_is_said_of_few_fast_large_or_overlapped_ones(changes: dict[str,
 def test_broadcasts_of_buffers(phases: list[str], exposed_ms: int, *, said: bool) -> None:
     rows = [PhaseStat(name=name, count=STEPS, total_ns=10 * MS, max_ns=5 * MS) for name in phases]
     own = make_collective(operator="broadcast", bytes=512, count=2 * STEPS, exposed_ns=exposed_ms * MS * STEPS)
-    ranks = [replace(rank, collectives=[own], phases=rows) for rank in make_ranks([QUIET, QUIET])]
+    ranks = [replace(rank, collectives=[own], phases=rows) for rank in make_ranks([COMMUNICATING, COMMUNICATING])]
     several = found(make_scaled(2, 100, ranks=ranks, cross_rank=None, efficiency=None))
     assert any(insight.rule == "broadcast_buffers" for insight in several) == said
     if said:
         insight = only("broadcast_buffers", several)
-        assert insight.sentence.startswith("2 broadcasts per step expose 8.00 ms of communication; DDP broadcasts")
+        assert insight.sentence.endswith("DDP broadcasts buffers before each forward, 2 per step")
         assert insight.potential_saving_ns == 8 * MS
 
 

@@ -55,7 +55,7 @@ def evaluate(rule: Any, *pipelines: Pipeline, **changes: Any) -> Insight | None:
     context = loss_context(run, None)
     assert context is not None
     loss = rule(context)
-    return None if loss is None else insight(Ranked("pipelines", "", run.run, loss))
+    return None if loss is None else insight(Ranked("pipelines", "", run.run, loss, loss.per_step_ns))
 
 
 def test_a_pipeline_without_a_schedule_gets_one() -> None:
@@ -96,9 +96,7 @@ def test_other_programs_are_not_told_to_use_options_of_perfkit(
 def test_more_micro_batches_are_proposed_with_what_the_formula_gives() -> None:
     draft = evaluate(pipeline_bubble, make_pipeline())
     assert draft is not None
-    assert draft.sentence.startswith(
-        "the bubble of the pipeline takes 43 % of the step, 93 % of it because of the schedule"
-    )
+    assert draft.sentence == "its schedule, with 4 micro-batches on 4 ranks"
     # (p-1)/(m+p-1): 3/7 now, 3/19 with four times as many.
     assert draft.recommendation.startswith("use --micro-batches 16: with equal stages the schedule then idles 16 % of")
     assert "instead of 43 %" in draft.recommendation
@@ -142,9 +140,7 @@ HEAVY = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=LayerMov
 def test_a_heavy_stage_is_named_with_what_moving_a_layer_gives() -> None:
     draft = evaluate(heavy_stage, make_pipeline(heavy=HEAVY))
     assert draft is not None
-    assert draft.sentence.startswith(
-        "stage 2 takes 30 % longer per micro-batch than the median of the others (rank 2): with"
-    )
+    assert draft.sentence == "stage 2 takes 30 % longer per micro-batch"
     assert draft.recommendation.startswith("give a layer of stage 2 to stage 1: by replay")
     far = evaluate(heavy_stage, make_pipeline(heavy=replace(HEAVY, layer_move=LayerMove(to_stage=0, gain_ns=3e6))))
     assert far is not None
@@ -167,7 +163,7 @@ def test_two_heavy_stages_are_both_named() -> None:
     two = replace(HEAVY, layer_move=None, also=[StageExcess(stage=1, rank=1, excess=0.3)])
     draft = evaluate(heavy_stage, make_pipeline(heavy=two))
     assert draft is not None
-    assert draft.sentence.startswith("stages 1-2 take 30 % longer per micro-batch than the median of the others (ranks")
+    assert draft.sentence == "stages 1-2 take 30 % longer per micro-batch"
     assert draft.recommendation.startswith("move work from stages 1-2 to the other stages: moving one layer of one")
 
 
@@ -198,7 +194,7 @@ def test_waiting_in_the_bubble_is_not_called_waiting_for_ranks() -> None:
 def test_a_bubble_of_transfers_gets_fewer_messages_and_what_the_schedule_then_idles() -> None:
     draft = evaluate(pipeline_transfers, make_pipeline(50, 20, micro_batches=8))
     assert draft is not None
-    assert draft.sentence.startswith("the bubble of the pipeline takes 50 % of the step, 60 % of it neither because")
+    assert draft.sentence.startswith("transfers, ")
     assert draft.recommendation == (
         "try --micro-batches 4: half as many messages, each twice as large; with equal stages the schedule then idles "
         "43 % of the pipeline's time instead of 27 %"

@@ -59,38 +59,22 @@ def advice(
 
 def test_the_cause_and_its_remedy_are_named() -> None:
     found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
-    assert found.sentence.endswith(
-        "most of it for rank 1, late by 20.0 ms per step (idle time): 18.0 ms of it is host work, most of that "
-        "<built-in function collect> in train.py(20): train (18.0 ms per step)"
-    )
     assert found.recommendation.startswith("on rank 1: collect garbage between steps")
-    assert found.potential_saving_ns == 20 * MS  # what mending the rank gives, whatever takes its time
+    assert found.sentence == "Rank 1 late, 20.0 ms (15 %): host work"  # what mending it gives, whatever takes its time
 
 
 def test_the_phase_is_not_said_twice() -> None:
     more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS, count=40)
     found = waiting([COMMON], [more], phase="forward")
-    assert found.sentence.endswith("20.0 ms per step (idle time in forward): 18.0 ms of it is host work")
+    assert found.sentence.endswith("%): host work in forward")
     optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
-    assert optimizer.sentence.endswith("(idle time in optimizer): 18.0 ms of it is host work")
+    assert optimizer.sentence.endswith("%): host work in the optimizer's step")
 
 
 def test_nothing_is_said_of_another_phase_than_the_one_that_is_named() -> None:
     more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS)
     found = waiting([COMMON], [more], phase="backward")
-    assert found.sentence.endswith("20.0 ms per step (idle time in backward)")
     assert found.recommendation == OLD_ADVICE
-
-
-def test_no_part_is_longer_than_the_whole() -> None:
-    found = waiting([COMMON, row("host_work", "perfkit.backward", 2)], [COMMON, COLLECT])
-    assert found.sentence.endswith(
-        "most of that <built-in function collect> in train.py(20): train (20.0 ms per step)"
-    ), found.sentence
-
-
-def test_a_cause_that_takes_longer_than_the_rank_is_late_is_most_of_it() -> None:
-    assert "(idle time): most of it is host work, most of that" in waiting([COMMON], [COMMON, COLLECT]).sentence
 
 
 @pytest.mark.parametrize(
@@ -106,34 +90,24 @@ def test_nothing_is_named_that_does_not_take_most_of_the_difference(
     prompt: list[IdleCause], late: list[IdleCause]
 ) -> None:
     found = waiting(prompt, late)
-    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
     assert found.recommendation == OLD_ADVICE
 
 
 @pytest.mark.parametrize("change", [{"category": "compute"}, {"every": 3}])
 def test_only_idle_time_of_every_step_is_explained(change: dict[str, Any]) -> None:
-    assert "collect" not in waiting([COMMON], [COMMON, COLLECT], **change).sentence
+    assert "collect garbage" not in waiting([COMMON], [COMMON, COLLECT], **change).recommendation
 
 
 def test_what_the_others_have_more_of_does_not_hide_another_cause() -> None:
     found = waiting([COMMON, SLEEP], [COMMON, COLLECT])
-    assert "most of it is host work, most of that <built-in function collect>" in found.sentence
+    assert "collect garbage" in found.recommendation
 
 
 def test_a_long_pause_in_one_step_is_not_why_a_rank_is_late_in_all() -> None:
     once = row("host_work", "save", 200, count=1)
-    found = waiting([COMMON], [COMMON, SLEEP, once])
-    assert found.sentence.endswith("late by 20.0 ms per step (idle time)")
+    assert waiting([COMMON], [COMMON, SLEEP, once]).recommendation == OLD_ADVICE
     short = row("not_running", "short", 12, count=1)
-    found = waiting([COMMON], [COMMON, SLEEP, short])
-    assert "most of that <built-in function sleep>" in found.sentence
-
-
-def test_no_part_is_called_most_where_others_are_about_as_large() -> None:
-    """The other rank has as much as one of them, of another name."""
-    parts = [row("host_work", name, ms) for name, ms in (("a", 16), ("b", 14), ("c", 12))]
-    found = waiting([row("host_work", "other", 20)], [row("host_work", "other", 1), *parts])
-    assert found.sentence.endswith("of it is host work, the largest part a (16.0 ms per step)"), found.sentence
+    assert "train.py(30): wait" in waiting([COMMON], [COMMON, SLEEP, short]).recommendation
 
 
 def test_the_advice_concerns_only_the_late_rank() -> None:
@@ -150,7 +124,6 @@ def test_the_advice_concerns_only_the_late_rank() -> None:
 def test_what_all_ranks_compile_is_not_why_one_is_late() -> None:
     compiling = row("compilation", "compile", 40)
     found = waiting([compiling], [compiling, COLLECT])
-    assert "most of it is host work" in found.sentence
     assert found.recommendation.startswith("on rank 1: collect garbage")
 
 
@@ -165,7 +138,6 @@ def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
     for second, is_named in ((COLLECT, True), (sleeping, False)):
         late = [idle_rank(COMMON, one, rank=number) for number, one in enumerate((COLLECT, second), 1)]
         found = advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead")
-        assert ("host work" in found.sentence) == is_named
         assert ("on ranks 1 and 2: collect garbage" in found.recommendation) == is_named
 
 
@@ -177,11 +149,11 @@ def test_other_stages_of_a_pipeline_are_no_others() -> None:
     pipeline = Pipeline(schedule=None, stages=2, micro_batches=2, steps=4, ranks=rows, stage_times=[])
     busy = idle_rank(replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2)
     ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
-    assert "collect" not in advice(list(ranks), category="overhead").sentence
-    assert "collect" in advice(list(ranks), run={"pipelines": [pipeline]}, category="overhead").sentence
+    assert "collect" not in advice(list(ranks), category="overhead").recommendation
+    assert "collect" in advice(list(ranks), run={"pipelines": [pipeline]}, category="overhead").recommendation
     dimensions = make_dimensions(("dp", 110, 10), ("pp", 1, 1))
     unknown = advice([idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1)], run={"dimensions": dimensions})
-    assert "collect" not in unknown.sentence
+    assert "collect" not in unknown.recommendation
 
 
 def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]], **straggler: Any) -> Insight:
@@ -204,9 +176,9 @@ def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int
 def test_an_operator_that_runs_more_often_is_named() -> None:
     usual = {"mm": (12, 12), "add": (4, 4)}
     found = computing(usual, usual | {"mm": (32, 32)})
-    assert found.sentence.endswith("20.0 ms per step (compute): 32 mm per step, 12 on the others")
+    assert found.sentence.endswith("%): 32 mm per step, 12 on the others")
     assert found.recommendation == "find why mm runs more often on rank 1"
-    assert ": 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
+    assert "%): 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
 
 
 def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
@@ -214,13 +186,13 @@ def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
         replace(COLLECT, total_ns=2 * COLLECT.total_ns), rank=2
     )  # of another group, which collects garbage in every step
     ranks = [idle_rank(COMMON, rank=0), idle_rank(COMMON, COLLECT, rank=1), busy]
-    assert "collect" not in advice(list(ranks), category="overhead").sentence
-    assert "collect" in advice(list(ranks), category="overhead", delays=[0]).sentence
+    assert "collect" not in advice(list(ranks), category="overhead").recommendation
+    assert "collect" in advice(list(ranks), category="overhead", delays=[0]).recommendation
 
 
 def test_more_operators_of_many_kinds() -> None:
     found = computing({f"op{n}": (1, 4) for n in range(5)}, {f"op{n}": (2, 8) for n in range(5)})
-    assert found.sentence.endswith("(compute): 10 kernels per step, 5 on the others")
+    assert found.sentence.endswith("%): 10 kernels per step, 5 on the others")
     assert found.recommendation == "find what else is computed on rank 1"
 
 
@@ -228,29 +200,29 @@ def test_those_that_are_compared_are_named_where_they_are_not_all_others() -> No
     runs = [make_operator("mm", count=STEPS * count, total_ns=STEPS * count * MS) for count in (12, 32, 50)]
     ranks = [replace(idle_rank(COMMON, rank=number), operators=[one]) for number, one in enumerate(runs)]
     found = advice(ranks, category="compute", delays=[0])
-    assert found.sentence.endswith("(compute): 32 mm per step, 12 on rank 0")
+    assert found.sentence.endswith("%): 32 mm per step, 12 on rank 0")
 
 
 def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
     found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
-    assert found.sentence.endswith("(compute): 17 mm per step, 3 on the others")
+    assert found.sentence.endswith("%): 17 mm per step, 3 on the others")
 
 
 def test_thousands_of_runs_are_written_out() -> None:
     found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
-    assert found.sentence.endswith("(compute): 2,000 mm per step, 1,000 on the others")
+    assert found.sentence.endswith("%): 2,000 mm per step, 1,000 on the others")
 
 
 def test_names_that_are_not_listed_are_only_counted() -> None:
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), OTHER_NAMES: (24, 24)})
-    assert found.sentence.endswith("(compute): 36 kernels per step, 16 on the others")
+    assert found.sentence.endswith("%): 36 kernels per step, 16 on the others")
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), "listed": (20, 20), OTHER_NAMES: (4, 4)})
     assert found.recommendation == "find what else is computed on rank 1"
 
 
 def test_as_many_operators_that_take_longer() -> None:
     found = computing({"mm": (12, 30), "add": (4, 10)}, {"mm": (12, 45), "add": (4, 15)})
-    assert found.sentence.endswith("(compute): as many kernels as on the others, in 1.5 times the time")
+    assert found.sentence.endswith("%): as many kernels as on the others, in 1.5 times the time")
     assert found.recommendation == "check for larger inputs, a slower device or a shared one on rank 1"
 
 
@@ -269,5 +241,5 @@ def test_neither_is_said_where_it_does_not_explain_the_lag(
     prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]]
 ) -> None:
     found = computing(prompt, late)
-    assert found.sentence.endswith("late by 20.0 ms per step (compute)")
+    assert found.sentence.endswith("%): compute")
     assert found.recommendation == "check for more work, a slower device or a shared one on rank 1"

@@ -19,10 +19,7 @@ def insights(run: RunReport) -> dict[str, Insight]:
 def test_products_in_float32_on_a_device_with_tensor_cores() -> None:
     run = roofline_run(roofline_row("gemm", 30, tensor_cores=False), roofline_row("normalisation", 40))
     found = insights(run)["float32_products"]
-    assert found.sentence == (
-        "matrix products in float32 take 30 % of the step (30.0 ms); NVIDIA A100-SXM4-40GB multiplies up to 16 "
-        "times as fast in bfloat16"
-    )
+    assert found.sentence.endswith(": 30 % is products in float32; bfloat16 is up to 16 times as fast")
     assert found.recommendation == (
         "allow TF32: torch.set_float32_matmul_precision('high'); or train in mixed precision (torch.autocast in "
         "bfloat16; --precision bfloat16)"
@@ -65,13 +62,11 @@ def test_silence_about_float32(run: RunReport) -> None:
 def test_elementwise_operators() -> None:
     run = roofline_run(roofline_row("elementwise", 20), roofline_row("copy", 4), roofline_row("gemm", 50))
     found = insights(run)["unfused_elementwise"]
-    assert found.sentence == (
-        "element-wise operators and copies take 24 % of the step (24.0 ms, 40 calls, at 10 % of the memory's bandwidth)"
-    )
+    assert found.sentence.endswith(": 24 % is 40 element-wise operators and copies")
     assert found.recommendation.endswith("torch.compile, or fused modules")
     assert found.potential_saving_ns == 24 * MS
     without = insights(roofline_run(roofline_row("elementwise", 20), peaks=None))["unfused_elementwise"]
-    assert without.sentence == "element-wise operators and copies take 20 % of the step (20.0 ms, 20 calls)"
+    assert without.sentence.endswith(": 20 % is 20 element-wise operators and copies")
 
 
 def of_functions(run: RunReport, **own_ms: int) -> RunReport:
@@ -96,7 +91,7 @@ def of_functions(run: RunReport, **own_ms: int) -> RunReport:
 def test_the_function_that_must_have_issued_most_of_it_is_named() -> None:
     run = roofline_run(roofline_row("elementwise", 40), roofline_row("gemm", 20))
     sentence = insights(of_functions(run, augment=45, main=15))["unfused_elementwise"].sentence
-    assert sentence.endswith("calls, at 10 % of the memory's bandwidth), most of it in train.py(1): augment")
+    assert sentence.endswith("operators and copies, mostly in train.py(1): augment")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +105,7 @@ def test_the_function_that_must_have_issued_most_of_it_is_named() -> None:
 )
 def test_no_function_is_named_that_may_have_issued_other_operators(own_ms: dict[str, int]) -> None:
     run = roofline_run(roofline_row("elementwise", 40), roofline_row("gemm", 20))
-    assert "most of it in" not in insights(of_functions(run, **own_ms))["unfused_elementwise"].sentence
+    assert "mostly in" not in insights(of_functions(run, **own_ms))["unfused_elementwise"].sentence
 
 
 def test_where_copies_are_most_of_it_the_advice_is_about_copies() -> None:
@@ -150,10 +145,7 @@ def test_silence_where_a_compiler_worked(name: str) -> None:
 def test_sizes_that_tensor_cores_do_not_like() -> None:
     row = roofline_row("gemm", 20, dtype="float16", shapes="8192×768, 768×50257")
     found = insights(roofline_run(row, roofline_row("gemm", 30, dtype="float16")))["unaligned_products"]
-    assert found.sentence == (
-        "matrix products in half precision with a size that is no multiple of 8 take 20 % of the step (20.0 ms), most "
-        "of it aten::mm of 8192×768, 768×50257, at 10 % of its bound"
-    )
+    assert found.sentence.endswith(": 20 % is products in half precision with sizes that are no multiple of 8")
     assert found.potential_saving_ns == pytest.approx(18 * MS)
 
 

@@ -1,29 +1,15 @@
-"""The verdict about a pipeline's bubble (metrics.md section 10)."""
+"""The bubble of pipelines, as a row of the ledger (metrics.md section 10)."""
 
 from collections.abc import Collection, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import CrossRankSummary
-from perfkit.records.facts import Facts, fact
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank, heavy_in_all
 
 
-class Bubble(Struct, frozen=True, kw_only=True):
-    """The bubble of a run's pipelines."""
-
-    share: float
-    """Share of the step, over all ranks of pipelines."""
-    details: Facts
-    """What it consists of."""
-    is_most: bool
-    """Whether it is most of the exposed communication in which no rank waits for late ranks."""
-
-
-def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None = None) -> Bubble | None:
-    """Return the bubble, without waiting for late ranks, if it is most of the exposed communication; else None.
+def bubble_share(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSummary | None = None) -> float:
+    """Return the share of the step that is the bubble of pipelines, without waiting for late ranks; 0 if unknown.
 
     Args:
         pipelines: those of the run.
@@ -31,16 +17,12 @@ def find_bubble(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankSu
         compared: the comparison of ranks, with those that are late.
     """
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
-    bubble_ns, wall_ns = sum(row.bubble_ns for row in rows), sum(row.wall_ns for row in rows)
-    communication_ns = bubble_ns + sum(row.other_communication_ns for row in rows)
-    if len(rows) < ranks or not wall_ns or bubble_ns <= MAJORITY * communication_ns:
-        return None
+    wall_ns = sum(row.wall_ns for row in rows)
+    if len(rows) < ranks or not wall_ns:
+        return 0.0
     late = late_besides_stages(pipelines, compared)
     own = without_late(pipelines, late, compared.stragglers_gain_ns if compared else 0)
-    own_ns = sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks)
-    besides = (fact("besides_waiting", ranks=late),) if own_ns < bubble_ns else ()
-    is_most = own_ns > MAJORITY * (own_ns + communication_ns - bubble_ns)
-    return Bubble(share=own_ns / wall_ns, details=(*_details(pipelines), *besides), is_most=is_most)
+    return sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks) / wall_ns
 
 
 def late_besides_stages(pipelines: Sequence[Pipeline], compared: CrossRankSummary | None) -> list[int]:
@@ -88,18 +70,3 @@ def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) ->
                 ranks_at.setdefault(one.stage, set()).add(one.rank)
     of_stages = [ranks for ranks in ranks_at.values() if not ranks.isdisjoint(late)]
     return bool(late) and set(late) == set().union(*of_stages)
-
-
-def _details(pipelines: Sequence[Pipeline]) -> Facts:
-    first = pipelines[0]
-    schedule = (fact("schedule", schedule=first.schedule),) if first.schedule else ()
-    heavy = heavy_in_all(pipelines)
-    rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
-    ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
-    is_known = len(ideal_ns) == len(rows)
-    share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows) if is_known else 0.0
-    return (
-        fact("pipeline", schedule=schedule, stages=first.stages, batches=first.micro_batches),
-        *((fact("ideal_bubble", share=share),) if is_known else ()),
-        *((fact("heavier_stages", stages=(fact("heavy_stages", heavy=heavy),)),) if heavy else ()),
-    )

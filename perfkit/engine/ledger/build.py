@@ -1,0 +1,179 @@
+"""Book the pieces of a step on rows: what late ranks and pipelines cost is taken from what the path runs through."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
+from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
+from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.records.cross_rank import CrossRankSummary, Straggler, take_turns
+from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow, StepTime
+from perfkit.records.per_run.pipeline import Pipeline
+from perfkit.records.rank import RankReport
+
+_OF_CATEGORY: Final[dict[str, tuple[LedgerCause, ...]]] = {
+    "compute": ("compute",),
+    "communication": ("communication",),
+    "memcpy": ("memcpy",),
+    "data_loading": ("data_loading",),
+    "overhead": CAUSES,
+}
+
+
+NAMED_SHARE: Final = 0.25
+"""Share of a row from which its largest part is named."""
+
+
+class Claim(NamedTuple):
+    """Time of the step that the pieces of several causes are booked on one row for."""
+
+    cause: LedgerCause
+    ns: float
+    prefers: Sequence[Callable[[Piece], bool]]
+    """From which pieces it is taken, the first first; then from any."""
+    late: Sequence[Straggler] = ()
+    """The late ranks that it is about."""
+
+
+def build_ledger(
+    graph: StepGraph | None,
+    ranks: Sequence[RankReport],
+    step: StepTime,
+    compared: CrossRankSummary | None,
+    pipelines: Sequence[Pipeline],
+) -> Ledger:
+    """Return the ledger of a run.
+
+    Args:
+        graph: of its steps in real time; None if there is none.
+        ranks: their reports.
+        step: the step time.
+        compared: the comparison of ranks, with those that are late; None for a single rank.
+        pipelines: those of the run.
+    """
+    added_ns = max(0.0, step.profiled_ns - step.mean_ns)
+    pieces = scaled(path_pieces(graph) if graph else mean_pieces(ranks, added_ns), step.mean_ns)
+    booked: dict[LedgerCause, tuple[Claim, list[Piece]]] = {}
+    for claim in _claims(compared, pipelines, len(ranks), step.mean_ns):
+        taken, pieces = _take(claim, pieces)
+        booked[claim.cause] = claim, taken
+    by_cause: dict[LedgerCause, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        by_cause[piece.cause].append(piece)
+    rows = [_row(cause, taken, claim) for cause, (claim, taken) in booked.items()]
+    rows += [_row(cause, several) for cause, several in by_cause.items()]
+    return Ledger(
+        step_ns=round(step.mean_ns),
+        is_profiled=step.is_profiled,
+        from_path=graph is not None,
+        rows=_whole([row for row in rows if row.ns > 0], round(step.mean_ns)),
+    )
+
+
+def _claims(
+    compared: CrossRankSummary | None, pipelines: Sequence[Pipeline], ranks: int, step_ns: float
+) -> list[Claim]:
+    bubble = bubble_share(pipelines, ranks, compared)
+    late = compared.stragglers if compared else []
+    if pipelines:
+        besides = late_besides_stages(pipelines, compared)
+        late = [row for row in late if row.rank in besides]
+    claims = []
+    if late and compared and compared.stragglers_gain_ns > 0:
+        gain_ns = min(float(compared.stragglers_gain_ns), step_ns)
+        claims.append(Claim("late_ranks", gain_ns, _of_late(late), late))
+    if bubble:
+        claims.append(Claim("bubble", bubble * step_ns, _OF_BUBBLE))
+    return claims
+
+
+def _of_late(late: Sequence[Straggler]) -> list[Callable[[Piece], bool]]:
+    """Return which pieces are late ranks: what they are late in, else what is lost on them or in waiting."""
+    causes: dict[int | None, tuple[LedgerCause, ...]] = {row.rank: _OF_CATEGORY[row.category] for row in late}
+    return [
+        lambda piece: piece.rank in causes and piece.cause in causes[piece.rank],
+        lambda piece: piece.rank in causes and piece.cause not in ("compute", "communication"),
+        lambda piece: piece.cause == "communication",
+        lambda piece: piece.cause != "compute",
+    ]
+
+
+_OF_BUBBLE: Final[Sequence[Callable[[Piece], bool]]] = (
+    lambda piece: piece.cause == "communication",
+    lambda piece: piece.cause == "compute",
+)
+
+
+def _take(claim: Claim, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """Return the pieces that a claim takes, and what is left; the largest are taken first."""
+
+    def order(piece: Piece) -> tuple[int, float]:
+        fitting = (number for number, fits in enumerate(claim.prefers) if fits(piece))
+        return next(fitting, len(claim.prefers)), -piece.ns
+
+    left_ns, taken, rest = claim.ns, [], []
+    for piece in sorted(pieces, key=order):
+        part_ns = min(left_ns, piece.ns)
+        left_ns -= part_ns
+        if part_ns > 0:
+            taken.append(piece._replace(ns=part_ns))
+        if piece.ns > part_ns:
+            rest.append(piece._replace(ns=piece.ns - part_ns))
+    return taken, rest
+
+
+def _row(cause: LedgerCause, pieces: Sequence[Piece], claim: Claim | None = None) -> LedgerRow:
+    """Return a row, its time rounded."""
+    by_name: dict[str, float] = defaultdict(float)
+    late = claim.late if claim else ()
+    causes = {one for row in late for one in _OF_CATEGORY[row.category]}
+    for piece in pieces:
+        by_name[piece.name if not late or piece.cause in causes else ""] += piece.ns
+    largest = max(by_name, key=by_name.__getitem__, default="")
+    is_named = by_name.get(largest, 0.0) >= NAMED_SHARE * sum(by_name.values())
+    return LedgerRow(
+        cause=cause,
+        ns=round(sum(piece.ns for piece in pieces)),
+        share=0.0,
+        ranks=[row.rank for row in late],
+        late=_when(late) if late else None,
+        late_in=_late_in(late, pieces),
+        phase=late[0].phase if len(late) == 1 else None,
+        name=largest if largest and is_named else None,
+    )
+
+
+def _when(late: Sequence[Straggler]) -> Literal["always", "at_times", "in_turns"]:
+    if take_turns(late):
+        return "in_turns"
+    return "at_times" if any(row.every > 1 or row.steps_late < row.steps for row in late) else "always"
+
+
+def _late_in(late: Sequence[Straggler], pieces: Sequence[Piece]) -> LedgerCause | None:
+    """Return what late ranks take longer in: of idle time, the cause of most of what they are late in."""
+    categories = {row.category for row in late}
+    if len(categories) != 1:
+        return None
+    causes = _OF_CATEGORY[categories.pop()]
+    ns: dict[LedgerCause, float] = dict.fromkeys(causes, 0.0)
+    for piece in pieces:
+        if piece.cause in ns:
+            ns[piece.cause] += piece.ns
+    known = max(causes, key=ns.__getitem__)
+    return known if len(causes) == 1 or ns[known] else "unknown"
+
+
+def _whole(rows: Sequence[LedgerRow], step_ns: int) -> list[LedgerRow]:
+    """Return rows that add up to the step exactly, with their shares, largest first.
+
+    Rounding is booked on the largest, but not on late ranks: their figure is that of other tables, too.
+    """
+    rest_ns = step_ns - sum(row.ns for row in rows)
+    largest = max(rows, key=lambda row: (not row.ranks, row.ns), default=None)
+    exact = [replace(row, ns=row.ns + rest_ns) if row is largest else row for row in rows]
+    exact = [replace(row, share=row.ns / step_ns if step_ns else 0.0) for row in exact]
+    return sorted(exact, key=lambda row: -row.ns)

@@ -1,0 +1,97 @@
+"""The mean step of a run in pieces: by what ran, and on which rank.
+
+They are those of the critical path. Where there is no graph of the steps, they are those of the mean over ranks, which
+knows no path: what ranks wait for each other is communication.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+
+from perfkit.engine.step_graph.graph import COMMUNICATION, COMPUTE, KINDS, MEMCPY, StepGraph
+from perfkit.engine.step_graph.path_pieces import PathPieces, path_names
+from perfkit.records.common import Category
+from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_run.ledger import LedgerCause
+from perfkit.records.rank import RankReport
+
+HOST: Final = "launch_bound"
+"""What operators and runtime calls of the host are, where a device waits for them."""
+
+
+class Piece(NamedTuple):
+    """A part of the mean step."""
+
+    cause: LedgerCause
+    rank: int | None
+    """None if it is of none, or of one of unknown number."""
+    name: str
+    """What ran; empty if unknown."""
+    ns: float
+
+
+def path_pieces(graph: StepGraph) -> list[Piece]:
+    """Return the pieces of the critical path, per step.
+
+    Where the path runs through a host whose device works meanwhile, that is the device's time: a step loses to the host
+    what its device does not work.
+    """
+    found, names = PathPieces(graph), path_names(graph)
+    share, beside_ns = found.by_name(), found.beside_device()
+    length_ns = np.concatenate((found.end - found.start, found.lag_end - found.lag_start))
+    own = 1 - beside_ns.sum(axis=0) / np.maximum(length_ns, 1)
+    device, place = np.nonzero(beside_ns)
+    rank = found.rank[place % len(found.rank)]
+    keys = np.stack((share.kind, share.rank, share.name))
+    of_device = np.stack((np.array((COMPUTE, COMMUNICATION, MEMCPY))[device], rank, np.full(len(rank), -1)))
+    unique, number = np.unique(np.concatenate((keys, of_device), axis=1), axis=1, return_inverse=True)
+    ns = np.concatenate((share.ns * own[share.place], beside_ns[device, place]))
+    total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1]) / len(graph.steps)
+    return [
+        Piece(_cause(KINDS[kind]), rank if rank >= 0 else None, names[name] if name >= 0 else "", ns)
+        for (kind, rank, name), ns in zip(unique.T.tolist(), total_ns.tolist(), strict=True)
+        if ns
+    ]
+
+
+def _cause(kind: str) -> LedgerCause:
+    return cast("LedgerCause", HOST if kind in ("host", "point") else kind)
+
+
+def mean_pieces(ranks: Sequence[RankReport], added_ns: float) -> list[Piece]:
+    """Return the pieces of the mean step over ranks; names are those of the largest cause of idle time.
+
+    Args:
+        ranks: reports of ranks, some with steps.
+        added_ns: what the profiler adds to each step on the host; 0 if unknown.
+    """
+    count = sum(len(rank.steps) for rank in ranks)
+    pieces: dict[tuple[LedgerCause, int | None], float] = defaultdict(float)
+    for rank in ranks:
+        for step in rank.steps:
+            exposed, idle_ns = step.exposed_ns, step.idle_ns
+            for category in cast("tuple[Category, ...]", ("compute", "communication", "memcpy", "data_loading")):
+                pieces[category, rank.rank] += getattr(exposed, category) / count  # type: ignore[index]
+            for cause in CAUSES:
+                pieces[cause, rank.rank] += getattr(idle_ns, cause) / count
+            pieces["unknown", rank.rank] += (exposed.overhead - sum(getattr(idle_ns, c) for c in CAUSES)) / count
+    kept = _without(pieces, added_ns)
+    return [Piece(cause, rank, "", ns) for (cause, rank), ns in kept.items() if ns > 0]
+
+
+def _without(
+    pieces: dict[tuple[LedgerCause, int | None], float], added_ns: float
+) -> dict[tuple[LedgerCause, int | None], float]:
+    """Return pieces without what the profiler adds, which is idle time of the host, from each in proportion."""
+    idle_ns = sum(ns for (cause, _), ns in pieces.items() if cause in CAUSES)
+    factor = 1 - min(1.0, added_ns / idle_ns) if idle_ns else 1.0
+    return {key: ns * (factor if key[0] in CAUSES else 1.0) for key, ns in pieces.items()}
+
+
+def scaled(pieces: Iterable[Piece], step_ns: float) -> list[Piece]:
+    """Return pieces that add up to a step."""
+    listed = list(pieces)
+    whole_ns = sum(piece.ns for piece in listed)
+    return [piece._replace(ns=piece.ns * step_ns / whole_ns) for piece in listed] if whole_ns else []

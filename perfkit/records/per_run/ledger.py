@@ -1,0 +1,65 @@
+"""The ledger of a run's step: where its time goes, without rest (metrics.md section 10)."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from perfkit.records.per_rank.idle import Cause
+
+LedgerCause = Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading"] | Cause
+"""What a row is about: `compute` is no loss; `late_ranks` is what the others wait for them, `bubble` that of pipelines;
+the others are categories, and causes of idle time as on the critical path (`launch_bound` with host operators)."""
+
+
+class LedgerRow(Struct, frozen=True, kw_only=True):
+    """A part of the step."""
+
+    cause: LedgerCause
+    ns: int
+    """Per step."""
+    share: float
+    """Of the step, 0 to 1."""
+    ranks: list[int] = []
+    """The late ranks; empty for the other rows."""
+    late: Literal["always", "at_times", "in_turns"] | None = None
+    """In which steps they are late; None for the other rows."""
+    late_in: LedgerCause | None = None
+    """What they take longer in, mostly; None if they differ."""
+    phase: str | None = None
+    """The phase in which a single rank is late; None if unknown."""
+    name: str | None = None
+    """What takes most of it: an operator, kernel, collective, function or annotation; None if the traces name
+    nothing."""
+
+
+class StepTime(Struct, frozen=True, kw_only=True):
+    """The step time of a run (metrics.md section 7)."""
+
+    mean_ns: float
+    """Mean over steps of the wall time, the largest over ranks."""
+    is_profiled: bool
+    """Whether it is that of recorded steps, because no others are known."""
+    profiled_ns: float
+    """The same of the recorded steps."""
+
+
+class Ledger(Struct, frozen=True, kw_only=True):
+    """The mean step of a run, divided into what takes its time on the critical path."""
+
+    step_ns: int
+    """The mean step; the rows add up to it."""
+    is_profiled: bool
+    """As in `StepTime`."""
+    from_path: bool
+    """Whether it is of the critical path; else, without a graph of the steps, of the mean over ranks."""
+    rows: list[LedgerRow]
+    """Largest first."""
+
+    def of(self, cause: LedgerCause) -> LedgerRow | None:
+        """Return the row of a cause; None without one."""
+        return next((row for row in self.rows if row.cause == cause), None)
+
+    @property
+    def losses(self) -> list[LedgerRow]:
+        """All rows but that of compute, largest first."""
+        return [row for row in self.rows if row.cause != "compute"]

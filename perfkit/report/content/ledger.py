@@ -1,0 +1,75 @@
+"""The ledger of a run as a table, and as parts of a bar."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from perfkit.base.formatting import duration, format_percent, format_percents
+from perfkit.records.aggregate import REPORTED_SHARE
+from perfkit.records.common import Category
+from perfkit.records.per_rank.idle import CAUSES
+from perfkit.records.per_run.ledger import Ledger, LedgerRow
+from perfkit.records.run import RunReport
+from perfkit.report.wording.ledger import label, place
+from perfkit.tables.specification import Table, make_table, number, words
+
+MOST_ROWS: Final = 6
+"""Most rows that are shown; the others are added up."""
+_OTHERS: Final = "other"
+_NOTHING: Final = format_percent(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A row of the ledger, or several."""
+
+    category: Category
+    """Whose colour it has: waiting for late ranks and bubbles have that of communication, in which ranks wait."""
+    label: str
+    share: float
+    percent: str
+    time: str
+    place: str
+    """What takes most of it; empty if unknown."""
+
+
+def parts(ledger: Ledger) -> list[Part]:
+    """Return the rows of a ledger, largest first; of many, or of small ones, the rest as one."""
+    large = [row for row in ledger.rows if row.share >= REPORTED_SHARE]
+    shown = large if len(large) < MOST_ROWS or len(large) == len(ledger.rows) == MOST_ROWS else large[: MOST_ROWS - 1]
+    left_ns = ledger.step_ns - sum(row.ns for row in shown)
+    percents = format_percents([*(row.ns for row in shown), left_ns])
+    found = [
+        Part(_category(row), label(row), row.share, percent, duration(row.ns), place(row))
+        for row, percent in zip(shown, percents, strict=False)
+    ]
+    if percents[-1] != _NOTHING:
+        found.append(Part("overhead", _OTHERS, left_ns / ledger.step_ns, percents[-1], duration(left_ns), ""))
+    return found
+
+
+def _category(row: LedgerRow) -> Category:
+    if row.cause in CAUSES:
+        return "overhead"
+    return "communication" if row.cause in ("late_ranks", "bubble") else row.cause  # type: ignore[return-value]
+
+
+def table(run: RunReport) -> Table | None:
+    """Return where the mean step's time goes; None if unknown."""
+    if run.ledger is None:
+        return None
+    kind = "profiled step" if run.ledger.is_profiled else "step"
+    title = f"Where the mean {kind} of {duration(run.ledger.step_ns)} goes"
+    remark = (
+        "along the critical path: what delayed the end of the step"
+        if run.ledger.from_path
+        else "mean over ranks: without the dependencies between them"
+    )
+    return make_table(title, parts(run.ledger), _COLUMNS, remark)
+
+
+_COLUMNS: Final = (
+    words("what", lambda part: part.label),
+    number("time", lambda part: part.time),
+    number("%", lambda part: part.percent),
+    words("mostly", lambda part: part.place),
+)

@@ -1,0 +1,83 @@
+"""The verdict: the row of the ledger that matters first, as a headline of few words."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from perfkit.engine.ledger.verdict import judge
+from perfkit.pipeline.words import verdict as worded
+from perfkit.records.common import Finding
+from perfkit.records.per_run.ledger import Ledger, LedgerRow
+
+MS = 1_000_000
+FRAME = "/home/me/train.py(32): colour_jitter"
+
+
+def made(share: float, cause: Any, **changes: Any) -> LedgerRow:
+    return LedgerRow(cause=cause, ns=round(share * 100 * MS), share=share, **changes)
+
+
+def ledger(*rows: LedgerRow) -> Ledger:
+    rest = 1 - sum(row.share for row in rows)
+    every = [*rows, *([made(rest, "compute")] if rest > 1e-9 else [])]
+    ordered = sorted(every, key=lambda row: -row.ns)
+    return Ledger(step_ns=100 * MS, is_profiled=False, from_path=True, rows=ordered)
+
+
+CASES: Final[list[tuple[list[LedgerRow], str]]] = [
+    ([], "compute"),
+    ([made(0.09, "communication")], "compute"),
+    ([made(0.09, "communication"), made(0.09, "memcpy"), made(0.08, "unknown")], "none"),
+    ([made(0.27, "communication", name="all_reduce")], "communication"),
+    ([made(0.27, "communication")], "communication"),
+    ([made(0.68, "data_loading", name=FRAME)], "input"),
+    ([made(0.68, "data_loading", name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")], "input"),
+    ([made(0.3, "memcpy", name="Memcpy DtoH (Device -> Pageable)")], "memcpy"),
+    ([made(0.4, "host_work", name=FRAME)], "host"),
+    ([made(0.4, "host_work", name="perfkit.forward")], "host"),
+    ([made(0.4, "launch_bound", name="aten::mm")], "host"),
+    ([made(0.4, "synchronisation", name="aten::item")], "host"),
+    ([made(0.4, "not_running", name="threading.py(355): wait")], "host"),
+    ([made(0.4, "compilation", name="Torch-Compiled Region: 0/0")], "host"),
+    ([made(0.4, "allocation", name="cudaMalloc")], "host"),
+    ([made(0.4, "dependency")], "host"),
+    ([made(0.4, "unknown", name="nothing recorded on the host")], "host"),
+    ([made(0.4, "profiler")], "host"),
+    ([made(0.4, "bubble")], "bubble"),
+    ([made(0.47, "late_ranks", ranks=[1], late_in="host_work", phase="forward", name=FRAME)], "imbalance"),
+    ([made(0.47, "late_ranks", ranks=[1], late_in="data_loading")], "imbalance"),
+    ([made(0.05, "late_ranks", ranks=[1], late_in="compute", name="aten::mm")], "imbalance"),
+    ([made(0.47, "late_ranks", ranks=[1, 3, 4, 5], late_in="compute")], "imbalance"),
+    ([made(0.47, "late_ranks", ranks=[1], late="at_times", late_in="unknown", phase="forward")], "imbalance"),
+    ([made(0.47, "late_ranks", ranks=[0, 1], late="in_turns", late_in="host_work")], "imbalance"),
+    ([made(0.04, "late_ranks", ranks=[1], late_in="compute")], "compute"),
+]
+
+
+@pytest.mark.parametrize(("rows", "bound"), CASES)
+def test_the_largest_loss_counts_if_it_is_large(rows: list[LedgerRow], bound: str) -> None:
+    assert judge(ledger(*rows), [], 1).bound == bound
+
+
+def test_the_headlines(golden: Callable[[str, str], None]) -> None:
+    sentences = [worded(judge(ledger(*rows), [], 1)).sentence for rows, _ in CASES]
+    for sentence in sentences:
+        assert len(sentence.split()) <= 15
+        figures = re.sub(r"[Rr]anks? [\d, and-]+|\S+:\d+", "", sentence)
+        assert len(re.findall(r"\d+(?:\.\d+)? (?:%|ms|s|µs)", figures)) <= 2
+    golden("\n".join(sentences), "wording/headlines.txt")
+
+
+@pytest.mark.parametrize("code", ["no_device_events", "duplicate_rank"])
+def test_traces_that_do_not_tell_have_no_verdict(code: str) -> None:
+    finding = Finding(code=code, severity="warning", message="")
+    found = worded(judge(ledger(), [finding], 1))
+    assert (found.bound, found.share) == ("unknown", 0.0)
+    assert found.sentence.startswith("no verdict: ")
+
+
+@pytest.mark.parametrize(("known", "traces"), [(None, 1), (ledger(), 0)])
+def test_without_steps_or_traces_there_is_none(known: Ledger | None, traces: int) -> None:
+    assert judge(known, [], traces).bound == "unknown"
