@@ -10,6 +10,7 @@
     with perfkit.monitor(...) as session:      # a record of every step of it, without a trace
         ...
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
+    with perfkit.data_loading(): ...           # mark data loading, if the loader is none of torch's
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
     perfkit.steps("traces/my-run")             # what the monitor logged, a row per rank and step
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from perfkit.record.profile import monitor as monitor
     from perfkit.record.profile import profile as profile
     from perfkit.record.profile import start as start
+    from perfkit.record.recording.loading_mark import data_loading as data_loading
     from perfkit.record.recording.profiler_options import ProfilerOptions as ProfilerOptions
     from perfkit.record.recording.recording import Recording as Recording
     from perfkit.record.recording.recording import Session as Session
@@ -102,6 +104,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "WhatIf": "perfkit.records.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
+    "data_loading": "perfkit.record.recording.loading_mark",
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.tools.merge.merge",
@@ -150,6 +153,7 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "data_loading",
     "history",
     "load_report",
     "merge",

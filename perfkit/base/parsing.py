@@ -47,6 +47,14 @@ def parse_duration(text: str, option: str) -> int:
     return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
+def check_pattern(text: str, option: str) -> None:
+    """Raise UsageError unless `text` is a regular expression."""
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
+        raise UsageError(f"{option} {text!r} is not a regular expression: {error}") from error
+
+
 def parse_names(text: str, known: Sequence[str], option: str) -> list[str]:
     """Return the names in `a,b`, each once.
 

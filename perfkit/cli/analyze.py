@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perfkit.base.executors import EXECUTORS
 from perfkit.base.parsing import Ranges, parse_numbers
 from perfkit.cli.output import PAGES, Targets, targets_of, write_page, write_report, write_sections
-from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker, among, chosen_from
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, StepMarker, among, chosen_from
 from perfkit.errors import UsageError
 from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.records.report import Report
@@ -66,6 +66,7 @@ def analyze(
     ] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Rank of a trace that does not contain its rank.")] = None,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     device_table: Annotated[
         Path | None,
@@ -190,6 +191,7 @@ def analyze(
             *paths,
             rank=rank,
             step_marker=step_marker,
+            data_marker=data_marker,
             kernel_rules=kernel_rules,
             device_table=device_table,
             executor=executor or _launched(),
@@ -209,7 +211,8 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
-    drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes, page_steps) if has_timelines else report
+    markers = step_marker, data_marker
+    drawn = _with_timelines(report, markers, kernel_rules, max_bytes, page_steps) if has_timelines else report
     if section:
         write_sections(report, section, top)
     else:
@@ -238,13 +241,24 @@ def _page_steps(steps: str | None, *, has_timelines: bool) -> Ranges | None:
 
 
 def _with_timelines(
-    report: Report, step_marker: str | None, kernel_rules: Path | None, max_bytes: int | None, steps: Ranges | None
+    report: Report,
+    markers: tuple[str | None, str | None],
+    kernel_rules: Path | None,
+    max_bytes: int | None,
+    steps: Ranges | None,
 ) -> Report:
     from perfkit.storage.kernel_rules_file import load_kernel_rules
     from perfkit.tools.merge.step_timelines import with_step_timelines
 
-    rules = load_kernel_rules(kernel_rules)
-    return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes, steps=steps)
+    rules, (step_marker, data_marker) = load_kernel_rules(kernel_rules), markers
+    return with_step_timelines(
+        report,
+        step_marker=step_marker,
+        data_marker=data_marker,
+        kernel_rules=rules,
+        max_bytes=max_bytes,
+        steps=steps,
+    )
 
 
 def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:

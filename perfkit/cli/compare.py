@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
-from perfkit.cli.typer_app import App, KernelRules, StepMarker
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, StepMarker
 from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.records.comparison import Comparison, GateResult, History
 from perfkit.records.per_rank.idle import CAUSES
@@ -65,6 +65,7 @@ def compare(
     name: Annotated[str | None, format_option(Comparison)] = None,
     json: Json = False,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
 ) -> None:
@@ -79,6 +80,7 @@ def compare(
         after,
         fail_on=fail_on or [],
         step_marker=step_marker,
+        data_marker=data_marker,
         kernel_rules=kernel_rules,
         assume_noise=noise,
     )
@@ -98,6 +100,7 @@ def history(
     json: Json = False,
     last: Annotated[int, typer.Option(min=1, help="Rows in tables: the newest.")] = 30,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
 ) -> None:
     """Show step time and efficiency over runs or commits.
@@ -113,7 +116,7 @@ def history(
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import history as history_of
 
-    record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)
+    record = history_of(*paths, by=by, step_marker=step_marker, data_marker=data_marker, kernel_rules=kernel_rules)
     write_files(record, files, last)
 
 

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from perfkit.base.formatting import escape_unprintable, plural, shell_word
 from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import Json
-from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, print_line
 
 app = App()
 
@@ -36,6 +36,7 @@ def merge(
         str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 (default: all).")
     ] = None,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
 ) -> None:
@@ -65,6 +66,7 @@ def merge(
             ranks=ranks,
             steps=steps,
             step_marker=step_marker,
+            data_marker=data_marker,
             kernel_rules=kernel_rules,
             max_bytes=max_bytes,
             progress=progress,

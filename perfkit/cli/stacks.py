@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from perfkit.base.standard_streams import write_stderr
-from perfkit.cli.typer_app import App, KernelRules, MaxBytes, RankList, StepMarker, print_line
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, print_line
 from perfkit.errors import UsageError
 
 app = App()
@@ -45,6 +45,7 @@ def stacks(
         typer.Option(metavar="LIST", help="Steps in which the host issued the work, such as 12-14 (default: all)."),
     ] = None,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
 ) -> None:
@@ -73,6 +74,7 @@ def stacks(
         ranks=Ranges("--ranks", ranks) if ranks is not None else None,
         steps=Ranges("--steps", steps) if steps is not None else None,
         step_marker=step_marker,
+        data_marker=data_marker,
         kernel_rules=load_kernel_rules(kernel_rules),
         max_bytes=max_bytes,
     )

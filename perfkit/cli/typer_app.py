@@ -83,6 +83,13 @@ def check_folders(paths: Iterable[Path]) -> None:
 StepMarker = Annotated[
     str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
 ]
+DataMarker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Annotations and Python functions that load data, such as `get_batch`, besides torch's DataLoader.",
+    ),
+]
 KernelRules = Annotated[
     Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
 ]

@@ -86,10 +86,10 @@ def _refuse_others(trace: Path) -> None:
 
 
 def _window(trace: Path, step: int | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
-    from perfkit.engine.trace_summary import check_step_marker
+    from perfkit.engine.trace_summary import check_markers
     from perfkit.tools.serve.step_window import parse_time_span, step_window
 
-    check_step_marker(step_marker)
+    check_markers(step_marker)
     return step_window(trace, step, step_marker, None if at is None else parse_time_span(at))
 
 

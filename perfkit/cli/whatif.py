@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
-from perfkit.cli.typer_app import App, KernelRules, MaxBytes, StepMarker
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, StepMarker
 from perfkit.records.per_run.whatif import WhatIf
 from perfkit.report import DEFAULT_TOP
 
@@ -39,6 +39,7 @@ def whatif(
     name: Annotated[str | None, format_option(WhatIf)] = None,
     json: Json = False,
     step_marker: StepMarker = None,
+    data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in the ranking.")] = DEFAULT_TOP,
@@ -62,6 +63,7 @@ def whatif(
             path,
             changes or [],
             step_marker=step_marker,
+            data_marker=data_marker,
             kernel_rules=kernel_rules,
             max_bytes=max_bytes,
             progress=progress,

@@ -11,7 +11,7 @@ from perfkit.engine.breakdown import Activity, break_down, find_activity
 from perfkit.engine.communication.collectives import Collectives, find_collectives
 from perfkit.engine.operators import names_cut, tabulate_operators
 from perfkit.engine.steps.windows import Steps, find_trace_steps
-from perfkit.engine.trace_findings import damage_findings, sizes_unmatched, trace_findings
+from perfkit.engine.trace_findings import damage_findings, loading_unmarked, sizes_unmatched, trace_findings
 from perfkit.engine.trace_summary import NothingToAnalyseError
 from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRule
@@ -41,6 +41,7 @@ class TraceContext:
         kernel_rules: Sequence[KernelRule] = (),
         graph_events: int | None = None,
         most_steps: int | None = None,
+        data_marker: str | None = None,
     ) -> None:
         """Find the steps of a trace.
 
@@ -51,16 +52,27 @@ class TraceContext:
             kernel_rules: rules for the names of kernels, which come before perfkit's own.
             graph_events: of how many events the graph is at most; None for as many as suit the number of ranks.
             most_steps: number of steps that are analysed, the first ones; None for all.
+            data_marker: a regular expression for the names of annotations and functions that load data.
 
         Raises:
             NothingToAnalyseError: the trace contains neither steps nor work.
         """
         self.trace, self.file, self.step_marker = trace, file, step_marker
+        self._unmatched_marker: str | None = None
+        if data_marker:
+            trace = self._mark_loading(data_marker)
         self._graph_events = graph_events
         self.names, self.device, steps = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
         if steps is None:
             raise NothingToAnalyseError(file, damage_findings(trace))
         self.steps: Steps = steps
+
+    def _mark_loading(self, data_marker: str) -> RankTrace:
+        from perfkit.engine.marked_loading import mark_loading
+
+        self.trace, has_loading = mark_loading(self.trace, data_marker, self.step_marker)
+        self._unmatched_marker = None if has_loading else data_marker
+        return self.trace
 
     @property
     def events(self) -> Events:
@@ -95,6 +107,7 @@ class TraceContext:
     def own_findings(self) -> list[Observation]:
         """What has to be known of its file, device, steps and kernels."""
         found = trace_findings(self.trace, self.names, self.device, self.activity, self.steps, self.step_marker)
+        found += loading_unmarked(self._unmatched_marker, self.trace.counts)
         return found + sizes_unmatched(self._found_collectives[1], len(self.collectives.start))
 
     @property
@@ -152,7 +165,7 @@ class TraceContext:
         """Why it was idle."""
         from perfkit.engine.idle.tabulate import explain_idle
 
-        return explain_idle(self.device, self.activity, self.steps, self.host, self.threads)
+        return explain_idle(self.device, self.activity, self.steps, self.host, self.threads, lambda: self.passes)
 
     def break_down(self, *, with_causes: bool) -> list[StepBreakdown]:
         """Return its steps by category; causes of idle time are zero unless asked for."""

@@ -1,5 +1,6 @@
 """Findings about one trace: damage of the file, its steps, and what the analysis could not tell."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,17 @@ def sizes_unmatched(operators: list[str], collectives: int) -> list[Observation]
     """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
     values = {"unmatched": len(operators), "of": collectives, "operators": sorted(set(operators))}
     return [Observation("collective_sizes_unmatched", values)] if operators else []
+
+
+def loading_unmarked(marker: str | None, counts: Mapping[EventKind, int]) -> list[Observation]:
+    """Return a finding for a marker of data loading that matches nothing; None for none of this kind.
+
+    Args:
+        marker: the marker.
+        counts: number of events of the trace by kind.
+    """
+    values = {"marker": marker, "functions": bool(counts.get(EventKind.PYTHON))}
+    return [] if marker is None else [Observation("no_marked_loading", values)]
 
 
 def damage_findings(trace: RankTrace) -> list[Observation]:

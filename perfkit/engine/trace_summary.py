@@ -1,15 +1,15 @@
 """What is kept of one trace: small, however large the trace is."""
 
-import re
 from typing import Any, Final
 
 from msgspec import Struct
 
+from perfkit.base.parsing import check_pattern
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.pipelines.actions import PipelineActions
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
 from perfkit.engine.steps.pauses import TracedPause
-from perfkit.errors import TraceError, UsageError
+from perfkit.errors import TraceError
 from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.per_rank.idle import IdleTime, LaunchStats
@@ -70,9 +70,7 @@ class NothingToAnalyseError(TraceError):
         self.damage = damage
 
 
-def check_step_marker(marker: str | None) -> None:
-    """Raise UsageError unless `marker` is a regular expression."""
-    try:
-        re.compile(marker or "")
-    except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
-        raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error
+def check_markers(step_marker: str | None, data_marker: str | None = None) -> None:
+    """Raise UsageError unless both are regular expressions."""
+    check_pattern(step_marker or "", "--step-marker")
+    check_pattern(data_marker or "", "--data-marker")

@@ -194,6 +194,10 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False
+    pyinstrument: Annotated[
+        bool,
+        Meta(description="Also sample the Python code of every rank in the recorded steps, by pyinstrument."),
+    ] = False
     trace_dir: Annotated[str, LOCATES, Meta(description="Folder in which the run's folder is created.")] = "traces"
     name: Annotated[
         str | None, LOCATES, Meta(description="Name of the run [default: workload, source, ranks and time].")
@@ -214,6 +218,8 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
         Schedule.parse(self.schedule)
         if not self.profile:
             self._refuse_profiler_options(with_profiler)
+        if self.pyinstrument:
+            self._refuse_second_hook()
         for name in RECORDED_FOR[self.detail]:
             force_setattr(self, name, True)
 
@@ -237,11 +243,27 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
         """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
 
+    def _refuse_second_hook(self) -> None:
+        given = ["--detail why"] if "with_stack" in RECORDED_FOR[self.detail] else []
+        given += [f"--{name.replace('_', '-')}" for name in ("with_stack", "with_modules") if getattr(self, name)]
+        if given:
+            raise UsageError(
+                f"{given[0]} and --pyinstrument both need Python's only profiling hook: remove one of them"
+            )
+
     def _refuse_profiler_options(self, more: Iterable[str]) -> None:
         given: dict[str, Any] = structs.asdict(self)
         if given["detail"] != "time":
             raise UsageError(f"--detail {given['detail']} has no effect with --no-profile: remove one of them")
-        for name in ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", *more):
+        for name in (
+            "record_shapes",
+            "profile_memory",
+            "with_stack",
+            "with_flops",
+            "with_modules",
+            "pyinstrument",
+            *more,
+        ):
             if given[name]:
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")

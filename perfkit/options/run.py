@@ -139,7 +139,6 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
-    pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
     memory_snapshot: Annotated[
         bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
     ] = False
@@ -180,7 +179,7 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         self._refuse_training_options()
         if self.plan is not None and self.steps is not None:
             check_steps(self.steps, self.plan)
-        self.check_command(with_profiler=("pyinstrument", "memory_snapshot"))
+        self.check_command(with_profiler=("memory_snapshot",))
 
     def _refuse_training_options(self) -> None:
         if self.eval_interval is None and self.eval_batches != DEFAULT_EVAL_BATCHES:
@@ -195,16 +194,6 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
             raise UsageError(
                 f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch needs buckets of at least 1 MiB"
             )
-        if self.detail == "why" and self.pyinstrument:
-            raise UsageError(
-                "--detail why and --pyinstrument both need Python's only profiling hook: remove one of them"
-            )
-        for name in ("with_stack", "with_modules"):
-            if getattr(self, name) and self.pyinstrument:
-                flag = name.replace("_", "-")
-                raise UsageError(
-                    f"--{flag} and --pyinstrument both need Python's only profiling hook: remove one of them"
-                )
 
     @property
     def injections(self) -> tuple[Injection, ...]:

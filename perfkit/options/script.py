@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, structs
 
+from perfkit.base.parsing import check_pattern
 from perfkit.errors import UsageError
 from perfkit.options.recording import LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
@@ -58,6 +59,14 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
             "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
         ),
     ] = None
+    data_marker: Annotated[
+        str | None,
+        SUPERVISES,
+        Meta(
+            description="Regular expression: functions of the script, and annotations, that load data, such as "
+            "get_batch, besides torch's DataLoader."
+        ),
+    ] = None
     report: Annotated[
         bool, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
     ] = True
@@ -82,6 +91,7 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
         self.check_command()
         self._refuse_unknown_waits()
         _ = self.step_rule
+        check_pattern(self.data_marker or "", "--data-marker")
 
     def _refuse_unknown_waits(self) -> None:
         for condition in self.capture_rules.conditions:

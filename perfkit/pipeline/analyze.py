@@ -17,7 +17,7 @@ from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import Job, split_jobs
 from perfkit.engine.runs.rank_reports import NamedSummary
-from perfkit.engine.trace_summary import check_step_marker
+from perfkit.engine.trace_summary import check_markers
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.pipeline.monitor import with_monitor
 from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, with_comm_logs
@@ -62,6 +62,7 @@ def analyze(
     *paths: str | Path | Iterable[str | Path],
     rank: int | None = None,
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
     device_table: DeviceTable = None,
     max_bytes: int | None = None,
@@ -86,6 +87,8 @@ def analyze(
             also lists of them.
         rank: the rank of a trace that has none in its header or name.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
+        data_marker: a regular expression for the names of annotations and Python functions that load data, besides
+            torch's `DataLoader` and `perfkit.data_loading`.
         kernel_rules: rules for the names of device kernels, which come before perfkit's own, or the TOML file that
             contains them (`perfkit.storage.kernel_rules_file`).
         device_table: peaks of devices, which come before perfkit's own, or the TOML file that contains them
@@ -118,7 +121,7 @@ def analyze(
     Raises:
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, is damaged
             or has invalid events, or if a finding is an error; `memory_snapshot` is none; `comm_log` contains none.
-        UsageError: `step_marker` is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
+        UsageError: a marker is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
             incompatible, no runs fit `by` or `forecast`, or several are there with `memory_snapshot` or `comm_log`.
         StoreError: `collectives` cannot be read.
         LaunchEnvironmentError: the executor is not available.
@@ -127,7 +130,7 @@ def analyze(
     given = flat_paths(paths)
     if not given:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
-    check_step_marker(step_marker)
+    check_markers(step_marker, data_marker)
     others = _load_other_files(collectives, memory_snapshot, flat_paths([comm_log]))
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
@@ -135,11 +138,17 @@ def analyze(
     advised = is_advised(asked)
     if (by or forecast) and not advised:
         raise UsageError("--by and --forecast compare whole runs: remove --section")
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules, subjects=with_needed(asked))
+    options = Options(
+        step_marker=step_marker,
+        data_marker=data_marker,
+        max_bytes=max_bytes,
+        kernel_rules=rules,
+        subjects=with_needed(asked),
+    )
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
     by_location = [
-        _runs(location, outcome_iterator, rank, step_marker, devices, page_steps, asked) for location in locations
+        _runs(location, outcome_iterator, rank, options, devices, page_steps, asked) for location in locations
     ]
     runs = with_monitor([run for of_location in by_location for run in of_location])
     relevant = _with_other_files(_relevant(runs), others)
@@ -277,7 +286,7 @@ def _runs(
     location: RunLocation,
     outcomes: Iterator[TraceResult],
     rank: int | None,
-    step_marker: str | None,
+    options: Options,
     devices: Sequence[DevicePeaks],
     page_steps: Container[int] | None,
     subjects: Asked,
@@ -305,20 +314,21 @@ def _runs(
                 lost,
                 subjects,
             ),
-            step_marker,
+            options,
         )
         for job in jobs
     ]
 
 
-def _with_predictions(built: BuiltRun, step_marker: str | None) -> RunReport:
+def _with_predictions(built: BuiltRun, options: Options) -> RunReport:
     """Return the report with what its graph predicts. Graphs are large: that of one run is kept at a time."""
     savings = []
     if built.graph is not None:
         from perfkit.engine.whatif.savings import predicted_savings
 
         savings = predicted_savings(built.graph, built.report)
-    return replace(built.report, step_marker=step_marker, predicted_savings=savings)
+    marked = {"step_marker": options.step_marker, "data_marker": options.data_marker}
+    return replace(built.report, **marked, predicted_savings=savings)
 
 
 def _several_jobs(

@@ -34,6 +34,7 @@ def compare(
     *,
     fail_on: Sequence[str] = (),
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
     assume_noise: float | None = None,
 ) -> Comparison:
@@ -43,13 +44,14 @@ def compare(
         before: a trace, a run folder, or a folder of repeats.
         after: the same for the runs to compare with them.
         fail_on: conditions that fail the comparison, see `perfkit.subjects.comparison.gates`.
-        step_marker: as in `analyze`.
-        kernel_rules: as in `analyze`.
+        step_marker: as in `analyze`, as are the next two.
+        data_marker: a regular expression for the names of annotations and functions that load data.
+        kernel_rules: rules for the names of device kernels, or the file that contains them.
         assume_noise: relative difference between runs that is noise, such as 0.03, if a side has fewer than three runs.
 
     Raises:
         TraceError: a side has no readable trace.
-        UsageError: a condition, `step_marker`, `kernel_rules` or `assume_noise` is invalid.
+        UsageError: a condition, a marker, `kernel_rules` or `assume_noise` is invalid.
     """
     if assume_noise is not None and not 0 <= assume_noise < inf:
         raise UsageError(f"assume_noise={assume_noise}: expected a fraction such as 0.03")
@@ -59,7 +61,10 @@ def compare(
             kind = type(given).__name__
             raise UsageError(f"compare: each side is one path, a run or a folder of repeats, not a {kind}")
     gates = [parse_gate(text) for text in fail_on]
-    reports = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules) for path in (before, after)]
+    reports = [
+        analyze(path, step_marker=step_marker, data_marker=data_marker, kernel_rules=kernel_rules)
+        for path in (before, after)
+    ]
     sides = [report.runs for report in reports]
     compared = _comparable(sides, (before, after), own_clock=step_marker is None)
     # Another marker marks other steps than those that the run itself timed.
@@ -135,6 +140,7 @@ def history(
     *paths: str | Path | Iterable[str | Path],
     by: HistoryBy = "run",
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
 ) -> History:
     """Order runs by time, grouped by configuration.
@@ -142,14 +148,15 @@ def history(
     Args:
         paths: run folders, or folders of them; also lists.
         by: whether a point is one run, or all runs of a commit.
-        step_marker: as in `analyze`.
-        kernel_rules: as in `analyze`.
+        step_marker: as in `analyze`, as are the next two.
+        data_marker: a regular expression for the names of annotations and functions that load data.
+        kernel_rules: rules for the names of device kernels, or the file that contains them.
 
     Raises:
         TraceError: no run has a readable trace and a manifest with time and configuration.
-        UsageError: `step_marker` or `kernel_rules` is invalid.
+        UsageError: a marker or `kernel_rules` is invalid.
     """
-    report = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules)
+    report = analyze(*paths, step_marker=step_marker, data_marker=data_marker, kernel_rules=kernel_rules)
     result = worded(config_histories(report.runs, by, own_clock=step_marker is None))
     excluded = word_all(excluded_runs(report.runs))
     if not result.configurations:

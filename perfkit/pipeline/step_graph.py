@@ -8,7 +8,7 @@ from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import check_one_job
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.step_graph.run_graph import RunGraph
-from perfkit.engine.trace_summary import check_step_marker
+from perfkit.engine.trace_summary import check_markers
 from perfkit.errors import TraceError
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
@@ -36,6 +36,7 @@ def load_run_graph(
     *,
     rank: int | None = None,
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
     max_bytes: int | None = None,
     cache: bool = True,
@@ -47,6 +48,7 @@ def load_run_graph(
         path: a run folder, or a trace.
         rank: as in `analyze`, as are all others.
         step_marker: a regular expression for the names of the annotations that mark steps.
+        data_marker: a regular expression for the names of annotations and functions that load data.
         kernel_rules: rules for the names of device kernels, or the file that contains them.
         max_bytes: limit for the decompressed text of a trace.
         cache: use results of earlier analyses of the same traces, and store new ones.
@@ -57,7 +59,12 @@ def load_run_graph(
         UsageError: several runs in the folder, or invalid options.
         StoreError: the manifest cannot be read.
     """
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    options = Options(
+        step_marker=step_marker,
+        data_marker=data_marker,
+        max_bytes=max_bytes,
+        kernel_rules=load_kernel_rules(kernel_rules),
+    )
     loaded = load_run(path, options, cache, progress)
     return RunContext(loaded.summaries, loaded.manifest, rank).graph
 
@@ -73,7 +80,7 @@ def load_run(path: str | Path, options: Options, cache: bool, progress: Progress
 
     Raises:
         TraceError: there is no such trace, or none can be read.
-        UsageError: several runs or jobs in the folder, or `options` have no valid marker of steps.
+        UsageError: several runs or jobs in the folder, or `options` have an invalid marker.
         StoreError: the manifest cannot be read.
     """
     location = find_run(Path(path))
@@ -90,9 +97,9 @@ def load_summaries(
 
     Raises:
         TraceError: none can be read.
-        UsageError: `options` have no valid marker of steps.
+        UsageError: `options` have an invalid marker.
     """
-    check_step_marker(options.step_marker)
+    check_markers(options.step_marker, options.data_marker)
     tasks = [task_for(file, options, cache) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
     if cache and any(outcome.fresh for outcome in outcomes):

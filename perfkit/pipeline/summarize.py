@@ -32,6 +32,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Options that a summary depends on, besides the trace."""
 
     step_marker: str | None = None
+    data_marker: str | None = None
     max_bytes: int | None = None
     kernel_rules: tuple[KernelRule, ...] = ()
     """Checked rules for kernel names, which come before perfkit's own."""
@@ -150,6 +151,7 @@ def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
             name,
             task.options.step_marker,
             task.options.kernel_rules,
+            data_marker=task.options.data_marker,
             subjects=task.options.subjects,
         )
         return SummarizeResult(summary=_encoded(summary), fresh=True)
@@ -208,6 +210,7 @@ def summarize_trace(
     step_marker: str | None = None,
     kernel_rules: Sequence[KernelRule] = (),
     graph_events: int | None = None,
+    data_marker: str | None = None,
     subjects: Asked = None,
 ) -> TraceSummary:
     """Analyse one trace.
@@ -218,12 +221,13 @@ def summarize_trace(
         step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
         graph_events: of how many events the graph is at most; None for as many as suit the number of ranks.
+        data_marker: a regular expression for the names of annotations and functions that load data.
         subjects: names of the subjects to compute; None for all.
 
     Raises:
         TraceError: the trace contains neither steps nor work.
     """
-    context = TraceContext(trace, file, step_marker, kernel_rules, graph_events, MOST_STEPS)
+    context = TraceContext(trace, file, step_marker, kernel_rules, graph_events, MOST_STEPS, data_marker)
     del trace  # the context releases it as soon as possible
     parts, added, failed = compute_parts(subjects, "rank", context, _FIELDS)
     header = context.header

@@ -38,6 +38,7 @@ def predict(
     changes: Sequence[str] = (),
     *,
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
@@ -48,6 +49,7 @@ def predict(
         path: a run folder, a folder of the traces of one run, or a trace.
         changes: such as `rank3=healthy`, all made at once; without any, single changes are ranked by what they save.
         step_marker: as in `analyze`, as are the following.
+        data_marker: a regular expression for the names of annotations and functions that load data.
         kernel_rules: rules for the names of device kernels, or the file that contains them.
         max_bytes: limit for the decompressed text of a trace.
         progress: called with the bytes of finished traces, and of all.
@@ -62,7 +64,12 @@ def predict(
         parse_changes(changes)
     except ChangeError as error:
         raise UsageError(word_refusal(error)) from None
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    options = Options(
+        step_marker=step_marker,
+        data_marker=data_marker,
+        max_bytes=max_bytes,
+        kernel_rules=load_kernel_rules(kernel_rules),
+    )
     report, graph, unused = _load(path, options, progress)
     before = replay_unchanged(graph)
     return WhatIf(

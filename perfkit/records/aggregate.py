@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from perfkit.records.common import CATEGORIES, Category, MeasuredOn
 from perfkit.records.manifest import RankRecord, StepKind
-from perfkit.records.per_rank.idle import IdleCause, IdleTime
+from perfkit.records.per_rank.idle import IdleCause, IdleTime, PossibleLoading
 from perfkit.records.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import (
@@ -77,7 +77,17 @@ def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
         kernels=sum(time.kernels for time in listed),
         short_kernels=sum(time.short_kernels for time in listed),
         has_python_frames=all(time.has_python_frames for time in listed),
+        possible_loading=_most_possible(time.possible_loading for time in listed),
     )
+
+
+def _most_possible(found: Iterable[PossibleLoading | None]) -> PossibleLoading | None:
+    total_ns: dict[str, int] = defaultdict(int)
+    for one in found:
+        if one is not None:
+            total_ns[one.name] += one.total_ns
+    name = max(total_ns, key=lambda name: total_ns[name], default=None)
+    return None if name is None else PossibleLoading(name=name, total_ns=total_ns[name])
 
 
 def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:

@@ -32,6 +32,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
+    "no_marked_loading": "No annotation or function of the thread that trains matches `--data-marker`.",
     "steps_cut": "The trace has very many steps; only the first were analysed.",
     "repeated_steps": "Step numbers occur more than once in one trace.",
     "steps_without_device_work": "No device activity belongs to some steps.",

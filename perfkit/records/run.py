@@ -248,6 +248,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Checkpoints, evaluations and logging, which are no part of the steps, by phase and rank."""
     step_marker: str | None = None
     """The regular expression for the names of steps that the analysis was given; None for `ProfilerStep#N`."""
+    data_marker: str | None = None
+    """The regular expression for the names of what loads data that the analysis was given; None without one."""
     linked_collectives: list[LinkedCollective] = []
     """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []

@@ -15,7 +15,7 @@ from perfkit.records.report import Report
 from tests.support.processes.launching import LIMIT_S
 
 FUNCTIONS = [
-    *("analyze", "compare", "history", "load_report", "merge", "monitor"),
+    *("analyze", "compare", "data_loading", "history", "load_report", "merge", "monitor"),
     *("plan", "predict", "profile", "start", "step", "steps"),
 ]
 

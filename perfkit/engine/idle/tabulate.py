@@ -1,5 +1,6 @@
 """Sum the pieces of a rank's idle time by cause, detail and step."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -9,7 +10,9 @@ from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
 from perfkit.engine.idle.host_thread import Host
 from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
+from perfkit.engine.idle.possible_loading import possible_loading
 from perfkit.engine.kinds.classify import Device
+from perfkit.engine.steps.passes import Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
 from perfkit.records.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
@@ -32,6 +35,7 @@ def explain_idle(
     steps: Steps,
     host: Host,
     threads: Threads,
+    passes: Callable[[], Passes],
 ) -> Idle:
     """Return the causes of the steps' idle time; those of a step add up to its `overhead`.
 
@@ -41,16 +45,19 @@ def explain_idle(
         steps: the steps.
         host: what the host's threads did, by `host_time`, as is the next.
         threads: its threads.
+        passes: returns forward and backward passes.
     """
     gaps = find_gaps(activity, steps)
     found = merge_neighbours(attribute(device, gaps, host, threads), gaps.start)
     kernel_ns = _kernel_ns(host.events, device, steps)
+    has_loading = bool(len(activity.data_loading.start))
     time = IdleTime(
         causes=_rows(found, host.texts),
         begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(host.frames.name)),
+        possible_loading=None if has_loading else possible_loading(host, threads.main, steps, passes(), gaps),
     )
     return Idle(time, _by_step(found, steps))
 

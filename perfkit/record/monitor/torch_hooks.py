@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from perfkit.record.autograd_engine import hook_engine
+from perfkit.record.loading_listeners import while_loading
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
 
@@ -43,6 +44,7 @@ class MonitorHooks:
         """Install the hooks. Those that a program installs later lie around them, and see them as part of torch."""
         times = self._times
         self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
+        self._undo.append(while_loading(partial(times.begin, DATA), partial(times.end, DATA)))
         if dist.is_available():
             self._undo += [_wrap_method(owner, name, COLLECTIVE, times) for owner, name in _waits()]
         self._undo += _around_optimizer(times)

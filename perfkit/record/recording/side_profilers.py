@@ -4,11 +4,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import torch
-
 from perfkit.base.atomic_write import atomic_write, private_folder
 from perfkit.base.formatting import install_extra
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.options.recording import CommandOptions
 from perfkit.options.run import RunConfig
 
 MEMORY_EVENTS: Final = 100_000
@@ -36,13 +35,13 @@ class Recorder(Protocol):
 
 
 class PythonProfile:
-    """pyinstrument: where this process's time goes in Python code, by sampling."""
+    """pyinstrument: where this thread's time goes in Python code, by sampling."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
 
     def start(self) -> None:
-        """Begin to sample the main thread."""
+        """Begin to sample this thread."""
         from pyinstrument import Profiler
 
         self._profiler = Profiler(async_mode="disabled")
@@ -74,6 +73,8 @@ class MemoryHistory:
     """
 
     def __init__(self) -> None:
+        import torch  # a script that only asks for pyinstrument imports it itself
+
         torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
 
     def start(self) -> None:
@@ -84,29 +85,31 @@ class MemoryHistory:
 
     def write(self, stem: Path) -> None:
         """Write a snapshot."""
+        import torch
+
         target = stem.with_name(f"{stem.name}.memory.pickle")
         with private_folder(target) as folder:
             torch.cuda.memory._dump_snapshot(str(folder / target.name))  # type: ignore[no-untyped-call]
             (folder / target.name).replace(target)
 
 
-def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:
-    """Return the profilers that the run's options ask for; call it before the model is built."""
+def make_recorders(options: CommandOptions) -> list[Recorder]:
+    """Return the profilers that the options ask for; of a workload, call it before the model is built."""
     recorders: list[Recorder] = []
-    if run.pyinstrument and rank == 0:
+    if options.pyinstrument:
         recorders.append(PythonProfile())
-    if run.memory_snapshot:
+    if isinstance(options, RunConfig) and options.memory_snapshot:
         recorders.append(MemoryHistory())
     return recorders
 
 
-def check_recorders(run: RunConfig) -> None:
-    """Check that the profilers that the run's options ask for are installed.
+def check_recorders(options: CommandOptions) -> None:
+    """Check that the profilers that the options ask for are installed.
 
     Raises:
         LaunchEnvironmentError: One is not.
     """
-    if run.pyinstrument and find_spec("pyinstrument") is None:
+    if options.pyinstrument and find_spec("pyinstrument") is None:
         raise LaunchEnvironmentError(
             f"--pyinstrument needs pyinstrument, which is not installed: {install_extra('run')}"
         )

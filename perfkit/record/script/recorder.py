@@ -42,6 +42,7 @@ from perfkit.record.recording.manifest_writer import RunDescription, create_run
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
+from perfkit.record.recording.side_profilers import make_recorders
 from perfkit.record.script.coordination import RankExchange, ScriptRankGroup, find_ranks
 from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginning
 from perfkit.record.script.hang_watch import ScriptHangWatch
@@ -374,6 +375,7 @@ class ScriptRecorder:
             options=ProfilerOptions(**options),
             workload=self._config.workload,
             source=self._config.source,
+            recorders=make_recorders(self._config),
         )
         recording.pauses = PauseLog(self._pause_state)
         return recording

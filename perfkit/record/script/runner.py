@@ -6,6 +6,7 @@ The script's exit code, output and signal handling stay as they are. torch is no
 import atexit
 import io
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -32,7 +33,9 @@ from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_fai
 from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
 from perfkit.record.messages import one_line, print_status, print_warning
+from perfkit.record.recording.side_profilers import check_recorders
 from perfkit.record.script.child_processes import follow_children, make_settings, records_itself, take_note
+from perfkit.record.script.hooks.marked_loading import MarkedModules, compile_marked, has_matched, mark_annotations
 from perfkit.record.script.module_run import ModuleName, prepare_module
 from perfkit.record.script.own_frames import remove_own_frames
 from perfkit.record.script.rank_environment import launcher_rank, set_rank_environment
@@ -45,6 +48,9 @@ _LOOPBACK: Final = "127.0.0.1"
 _NO_MPI: Final = (
     "{script} imports mpi4py: ranks that -n starts do not see each other through MPI; "
     "for that, use `mpiexec -n N perfkit run {script}`"
+)
+_NOTHING_MARKED: Final = (
+    "--data-marker {marker!r} matches no function of {script} and its folder, and no annotation that it made"
 )
 
 
@@ -98,9 +104,11 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
         options: The same as arguments of `perfkit`, for ranks that the script starts by running itself again.
 
     Raises:
+        LaunchEnvironmentError: pyinstrument is not installed.
         StoreError: The trace folder is not writable.
         SystemExit: With the script's exit code.
     """
+    check_recorders(config)
     _check_writable(Path(config.trace_dir))
     exit_with_parent()
     if config.profile or config.capture_rules.conditions:
@@ -112,7 +120,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
     if launcher_rank().world_size == 1 and not is_child():
         follow_reruns(script, options, config.trace_dir)
     with _ScriptContext(script, arguments, config):
-        _execute(script, arguments)
+        _execute(script, arguments, re.compile(config.data_marker) if config.data_marker else None)
     raise SystemExit
 
 
@@ -129,7 +137,7 @@ def _check_writable(folder: Path) -> None:
         raise StoreError(f"cannot write into {folder}: {reason}: choose another --trace-dir") from error
 
 
-def _execute(script: str, arguments: Sequence[str]) -> None:
+def _execute(script: str, arguments: Sequence[str], data_marker: "re.Pattern[str] | None") -> None:
     """Run the script as the interpreter does: it is `__main__` until the process ends.
 
     `runpy` would remove `__main__` after the script's last line, before its threads and `atexit` functions have ended.
@@ -142,11 +150,22 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     # The module of the classes that spawned children send; multiprocessing, imported before, has made it our own.
     sys.modules["__mp_main__"] = main
     sys.argv = [script, *arguments]
-    code = prepare_module(script, main) if isinstance(script, ModuleName) else _prepare_script(script, main)
+    if data_marker is not None:
+        _mark_loading(Path.cwd() if isinstance(script, ModuleName) else Path(script).resolve().parent, data_marker)
+    if isinstance(script, ModuleName):
+        code = prepare_module(script, main)
+    else:
+        code = _prepare_script(script, main, data_marker)
     exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
 
 
-def _prepare_script(script: str, main: ModuleType) -> CodeType:
+def _mark_loading(folder: Path, data_marker: "re.Pattern[str]") -> None:
+    """Mark what loads data in the modules of a folder, and annotations; the script is marked when it is compiled."""
+    sys.meta_path.insert(0, MarkedModules(folder.resolve(), data_marker))
+    run_after_import("torch", lambda: mark_annotations(data_marker))
+
+
+def _prepare_script(script: str, main: ModuleType, data_marker: "re.Pattern[str] | None") -> CodeType:
     path = Path(script).absolute()
     main.__file__ = str(path)
     vars(main)["__cached__"] = None
@@ -154,7 +173,10 @@ def _prepare_script(script: str, main: ModuleType) -> CodeType:
     if not sys.flags.safe_path:
         sys.path[0] = str(path.resolve().parent)
     with io.open_code(str(path)) as stream:
-        return compile(stream.read(), str(path), "exec", dont_inherit=True)
+        source = stream.read()
+    if data_marker is not None:
+        return compile_marked(source, str(path), data_marker)
+    return compile(source, str(path), "exec", dont_inherit=True)
 
 
 class _ScriptContext:
@@ -235,6 +257,8 @@ class _ScriptContext:
         if os.getpid() == self._pid and take_note(self._children) and not self._records:
             return  # the children's own lines report what was recorded
         if self._recorder is not None:
+            if ended_well and self._config.data_marker and not has_matched() and launcher_rank().rank == 0:
+                print_warning(_NOTHING_MARKED.format(marker=self._config.data_marker, script=self._script))
             self._recorder.end(None if ended_well else error)
         elif ended_well and launcher_rank().rank == 0:
             print_status(f"{self._script} has not imported torch: nothing was recorded")

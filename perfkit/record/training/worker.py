@@ -142,7 +142,7 @@ def _train(
     spec = job.workload.data_spec(job.run.seed)
     paths = prepare_on_nodes(ranks, topology, lambda: prepare_files(job.source, job.workload, spec, job.data))
     data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, paths))
-    recorders = make_recorders(job.run, ranks.rank)
+    recorders = make_recorders(job.run)
     model = _build(job, ranks, device)
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)

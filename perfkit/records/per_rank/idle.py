@@ -77,6 +77,15 @@ class IdleCause(Struct, frozen=True, kw_only=True, gc=False):
     """Longest single pause."""
 
 
+class PossibleLoading(Struct, frozen=True, kw_only=True, gc=False):
+    """An annotation or function that prepares each step, as the loading of its batch does."""
+
+    name: str
+    """As in the trace, such as `train.py(116): get_batch`."""
+    total_ns: int
+    """Idle time within it, over a rank's steps."""
+
+
 class IdleTime(Struct, frozen=True, kw_only=True):
     """Why a rank was idle, summed over its steps."""
 
@@ -91,6 +100,8 @@ class IdleTime(Struct, frozen=True, kw_only=True):
     """Those of them that ran for less than 5 us, about what launching one takes."""
     has_python_frames: bool
     """Whether Python functions were recorded (`with_stack`)."""
+    possible_loading: PossibleLoading | None = None
+    """The one with most idle time; None without any, or if loading was recorded as such."""
 
 
 class LaunchStats(Struct, frozen=True, kw_only=True, gc=False):

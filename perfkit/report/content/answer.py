@@ -154,7 +154,7 @@ def _step(run: RunReport) -> str:
 
 def _more(runs: Sequence[RunReport]) -> list[Hint]:
     """Return where to look next: options of the same command, and the timeline of a step."""
-    path, marker = shell_word(runs[0].path), marker_option(runs[0])
+    path, marker = shell_word(runs[0].path), marker_option(runs[0]) + _data_marker_option(runs[0])
     # The command as it is here would lose the files and tools that the tables compare with.
     is_repeatable = len(runs) == 1 and not _is_beside_others(runs[0])
     command = f"perfkit analyze {path}{marker} --full" if is_repeatable else "add --full"
@@ -213,6 +213,11 @@ def _view(run: RunReport, step: StepBreakdown, rank: RankReport, remark: str) ->
 def marker_option(run: RunReport) -> str:
     """Return the option that makes other commands find the same steps, after a space; empty if they do without."""
     return "" if run.step_marker is None else f" --step-marker {shell_word(run.step_marker)}"
+
+
+def _data_marker_option(run: RunReport) -> str:
+    """Return the option that makes another analysis find the same loading, after a space; empty without one."""
+    return "" if run.data_marker is None else f" --data-marker {shell_word(run.data_marker)}"
 
 
 def shell_path(run: RunReport, trace: str) -> str:

@@ -83,6 +83,11 @@ def _no_steps(marker: str | None) -> str:
     return f"no {what}: the whole trace counts as one step, start-up included"
 
 
+def _no_marked_loading(marker: str, functions: bool) -> str:
+    recorded = "" if functions else ", and the trace has no functions: those are recorded by --with-stack"
+    return f"no annotation or function of the thread that trains matches --data-marker {marker!r}{recorded}"
+
+
 def _steps_cut(steps: int, analysed: int, quantiles_ns: Sequence[float], longest: int) -> str:
     least, low, middle, high, most = map(duration, quantiles_ns)
     return (
@@ -125,6 +130,7 @@ TRACES: Final[Words] = {
     ),
     "collective_sizes_unmatched": _collective_sizes_unmatched,
     "no_steps": _no_steps,
+    "no_marked_loading": _no_marked_loading,
     "steps_cut": _steps_cut,
     "repeated_steps": "{repeated} step numbers occur more than once",
     "steps_without_device_work": (

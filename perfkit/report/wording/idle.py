@@ -1,8 +1,10 @@
 """What idle time is spent on, in words, and what to do about it."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.base.formatting import shell_word
 from perfkit.phases import PHASE_WORDS
 from perfkit.records.facts import Words
 from perfkit.records.per_rank.idle import CAUSE_WORDS
@@ -15,11 +17,20 @@ _LAUNCH_WORDS: Final = {
     "more_graphs": "CUDA graphs for more of the step",
 }
 
+_PLAIN: Final = re.compile(r"[\w :#-]+")
+"""Names that are regular expressions for themselves."""
+
 
 def _fewer_launches(ways: Sequence[str]) -> str:
     *first, last = [_LAUNCH_WORDS[way] for way in ways]
     use = f"{', '.join(first)}{' or ' if first else ''}{last}"
     return f"use {use}: fewer launches for the same work"
+
+
+def _mark_loading(name: str) -> str:
+    function = name.rpartition("): ")[2]
+    pattern = function if _PLAIN.fullmatch(function) else re.escape(function)
+    return f"; if it loads data, see the answer with --data-marker {shell_word(pattern)}"
 
 
 SENTENCES: Final[Words] = {
@@ -80,6 +91,7 @@ REMEDIES: Final[Words] = {
     "annotate": "annotate the program (record_function)",
     "inspect_gaps": "inspect the gaps in the trace: launches, Python, synchronisation",
     "find_hotspot": "re-run with --pyinstrument to find the Python hotspot",
+    "mark_loading": _mark_loading,
     "phase": SENTENCES["phase"],
     "named": SENTENCES["named"],
 }

@@ -128,6 +128,7 @@ def loses(row: LedgerRow, why: str) -> str:
 
 SENTENCES: Final[Words] = {
     "in_code": _in_code,
+    "is_it_loading": lambda name: f"{_in_code(name)}: is that loading?",
     "no_verdict": "no verdict: {why}",
     "zero_duration": "all steps have zero duration",
     "nothing_read": lambda reason: reason or "nothing was read",

@@ -13,12 +13,14 @@ from perfkit.engine.idle.remedies import (
 )
 from perfkit.engine.losses.context import (
     MIN_COMMON_SHARE,
+    MIN_SHARE,
     LossContext,
 )
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.records.aggregate import merge_idle
-from perfkit.records.facts import fact
-from perfkit.records.per_rank.idle import CAUSES, Cause
+from perfkit.records.aggregate import MAJORITY, merge_idle
+from perfkit.records.facts import Facts, fact
+from perfkit.records.per_rank.idle import CAUSES, Cause, PossibleLoading
+from perfkit.records.per_run.ledger import LedgerRow
 
 
 def host_idle(context: LossContext) -> Loss | None:
@@ -28,17 +30,35 @@ def host_idle(context: LossContext) -> Loss | None:
         return None
     part = _part(context, cast("Cause", row.cause), row.name)
     advice = remedy(part, context) if part else _reduce_idle(context)
+    loading = _possible_loading(context)
     return Loss(
         cause=row.cause,
         row=row.cause,
         code=part.largest.detail if part and part.is_named() else None,
-        facts=(fact("in_code", name=part.largest.detail),) if part and part.is_named() and not row.name else (),
+        facts=_where(part, row, loading),
         evidence=evidence(part) if part else {},
-        remedy=advice.facts,
+        remedy=(*advice.facts, *((fact("mark_loading", name=loading.name),) if loading else ())),
         per_step_ns=min(row.ns, saving_ns(part)) if part else row.ns,
         change=change_of(part) if part and not advice.only_finds_out else None,
         only_finds_out=advice.only_finds_out,
     )
+
+
+def _where(part: IdlePart | None, row: LedgerRow, loading: PossibleLoading | None) -> Facts:
+    """Return what the row does not name: what may be loading, or the largest part."""
+    if loading:
+        return (fact("is_it_loading", name=loading.name),)
+    return (fact("in_code", name=part.largest.detail),) if part and part.is_named() and not row.name else ()
+
+
+def _possible_loading(context: LossContext) -> PossibleLoading | None:
+    """Return what prepares each step and has most of its idle time, if no loading was recognised."""
+    found = merge_idle(context.run.ranks).possible_loading
+    if context.run.data_loading or found is None:
+        return None
+    per_step_ns = found.total_ns / context.rank_steps
+    is_most = per_step_ns >= MAJORITY * context.exposed_ns["overhead"]
+    return found if is_most and context.share(per_step_ns) >= MIN_SHARE else None
 
 
 def _reduce_idle(context: LossContext) -> Remedy:

@@ -91,6 +91,7 @@ def merge(
     ranks: str | None = None,
     steps: str | None = None,
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: KernelRules = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
@@ -103,7 +104,8 @@ def merge(
         ranks: the ranks to show, such as `0,7` or `0-3`; None for all.
         steps: the steps to show, such as `12-14`; None for all.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
-        kernel_rules: as in `analyze`.
+        data_marker: as in `analyze`, as is the next.
+        kernel_rules: rules for the names of device kernels, or the file that contains them.
         max_bytes: limit for the decompressed text of a trace.
         progress: called with the bytes of finished traces, and of all.
 
@@ -121,7 +123,7 @@ def merge(
     location = find_run(path)
     if os.path.realpath(output) in map(os.path.realpath, location.traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
-    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
+    options = Options(step_marker=step_marker, data_marker=data_marker, max_bytes=max_bytes, kernel_rules=rules)
     run = _plan_run(location, options, wanted_ranks, wanted_steps, progress)
     slices, out_of_range, crossing = 0, Tally[str](), Tally[str]()
     with _open(output, run.base_ns) as writer:
@@ -297,6 +299,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 stage=rank.stage,
                 steps=steps,
                 step_marker=options.step_marker,
+                data_marker=options.data_marker,
                 kernel_rules=options.kernel_rules,
                 links=links,
                 path=path,

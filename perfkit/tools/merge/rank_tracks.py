@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     """The rank's place in a pipeline; None without one."""
     steps: Ranges | None
     step_marker: str | None
+    data_marker: str | None
     kernel_rules: Sequence[KernelRule]
     links: CollectiveLinks | None
     """None for all but the first trace of a rank."""
@@ -75,11 +76,10 @@ class _Labels(dict[str, int]):
 
 def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
     """Return the tracks of a trace that was read with `detailed`."""
-    if trace.detail is None:
+    context = TraceContext(trace, plan.name, plan.step_marker, plan.kernel_rules, data_marker=plan.data_marker)
+    if context.trace.detail is None:
         raise ValueError("the trace was not read with `detailed`")
-    return _TrackBuilder(
-        TraceContext(trace, plan.name, plan.step_marker, plan.kernel_rules), trace.detail, plan
-    ).build()
+    return _TrackBuilder(context, context.trace.detail, plan).build()
 
 
 class _TrackBuilder:

@@ -30,6 +30,7 @@ def with_step_timelines(
     report: Report,
     *,
     step_marker: str | None = None,
+    data_marker: str | None = None,
     kernel_rules: Sequence[KernelRule] = (),
     max_bytes: int | None = None,
     steps: Ranges | None = None,
@@ -40,7 +41,8 @@ def with_step_timelines(
 
     Args:
         report: the report, of at most `MOST_RUNS` runs; others are returned as they are.
-        step_marker: as in `analyze`, as are the next two.
+        step_marker: as in `analyze`, as are the next three.
+        data_marker: a regular expression for the names of annotations and functions that load data.
         kernel_rules: rules for the names of device kernels.
         max_bytes: limit for the decompressed text of a trace.
         steps: numbers of the steps; None for those of `chosen_steps`. The report's own collectives are linked in them
@@ -60,7 +62,7 @@ def with_step_timelines(
             step_timelines=[
                 drawn
                 for rank, wanted in chosen_steps(run.ranks, run.cross_rank, steps)
-                for drawn in _timelines(run, rank, wanted, step_marker, kernel_rules, max_bytes)
+                for drawn in _timelines(run, rank, wanted, (step_marker, data_marker), kernel_rules, max_bytes)
             ],
         )
         for run in report.runs
@@ -91,7 +93,7 @@ def _timelines(
     run: RunReport,
     rank: RankReport,
     wanted: Sequence[StepBreakdown],
-    step_marker: str | None,
+    markers: tuple[str | None, str | None],
     kernel_rules: Sequence[KernelRule],
     max_bytes: int | None,
 ) -> Iterator[StepTimeline]:
@@ -108,7 +110,9 @@ def _timelines(
             continue
         try:
             trace = read_trace(path, max_bytes=max_bytes)
-            read = TraceContext(trace, name, step_marker, kernel_rules, most_steps=MOST_TRACE_STEPS)
+            read = TraceContext(
+                trace, name, markers[0], kernel_rules, most_steps=MOST_TRACE_STEPS, data_marker=markers[1]
+            )
         except TraceError:  # gone or changed since the analysis
             continue
         del trace

@@ -12,7 +12,7 @@ from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.runs.rank_reports import assign_ranks
 from perfkit.engine.trace_context import TraceContext
-from perfkit.engine.trace_summary import MOST_STEPS, check_step_marker
+from perfkit.engine.trace_summary import MOST_STEPS, check_markers
 from perfkit.errors import UsageError
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
@@ -61,6 +61,7 @@ class Selection(NamedTuple):
     ranks: Ranges | None = None
     steps: Ranges | None = None
     step_marker: str | None = None
+    data_marker: str | None = None
     kernel_rules: tuple[KernelRule, ...] = ()
     max_bytes: int | None = None
 
@@ -72,7 +73,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
         TraceError: a trace cannot be read, or has neither steps nor work.
         UsageError: the traces have nothing for the weight or view, or no such rank or step, or are of several jobs.
     """
-    check_step_marker(selection.step_marker)
+    check_markers(selection.step_marker, selection.data_marker)
     location = find_run(path)
     if len(location.traces) > 1 and not location.has_manifest:
         _refuse_several_jobs(path, selection)
@@ -109,7 +110,10 @@ def _refuse_several_jobs(path: Path, selection: Selection) -> None:
     Jobs may differ only in the times of their steps, so each trace is analysed besides, unless that is cached.
     """
     marker, rules = selection.step_marker, selection.kernel_rules
-    load_run(path, Options(step_marker=marker, max_bytes=selection.max_bytes, kernel_rules=rules), True, None)
+    options = Options(
+        step_marker=marker, data_marker=selection.data_marker, max_bytes=selection.max_bytes, kernel_rules=rules
+    )
+    load_run(path, options, True, None)
 
 
 def _located(
@@ -120,7 +124,8 @@ def _located(
         trace = read_trace(file, max_bytes=selection.max_bytes)
         (number,), _ = assign_ranks([(file.name, trace.header.rank)], None)
         marker, rules = selection.step_marker, selection.kernel_rules
-        yield file, number, TraceContext(trace, str(file), marker, rules, most_steps=MOST_STEPS), trace.damage
+        work = TraceContext(trace, str(file), marker, rules, most_steps=MOST_STEPS, data_marker=selection.data_marker)
+        yield file, number, work, trace.damage
 
 
 def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:

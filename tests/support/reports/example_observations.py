@@ -52,6 +52,7 @@ TRACES: Final = [
     Observation("collective_sizes_unmatched", {"unmatched": 3, "of": 4, "operators": ["broadcast", "send"]}),
     Observation("no_steps", {"marker": None}),
     Observation("no_steps", {"marker": "train.*"}),
+    Observation("no_marked_loading", {"marker": "get_batch", "functions": False}),
     Observation("steps_cut", {"steps": 30_000, "analysed": 20_000, "quantiles_ns": [1e6, 2e6, 3e6, 4e6, 5e6], "longest": 7}),
     Observation("repeated_steps", {"repeated": 2}),
     Observation("steps_without_device_work", {"idle": 2, "steps": 5}),

@@ -34,6 +34,7 @@ def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
         (["--ranks", "9" * 400], "give numbers and ranges"),
         (["-o", "out.txt"], "-o out.txt: the file name suffix is not a known output format; use .pftrace"),
         (["--step-marker", "("], "is not a regular expression"),
+        (["--data-marker", "("], "--data-marker '(' is not a regular expression"),
         (["-o", str(SAMPLE / "rank0.json.gz")], "is one of the traces"),
     ],
 )

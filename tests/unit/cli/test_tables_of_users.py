@@ -59,8 +59,13 @@ def test_what_no_number_and_no_pattern_can_be(
     assert problem in message(option, table, tmp_path, capsys)
 
 
+@pytest.mark.parametrize("option", ["--step-marker", "--data-marker"])
 @pytest.mark.parametrize("marker", ["a{99999999999}", "(" * 5_000 + "a" + ")" * 5_000, "("])
-def test_a_step_marker_that_is_no_pattern(marker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_marker_that_is_no_pattern(
+    option: str, marker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = TraceBuilder().step(0, 0, 10).op("aten::mm", 0, 5).write(tmp_path / "rank0.json")
-    assert main(["analyze", str(trace), "--no-cache", "--step-marker", marker]) == 2
-    assert "is not a regular expression" in capsys.readouterr().err
+    assert main(["analyze", str(trace), "--no-cache", option, marker]) == 2
+    error = capsys.readouterr().err
+    assert f"{option} {marker!r} is not a regular expression" in error
+    assert error.count("\n") == 1

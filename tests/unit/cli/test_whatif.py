@@ -85,6 +85,7 @@ def test_missing_ranks_are_said(real_traces: Path, tmp_path: Path) -> None:
         (["module:layers.*=0.5x"], "module"),
         (["-o", "prediction.xyz"], "unknown output format"),
         (["input=0", "--step-marker", "("], "is not a regular expression"),
+        (["input=0", "--data-marker", "("], "--data-marker '(' is not a regular expression"),
     ],
 )
 def test_bad_input_is_one_line(

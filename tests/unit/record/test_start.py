@@ -1,6 +1,7 @@
 """`perfkit.start` and what it returns, in one process."""
 
 import inspect
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,23 @@ def test_a_loop_is_recorded_between_start_and_stop(tmp_path: Path) -> None:
     assert [len(rank.steps) for rank in run.ranks] == [1]
     with pytest.raises(UsageError, match=r"prof.step\(\) after prof.stop\(\)"):
         prof.step()
+
+
+def test_what_a_loop_marks_as_loading(tmp_path: Path) -> None:
+    prof = perfkit.start(tmp_path / "mine", schedule="wait=1,warmup=1,active=2", monitor=True, device="cpu")
+    for _ in range(5):
+        with perfkit.data_loading():
+            time.sleep(0.005)
+        torch.ones(4, 4).sum()
+        prof.step()
+    prof.stop()
+    with perfkit.data_loading():  # of no step any more
+        pass
+    (run,) = perfkit.analyze(prof.folder).runs
+    spans_ns = [step.loads.spans_ns for step in run.ranks[0].steps]
+    assert [len(spans) for spans in spans_ns] == [1, 1]
+    assert min(min(spans) for spans in spans_ns) >= 5_000_000
+    assert (perfkit.steps(prof.folder)["data_ns"] >= 5_000_000).all()
 
 
 def test_it_takes_what_profile_takes(tmp_path: Path) -> None:

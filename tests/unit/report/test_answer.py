@@ -166,6 +166,12 @@ def test_the_timelines_command_finds_the_step() -> None:
     assert drawn(make_report(marked), 200).endswith("--step 4 --step-marker '^my step'\n")
 
 
+def test_the_tables_command_finds_the_same_loading() -> None:
+    marked = make_run("r", ranks=[make_rank(0, [make_step(4)])], step_marker="^my step", data_marker="get|load")
+    assert " --step-marker '^my step' --data-marker 'get|load' --full" in drawn(make_report(marked), 200)
+    assert drawn(make_report(marked), 200).count("--data-marker") == 1  # a timeline does not depend on it
+
+
 def test_the_answer_comes_first_and_a_short_line_keeps_the_step_time() -> None:
     run = make_run("r", workload=LONG)
     lines = drawn(make_report(run)).splitlines()

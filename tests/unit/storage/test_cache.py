@@ -157,9 +157,12 @@ def test_options_and_code_have_results_of_their_own(
     perfkit.analyze(run)
     perfkit.analyze(run, step_marker="no such")
     assert len(made) == 4
+    perfkit.analyze(run, data_marker="forward")
+    perfkit.analyze(run, data_marker="forward")
+    assert len(made) == 6
     monkeypatch.setattr(cache, "_analyzer", lambda: b"another version")
     perfkit.analyze(run)
-    assert len(made) == 6
+    assert len(made) == 8
 
 
 @pytest.mark.parametrize("damage", ["empty", "flipped", "cut", "foreign", "well-sealed nonsense"])

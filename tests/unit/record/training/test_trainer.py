@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from perfkit.engine.runs.manifest_checks import compile_findings
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.options.run import RunConfig
+from perfkit.options.script import ScriptConfig
 from perfkit.record.distributed.torch_environment import collect_log, request_log
 from perfkit.record.recording.side_profilers import PythonProfile, check_recorders, make_recorders
 from perfkit.record.training.gradient_averaging import buckets
@@ -125,9 +126,10 @@ def test_what_a_compiled_run_reports() -> None:
 
 
 def test_the_python_profile_is_three_files_and_no_trace(tmp_path: Path) -> None:
-    (recorder,) = make_recorders(RunConfig(pyinstrument=True), rank=0)
+    (recorder,) = make_recorders(RunConfig(pyinstrument=True))
     assert isinstance(recorder, PythonProfile)
-    assert make_recorders(RunConfig(pyinstrument=True), rank=1) == []
+    assert make_recorders(RunConfig()) == make_recorders(ScriptConfig()) == []
+    assert isinstance(make_recorders(ScriptConfig(pyinstrument=True))[0], PythonProfile)
     recorder.start()
     _busy_for_a_while()
     recorder.stop()
