@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from perfkit.cli.output import report_written
 from perfkit.cli.typer_app import App, print_line
 
 app = App(help="Prepare data for the workloads.")
@@ -41,10 +42,14 @@ def prepare(
 
     prepared, reused = prepare_text(text, out, validation)
     vocabulary = prepared.vocabulary
-    print_line(
-        f"{out}: {vocabulary.train_tokens:,} training and {vocabulary.validation_tokens:,} "
-        f"validation characters, {prepared.vocab_size:,} distinct" + (" (there already)" if reused else "")
+    found = (
+        f"{vocabulary.train_tokens:,} training and {vocabulary.validation_tokens:,} validation characters, "
+        f"{prepared.vocab_size:,} distinct"
     )
+    if reused:
+        print_line(f"{out}: {found} (there already)")
+    else:
+        report_written(out, found)
     if token_files:
         for path in write_bin(prepared):
-            print_line(f"{path}: token ids of 16 bits")
+            report_written(path, "token ids of 16 bits")

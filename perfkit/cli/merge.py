@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from perfkit.base.formatting import escape_unprintable, plural, shell_word
 from perfkit.base.standard_streams import write_stderr
-from perfkit.cli.output import Json
+from perfkit.cli.output import Json, report_written
 from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, print_line
 
 app = App()
@@ -73,10 +73,7 @@ def merge(
         )
     for warning in merged.warnings:
         write_stderr(f"perfkit: warning: {warning}")
+    counts = f"{plural(merged.ranks, 'rank')}, {merged.slices:,} slices"
+    report_written(target, f"{counts}; open: perfkit view {shell_word(target)}")
     if json:
         print_line(msgspec.json.encode({"path": escape_unprintable(str(target)), **to_builtins(merged)}).decode())
-        return
-    print_line(
-        f"{target}: {plural(merged.ranks, 'rank')}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; "
-        f"open: perfkit view {shell_word(target)}"
-    )

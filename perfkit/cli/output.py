@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 from msgspec import Struct
 
+from perfkit.base.formatting import size
 from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.typer_app import chosen_from
 from perfkit.errors import UsageError
@@ -90,6 +91,15 @@ def write_files(record: Any, files: Sequence[tuple[Path, Reporter]], top: int) -
             continue
         with writing_bytes(path) if chosen.binary else writing(path) as stream:
             chosen.write(record, stream, top=top)
+        report_written(path)
+
+
+def report_written(path: Path, detail: str = "") -> None:
+    """Say on stderr which file or folder was written, for example `Wrote page.html (307 kB)`; nothing of a pipe."""
+    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file() and not one.is_symlink()]
+    if files:
+        total = size(sum(one.stat().st_size for one in files))
+        write_stderr(f"Wrote {path} ({total}){': ' if detail else ''}{detail}")
 
 
 def standard_output(reporter: Reporter) -> TextIO:
@@ -148,9 +158,6 @@ def write_report(report: Report, drawn: Report, targets: Targets, top: int) -> N
     for tracker, address in targets.trackers:
         for place in send(report, tracker, address):
             write_stderr(f"perfkit: {tracker}: {place}")
-    written = ", ".join(str(path) for path, _ in targets.files if path != STDOUT)
-    if written and sys.stderr.isatty():
-        write_stderr(f"perfkit: report: {written}")
 
 
 def write_sections(report: Report, names: list[str], top: int) -> None:
@@ -161,12 +168,11 @@ def write_sections(report: Report, names: list[str], top: int) -> None:
 
 
 def write_page(report: Report, paths: list[str], top: int) -> None:
-    """Write the HTML page, named after the input, and print its path."""
+    """Write the HTML page, named after the input."""
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
     refuse_links(page.parent, page, instead="to write through it, give the file with -o")
     write_files(report, [(page, reporter(Report, "html"))], top)
-    write_stderr(f"perfkit: page: {page}")
 
 
 def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:

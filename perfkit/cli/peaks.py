@@ -8,6 +8,7 @@ import typer
 
 from perfkit.base.formatting import install_extra, rate
 from perfkit.base.parsing import parse_names, parse_numbers
+from perfkit.cli.output import report_written
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.storage.device_table_file import write_device_row
@@ -71,7 +72,7 @@ def peaks(
         raise LaunchEnvironmentError(f"{measured.name}: no matrix product could be measured: {_reasons(measured)}")
     if output is not None:
         write_device_row(output, measured.row(_source(measured, repeats)))
-        print_line(f"\n{output}: give it to --device-table")
+        report_written(output, "for --device-table")
 
 
 def _device(name: str, threads: int | None) -> "torch.device":

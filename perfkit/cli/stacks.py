@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from perfkit.base.standard_streams import write_stderr
-from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, print_line
+from perfkit.cli.output import report_written
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker
 from perfkit.errors import UsageError
 
 app = App()
@@ -87,4 +88,5 @@ def stacks(
         write_stderr(f"perfkit: warning: {warning}")
     total = size(found.total) if found.weight == "communication-bytes" else duration(found.total)
     count = sum(len(rank.stacks) for rank in found.ranks)
-    print_line(f"{output}: {plural(len(found.ranks), 'rank')}, {count:,} stacks by {found.by}, {found.weight} {total}")
+    ranks_ = plural(len(found.ranks), "rank")
+    report_written(output, f"{ranks_}, {count:,} stacks by {found.by}, {found.weight} {total}")

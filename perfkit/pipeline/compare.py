@@ -19,7 +19,7 @@ from perfkit.records.run import RunReport
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.kernel_rules_file import KernelRules
-from perfkit.subjects.comparison.changes import changes, disagreement, few_runs, findings
+from perfkit.subjects.comparison.changes import changes, differences, disagreement, few_runs, findings
 from perfkit.subjects.comparison.gates import check_gates, parse_gate
 from perfkit.subjects.comparison.history import config_histories, excluded_runs
 from perfkit.subjects.comparison.step_work import mean_step, step_work
@@ -77,6 +77,7 @@ def compare(
         measured_on="plain" if measured_on == "plain" else "recorded",
         assumed_noise=assume_noise if few_runs(compared[0], compared[1]) else None,
         changes=changed,
+        differences=differences(compared[0], compared[1]),
         gates=worded(check_gates(gates, changed, *sides)),
         findings=worst_first(
             [

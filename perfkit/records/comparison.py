@@ -61,6 +61,20 @@ class Side(Struct, frozen=True, kw_only=True):
     runs: list[str]
 
 
+DifferenceKind = Literal["option", "commit", "version", "device"]
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What is not the same before and after, besides the measurements; values that are unknown differ from nothing."""
+
+    kind: DifferenceKind
+    name: str
+    """Of the option or package."""
+    before: list[str]
+    """Values of the runs of that side, each once."""
+    after: list[str]
+
+
 class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     """`perfkit compare`: two runs, or two sets of repeats."""
 
@@ -75,6 +89,8 @@ class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     """Relative change up to which a change counts as noise where there are too few runs (`--assume-noise`)."""
     changes: list[Change]
     """By kind; collectives and operators by the absolute difference in time, largest first."""
+    differences: list[Difference] = []
+    """Of the options in the first run of each side; of the commit, packages and devices in all runs."""
     gates: list[GateResult]
     findings: list[Finding]
 

@@ -1,4 +1,4 @@
-"""Notebook display of records: methods that the package gives its rendering, which this folder does not import."""
+"""Display of records in notebooks and by `print`. The package gives it the rendering; this room does not import it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,7 +12,7 @@ RENDERING: Final[list[Callable[[], Any]]] = []
 
 
 class NotebookDisplay:
-    """Rich display in Jupyter."""
+    """Shows the summary: as HTML in Jupyter, as text by `print` and in an interactive session."""
 
     __slots__ = ()
 
@@ -20,8 +20,9 @@ class NotebookDisplay:
         html: str = RENDERING[0]().html(self)
         return html
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  IPython's protocol
-        printer.text(RENDERING[0]().text(self))
+    def __repr__(self) -> str:
+        text: str = RENDERING[0]().text(self)
+        return text
 
     def _figure(self, name: str) -> "Figure":
         figure: Figure = RENDERING[0]().figure(self, name)

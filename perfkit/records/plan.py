@@ -4,6 +4,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from perfkit.records.display import NotebookDisplay
+
 PLAN_VERSION: Final = 1
 
 PlanUnit = Literal["B", "ns", "FLOP", "ratio"]
@@ -181,7 +183,7 @@ class PlannedDevice(Struct, frozen=True, kw_only=True):
     sources: list[str]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Plan(NotebookDisplay, Struct, frozen=True, kw_only=True):
     """Result of `perfkit plan`."""
 
     schema_version: int = PLAN_VERSION

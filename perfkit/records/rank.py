@@ -236,3 +236,7 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """How its batches were fetched; None if the traces do not contain it."""
     subjects: dict[str, list[Any]] = {}
     """Records of subjects without a field here, such as those that packages add, one per trace, by name."""
+
+    def __repr__(self) -> str:
+        """Return what identifies it: all of it would be tens of thousands of characters."""
+        return f"RankReport(rank={self.rank}, host={self.host!r}, device={self.device!r}, steps={len(self.steps)}, ...)"

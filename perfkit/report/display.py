@@ -3,9 +3,10 @@
 What a display needs is imported on use.
 """
 
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from perfkit.records.comparison import Comparison, History
+from perfkit.records.comparison import History
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.report import build_document
@@ -17,10 +18,8 @@ _ROWS: Final = 5
 """Rows in ranked tables; the DataFrames have all."""
 _MOST_RUNS: Final = 20
 
-Shown = Report | RunReport | Comparison | History
 
-
-def html(record: Shown) -> str:
+def html(record: Any) -> str:
     """Return a record as a fragment of HTML; text from a trace is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -35,9 +34,17 @@ def html(record: Shown) -> str:
     return page.get_template("notebook.html.j2").render(**values, left=left, colours=COLOURS)
 
 
-def text(record: Shown) -> str:
-    """Return a record as plain text, one line per run."""
-    return "\n".join(f"{section.title}: {section.headline}" for section in build_document(record, _ROWS).sections)
+def text(record: Any) -> str:
+    """Return the summary of a record as plain text, as wide as the terminal."""
+    from perfkit.report.renderers import answer, console
+
+    stream = StringIO()
+    if isinstance(record, Report | RunReport):
+        report = record if isinstance(record, Report) else Report(perfkit_version="", runs=[record])
+        answer.write(report, stream, top=_ROWS)
+    else:
+        console.write_summary(record, stream)
+    return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
 
 
 def figure(record: Any, name: Any) -> Any:

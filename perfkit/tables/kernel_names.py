@@ -1,6 +1,7 @@
-"""Shortens long kernel names without losing the parts that distinguish them."""
+"""Makes long kernel names fit without losing the parts that distinguish them."""
 
 import re
+from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 
@@ -11,42 +12,72 @@ from perfkit.records.rank import CollectiveStat
 LONGEST = 100
 """Maximum width of a name in cells, however wide the terminal: numbers stay near their names."""
 
-_BREAK = re.compile(r"[ /_-]")
+_BREAK = re.compile(r"[ /#-]|(?<=[^\W_])_+|[.,:](?![\d:. ])|(?=[(<](?![)>]))|(?<=[a-z]{2})(?=[A-Z][a-z])")
+"""Ends of the parts of a text, at which a line may end; none is within a figure or its unit."""
 _PARAMETERS_AT_END = re.compile(r"\)( const)?( \[clone [^\[\]]*\])*$")
 """No bracket is within another: without that, every `)` of a long text would be tried up to its end."""
 _PYTHON = re.compile(r"(?:.*/)?([^/]+\.py\(\d+\): .+)")
 """A Python function as torch.profiler writes it, from the name of its file."""
 _QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(])")
+_HANG = 2
+"""Spaces before what continues a name on its next line."""
 
 
 def shorten(name: str, width: int) -> str:
-    """Return `name` within `width` terminal cells.
+    """Return `name` within `width` terminal cells, if that is possible without what distinguishes it.
 
-    What all kernel names share is dropped first: `void`, the parameter list, namespaces; then the end of the template
-    arguments. A Python function loses the folders of its file. A name that is still too long loses its middle.
+    What all kernel names share is dropped first (see `plain`), then the end of the template arguments. Nothing else is
+    left out, whatever the width.
     """
     if cell_len(name) <= width:
         return name
-    if match := _PYTHON.fullmatch(name):
-        return _without_middle(match[1], width)
-    bare = _QUALIFIER.sub("", _without_parameters(name.removeprefix("void ")))
-    if cell_len(bare) <= width:
-        return bare
+    bare = plain(name)
     base, bracket, arguments = bare.partition("<")
-    room = width - cell_len(base) - 3
-    if not bracket or room < 0:
-        return _without_middle(base, width)
-    return f"{base}<{_head(arguments, room)}…>"
+    if cell_len(bare) <= width or not bracket:
+        return bare
+    return f"{base}<{_head(arguments, max(width - cell_len(base) - 3, 0))}…>"
 
 
-def fold(text: str, width: int) -> str:
-    """Return `text` in lines of at most `width` cells, broken after a space, hyphen, slash or underscore."""
-    lines, start = [], 0
-    while (most := _line_end(text, start, width)) < len(text):
-        end = max((m.end() for m in _BREAK.finditer(text, start, most)), default=most)
+def plain(name: str) -> str:
+    """Return a name without what says little: `void`, parameter list and namespaces; the folders of a Python file."""
+    if match := _PYTHON.fullmatch(name):
+        return match[1]
+    return _QUALIFIER.sub("", _without_parameters(name.removeprefix("void ")))
+
+
+def fold(text: str, width: int, hang: int = 0) -> str:
+    """Return `text` in lines of at most `width` cells, broken between its parts; lines after the first are indented."""
+    lines, start, room = [], 0, width
+    while (most := _line_end(text, start, room)) < len(text):
+        ends = (found.end() for found in _BREAK.finditer(text, start, most + 2))
+        end = max((end for end in ends if start < end <= most), default=most)
         lines.append(text[start:end].rstrip())
         start = next((place for place in range(end, len(text)) if not text[place].isspace()), len(text))
-    return "\n".join([*lines, text[start:]])
+        room = max(width - hang, 1)
+    return f"\n{' ' * hang}".join([*lines, text[start:]])
+
+
+def fold_name(name: str, width: int) -> str:
+    """Return `name`, `plain` if it is wider than `width` cells, and then in lines, indented further after the first."""
+    if cell_len(name) <= width:
+        return name
+    indent, bare = _indented(name)
+    indent = indent[: width // 2]
+    lines = fold(bare, max(width - len(indent), 1), hang=min(_HANG, width // 4)).split("\n")
+    return "\n".join(indent + line for line in lines)
+
+
+def widest_part(name: str) -> int:
+    """Return the least width at which `fold_name` breaks a name between its parts only."""
+    indent, bare = _indented(name)
+    ends = [0, *(found.end() for found in _BREAK.finditer(bare)), len(bare)]
+    first, *others = (cell_len(bare[start:end].rstrip()) for start, end in pairwise(ends))
+    return len(indent) + max(first, _HANG + max(others, default=0))
+
+
+def _indented(name: str) -> tuple[str, str]:
+    bare = name.lstrip()
+    return name[: len(name) - len(bare)], plain(bare)
 
 
 def _line_end(text: str, start: int, width: int) -> int:
@@ -55,6 +86,8 @@ def _line_end(text: str, start: int, width: int) -> int:
     It looks no further than the line: a text may be very long.
     """
     total = 0
+    if text.isascii():
+        return min(start + max(width, 1), len(text))
     for place in range(start, len(text)):
         total += cell_len(text[place])
         if total > width:
@@ -75,17 +108,6 @@ def _without_parameters(name: str) -> str:
             return name[:i].rstrip()
         depth += {"<": 1, ">": -1}.get(character, 0)
     return name
-
-
-def _without_middle(name: str, width: int) -> str:
-    if cell_len(name) <= width:
-        return name
-    head = _head(name, width // 2)
-    room = width - 1 - cell_len(head)
-    tail = name[max(0, len(name) - room) :]
-    while cell_len(tail) > room:
-        tail = tail[1:]
-    return f"{head}…{tail}"
 
 
 def _head(text: str, cells: int) -> str:

@@ -19,8 +19,8 @@ Tone = Literal["plain", "strong", "faint", "good", "info", "warning", "error"]
 """The meaning of a piece of text; renderers with colours map it to one."""
 
 Kind = Literal["number", "name", "words"]
-"""How a column behaves if the table is too wide: a `number` is never cut, a `name` is shortened in its
-middle, `words` wrap."""
+"""How a column behaves if the table is too wide: a `number` has one line, or the column is left out; a `name` takes
+more lines, broken between its parts; `words` wrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def words(title: str, show: Show, *, tone: Callable[[Any], Tone] | None = None) 
 
 
 def name(title: str, show: Show, *, tone: Callable[[Any], Tone] | None = None) -> Field:
-    """Return a column of names, escaped, and shortened in their middle where the table is too wide; None is unknown."""
+    """Return a column of names, escaped, in several lines where the table is too wide; None is unknown."""
     return Field(title, lambda record: _text(show(record), tone(record) if tone else "plain"), "name")
 
 

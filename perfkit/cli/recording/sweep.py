@@ -14,7 +14,7 @@ from perfkit.base.formatting import plural
 from perfkit.base.standard_streams import write_stderr
 from perfkit.base.system_limits import count_cores
 from perfkit.cli.config_options import Layer, command, flag, options, parameter, resolve
-from perfkit.cli.output import JSON_HELP
+from perfkit.cli.output import JSON_HELP, report_written
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import among, print_line
 from perfkit.errors import RunError, UsageError
@@ -145,6 +145,8 @@ def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions,
         running = [point for point in points if folder.state(point) == "running"]
         missing = [point for point in points if folder.state(point) in ("absent", "failed")]
         submits = write_scripts(folder.jobs, missing, emit_options, running_options.pause_s)
+        if submits:
+            report_written(folder.jobs, plural(len(submits), "job script"))
         _report_existing(folder, len(points), len(points) - len(missing) - len(running), missing)
         for point in missing:
             folder.move_aside(point)

@@ -14,7 +14,7 @@ from perfkit.records.report import Report
 from perfkit.report.content.answer import Answer, Hint, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.ledger import Part
-from perfkit.report.renderers.text import MIN_WIDTH, STYLES, UNBROKEN, limited, wrap
+from perfkit.report.renderers.text import STYLES, UNBROKEN, limited, open_console, wrap
 from perfkit.tables.kernel_names import shorten
 from perfkit.tables.labels import COLOURS, FILLS
 from perfkit.tables.specification import Table
@@ -28,8 +28,7 @@ _MOST_ROWS: Final = 40
 
 def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:  # noqa: ARG001  no tables
     """Draw the short answer of `report` on `stream`; `width` is in columns, None for that of the terminal."""
-    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
-    console.width = max(MIN_WIDTH, console.width)
+    console = open_console(stream, width)
     found = answer(report)
     tables = [_shortened(table) for table in found.tables]
     space = _space(found)
@@ -58,7 +57,7 @@ def _print(lines: Iterable[Text], console: Console) -> None:
 
 
 def _height(tables: Sequence[Table], width: int) -> int:
-    drawn = Console(file=StringIO(), width=width, highlight=False)
+    drawn = open_console(StringIO(), width)
     _draw(tables, drawn)
     return drawn.file.getvalue().count("\n") if isinstance(drawn.file, StringIO) else 0
 
@@ -100,8 +99,9 @@ def _shortened(table: Table) -> Table:
 
 def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:
     """Yield at most 18 lines about a run, 12 if it is one of several."""
-    title = limited(shorten(run.title, console.width - 8))
-    yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
+    title = Text(limited(run.title), "bold")
+    title.truncate(console.width - 8, overflow="ellipsis")
+    yield Text.assemble(title, " ", ("─" * (console.width - title.cell_len - 1), "dim"))
     yield from _wrapped(Text(run.headline, f"bold {STYLES[run.tone]}"), console, space.headline)
     yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     if run.parts:

@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from perfkit.base.formatting import left_out
 from perfkit.records.report import Report
 from perfkit.report import build_document
 from perfkit.report.content.document import (
@@ -22,13 +22,14 @@ from perfkit.report.content.document import (
     KeyValue,
     Section,
 )
-from perfkit.report.renderers.text import MIN_WIDTH, STYLES, limited, limited_text, wrap
-from perfkit.tables.kernel_names import LONGEST, fold, shorten
+from perfkit.report.renderers.table_layout import GAP, folded, lay_out, shown_text
+from perfkit.report.renderers.text import STYLES, limited, limited_text, open_console, wrap
+from perfkit.tables.kernel_names import fold
 from perfkit.tables.labels import COLOURS, FILLS
-from perfkit.tables.specification import BAR, Cell, Column, Table, joined
+from perfkit.tables.specification import BAR, Cell, Column, Table
 
-GAP = 2
-SMALLEST_NAME = 16
+_MOST_SECTIONS: Final = 20
+"""Of a summary."""
 
 
 def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
@@ -43,9 +44,24 @@ def write_subjects(report: Report, stream: TextIO, *, top: int, subjects: Collec
     _draw(subject_document(report, top, subjects), stream, None)
 
 
+def write_summary(record: Any, stream: TextIO) -> None:
+    """Draw what stands before the tables of `record`, and the errors and warnings about it."""
+    doc = build_document(record, top=1)
+    sections = [
+        replace(
+            section,
+            summary=[],
+            tables=[],
+            findings=[finding for finding in section.findings if finding.severity != "info"],
+        )
+        for section in doc.sections[:_MOST_SECTIONS]
+    ]
+    left = left_out(len(doc.sections) - _MOST_SECTIONS, "section") if len(doc.sections) > _MOST_SECTIONS else ""
+    _draw(Document(doc.title, sections, footnotes=[left] if left else []), stream, None)
+
+
 def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
-    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
-    console.width = max(MIN_WIDTH, console.width)
+    console = open_console(stream, width)
     _draw_findings(doc.findings, console)  # first: tables of traces that are no runs of one job would mislead
     for table in doc.comparison:
         draw_table(table, console)
@@ -57,8 +73,10 @@ def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
 
 
 def _draw_section(section: Section, console: Console) -> None:
-    title = limited_text(shorten(section.title, console.width - 8), style="bold")
-    console.print(Rule(title, align="left", characters="─", style="dim"))
+    *above, last = fold(limited(section.title), console.width - 8).split("\n")
+    for part in above:
+        console.print(Text(part, style="bold"))
+    console.print(Rule(Text(last, style="bold"), align="left", characters="─", style="dim"))
     if section.headline:
         for line in wrap(Text(section.headline, style=f"bold {STYLES[section.tone]}"), console, console.width):
             console.print(line)
@@ -113,11 +131,9 @@ def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
 
 
 def draw_table(table: Table, console: Console) -> None:
-    """Draw a table as wide as the console allows: no number is cut, rather the last columns of numbers are left out."""
-    table = _without_last(table, console.width)
-    notes_beside = _fits(table, console.width)
-    widths = _widths(table, console.width, notes_beside)
-    notes = _note_widths(table) if notes_beside else [None] * len(widths)
+    """Draw a table as wide as the console allows."""
+    layout = lay_out(table, console.width)
+    table = layout.table
     drawn = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -126,19 +142,16 @@ def draw_table(table: Table, console: Console) -> None:
         header_style="dim",
         border_style="dim",
     )
-    for column, width in zip(table.columns, widths, strict=True):
-        justify = "right" if column.kind == "number" else "left"
-        folds = column.kind == "words"
-        title = limited(column.title)
+    for column, width in zip(table.columns, layout.widths, strict=True):
         drawn.add_column(
-            Text(fold(title, width) if column.kind == "number" else title),
-            justify=justify,  # type: ignore[arg-type]
+            Text(fold(limited(column.title), width)),
+            justify="right" if column.kind == "number" else "left",
             width=width,
-            no_wrap=not folds,
+            no_wrap=True,
             overflow="fold",
         )
     for row in table.rows:
-        cells = zip(row, table.columns, widths, notes, strict=True)
+        cells = zip(row, table.columns, layout.widths, layout.notes, strict=True)
         drawn.add_row(*(_cell(cell, column, width, note) for cell, column, width, note in cells))
     console.print(limited_text(table.title, style="bold"))
     console.print(drawn)
@@ -151,94 +164,10 @@ def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Tex
     """Return a cell with its note beside the text, aligned with the notes above, or below it (`note_width` None)."""
     if cell.bar:
         return Text(cell.text.replace(BAR, FILLS[cell.bar.category]), style=COLOURS[cell.bar.category])
-    fitted = {"name": shorten, "words": fold}.get(column.kind)
-    shown = fitted(cell.text, width) if fitted else cell.text
-    text = limited_text(shown, style=STYLES[cell.tone])
+    text = Text(folded(shown_text(cell, column), column, width), style=STYLES[cell.tone])
     note = limited(cell.note)
     if note_width:
         text.append(f"  {note:>{note_width}}", style="dim")
     elif note:
-        text.append(f"\n{note}", style="dim")
+        text.append(f"\n{fold(note, width)}", style="dim")
     return text
-
-
-def _note_widths(table: Table) -> list[int]:
-    return [max((cell_len(limited(cell.note)) for cell in cells), default=0) for cells in _columns(table)]
-
-
-def _columns(table: Table) -> list[list[Cell]]:
-    """Return the cells by column; a table of another tool may have no rows."""
-    return [[row[place] for row in table.rows] for place in range(len(table.columns))]
-
-
-def _natural(column: Column, cells: Sequence[Cell], notes_beside: bool) -> int:
-    """Return the width at which no cell of a column is cut."""
-    shown = [limited(shorten(c.text, LONGEST) if column.kind == "name" else c.text) for c in cells]
-    text, note = (max(map(cell_len, texts), default=0) for texts in (shown, [limited(cell.note) for cell in cells]))
-    both = text + 2 + note if notes_beside and note else max(text, note)
-    return max(cell_len(limited(column.title)), both)
-
-
-def _naturals(table: Table, notes_beside: bool) -> list[int]:
-    columns = zip(table.columns, _columns(table), strict=True)
-    return [_natural(column, cells, notes_beside) for column, cells in columns]
-
-
-def _without_last(table: Table, width: int) -> Table:
-    """Return a table without the last of its columns of numbers that have no room, which the remark names."""
-    left: list[str] = []
-    while _least(table) > width and (
-        numbers := [i for i, one in enumerate(table.columns) if i and one.kind == "number"]
-    ):
-        last = numbers[-1]
-        left.insert(0, table.columns[last].title)
-        rows = [(*row[:last], *row[last + 1 :]) for row in table.rows]
-        table = replace(table, columns=(*table.columns[:last], *table.columns[last + 1 :]), rows=rows)
-    if not left:
-        return table
-    return replace(table, remark=joined(f"no room here for: {', '.join(left)}", table.remark))
-
-
-def _least(table: Table) -> int:
-    """Return the least width of a table in which no number is cut: titles on several lines, texts of one cell."""
-    folded = _folded(_naturals(table, notes_beside=False), table)
-    return _sum(folded, table)
-
-
-def _sum(widths: Sequence[int], table: Table) -> int:
-    """Return the width of a table whose texts have one cell."""
-    least = [width if one.kind == "number" else 1 for width, one in zip(widths, table.columns, strict=True)]
-    return sum(least) + GAP * (len(least) - 1)
-
-
-def _folded(naturals: Sequence[int], table: Table) -> list[int]:
-    """Return the widths of columns if the titles of numbers are broken between words."""
-    return [
-        max(*map(cell_len, limited(one.title).split(" ")), _natural(Column("", "number"), cells, notes_beside=False))
-        if one.kind == "number"
-        else natural
-        for natural, one, cells in zip(naturals, table.columns, _columns(table), strict=True)
-    ]
-
-
-def _fits(table: Table, width: int) -> bool:
-    """Return whether notes fit beside their texts."""
-    needed = [
-        natural if column.kind == "number" else min(natural, SMALLEST_NAME)
-        for natural, column in zip(_naturals(table, notes_beside=True), table.columns, strict=True)
-    ]
-    return sum(needed) + GAP * (len(needed) - 1) <= width
-
-
-def _widths(table: Table, width: int, notes_beside: bool) -> list[int]:
-    """Return the columns' widths: numbers in full, the remaining width shared evenly by the texts."""
-    widths = _naturals(table, notes_beside)
-    if not notes_beside and _sum(widths, table) > width:
-        widths = _folded(widths, table)
-    texts = [i for i, column in enumerate(table.columns) if column.kind != "number"]
-    room = width - GAP * (len(widths) - 1)
-    room -= sum(w for i, w in enumerate(widths) if i not in texts)
-    for position, i in enumerate(sorted(texts, key=widths.__getitem__)):
-        widths[i] = min(widths[i], max(room // (len(texts) - position), 1))
-        room -= widths[i]
-    return widths

@@ -1,7 +1,8 @@
 """Text on the terminal: its styles, its length, and lines in which figures keep their units."""
 
 import re
-from typing import Final
+from io import StringIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -24,6 +25,25 @@ MOST_CHARACTERS: Final = 2_000
 UNBROKEN: Final = "\ue000"
 """Stands for a space at which a line is not broken: rich breaks at a no-break space too."""
 _QUANTITY: Final = re.compile(r"\d (?=%|[nµm]?s\b|[kMGT]?B\b)[^ ]+")
+
+
+def open_console(stream: TextIO, width: int | None) -> Console:
+    """Return a console that writes to `stream`, in a notebook too; `width` None is that of the terminal.
+
+    Text in memory has no colours, even if the environment asks for them, as that of a Jupyter kernel does.
+    """
+    in_memory = isinstance(stream, StringIO) and not stream.isatty()
+    console = Console(
+        file=stream,
+        width=width,
+        color_system=None if in_memory else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_jupyter=False,
+    )
+    console.width = max(MIN_WIDTH, console.width)
+    return console
 
 
 def limited(text: str) -> str:

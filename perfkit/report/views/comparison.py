@@ -2,30 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from perfkit.base.formatting import (
     MISSING,
     duration,
     escape_unprintable,
-    format_percent,
     format_value,
     in_ms,
     percent_change,
 )
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS
-from perfkit.records.common import Finding
 from perfkit.records.comparison import (
     MODELS_DIFFER,
-    SAMPLES_DIFFER,
-    STEP_WORK_CODES,
     Change,
     Comparison,
     GateResult,
     GateState,
     Side,
 )
-from perfkit.report.content.document import Document, FindingLine, Section
+from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
+from perfkit.report.wording import in_words
+from perfkit.subjects.comparison.summary import IN_SUMMARY, noise, result, step_work_of, what_changed
 from perfkit.tables import charts as specs
 from perfkit.tables.charts import PageCharts
 from perfkit.tables.labels import LONG
@@ -70,9 +67,9 @@ def document(report: Comparison, top: int) -> Document:
         title=f"{_side(report.before)} → {_side(report.after)}",
         headline=_headline(report),
         tone=_tone(report),
-        summary=[_metrics(report)],
-        tables=[*ranked, *([gates] if gates else [])],
-        findings=[FindingLine.of(finding) for finding in report.findings if finding is not _step_work(report)],
+        key_values=_summary(report),
+        tables=[_metrics(report), *ranked, *([gates] if gates else [])],
+        findings=[FindingLine.of(finding) for finding in report.findings if finding.code not in IN_SUMMARY],
     )
     has_ranges = any(change.interval for change in report.changes)
     return Document("perfkit compare", [section], [_note(report)] if has_ranges else [])
@@ -94,38 +91,16 @@ def _side(side: Side) -> str:
 
 
 def _headline(report: Comparison) -> str:
-    work = _step_work(report)
-    if work is None:
-        return _change(report, "step_time")
-    compared = f" {_change(report, 'samples_per_s')}" if work.code == SAMPLES_DIFFER else ""
-    return f"{work.message[0].upper()}{escape_unprintable(work.message[1:])}.{compared}"
+    """Return which side is faster, or why that is not known."""
+    work, found = step_work_of(report), result(report)
+    parts = [f"{work.message[0].upper()}{escape_unprintable(work.message[1:])}."] if work else []
+    return " ".join([*parts, *([in_words((found,))] if found else [])])
 
 
-def _step_work(report: Comparison) -> Finding | None:
-    """Return the finding that steps do other work after than before, if there is one."""
-    return next((finding for finding in report.findings if finding.code in STEP_WORK_CODES), None)
-
-
-def _change(report: Comparison, metric: Literal["step_time", "samples_per_s"]) -> str:
-    """Return a sentence about what changed, and whether that is more than noise."""
-    changed = next((change for change in report.changes if change.name == metric), None)
-    if changed is None or changed.ratio is None:
-        return f"No {'step time' if metric == 'step_time' else 'throughput'} on both sides to compare."
-    moved = f"{_moved(report, changed)} ({percent_change(changed.ratio)})"
-    if changed.significant is None:
-        few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
-        return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
-    within = "beyond" if changed.significant else "within"
-    if report.assumed_noise is not None:
-        return f"{moved}, {within} the assumed noise of {format_percent(report.assumed_noise)}."
-    return f"{moved}, {within} run-to-run variation."
-
-
-def _moved(report: Comparison, changed: Change) -> str:
-    if changed.unit == "1/s":
-        return f"Throughput: {format_value(changed.before, 'ratio')} → {format_value(changed.after, 'ratio')} samples/s"
-    name = "Step time" if report.measured_on == "plain" else "Profiled step"
-    return f"{name}: {duration(changed.before)} → {duration(changed.after)}"
+def _summary(report: Comparison) -> list[KeyValue]:
+    """Return whether the change is more than noise, and what else differs."""
+    stated = {"noise": noise(report), "changed": what_changed(report)}
+    return [KeyValue(label, in_words((one,))) for label, one in stated.items() if one]
 
 
 def _tone(report: Comparison) -> Tone:
@@ -185,7 +160,7 @@ def _columns(report: Comparison) -> tuple[Field, ...]:
 
 
 def _is_comparable(change: Change, report: Comparison) -> bool:
-    work = _step_work(report)
+    work = step_work_of(report)
     return work is None or (work.code != MODELS_DIFFER and change.unit != "ns")
 
 

@@ -5,7 +5,7 @@ three runs on a side significance is undecided: the steps of one run share its d
 is shown and marked as such. Then the caller may state how much runs vary, and a larger change is significant.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
@@ -13,7 +13,7 @@ from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_i
 from perfkit.options.identity import companions, format_option, performance_options
 from perfkit.records.aggregate import disagree
 from perfkit.records.common import MeasuredOn, Observation
-from perfkit.records.comparison import Change, MetricKind
+from perfkit.records.comparison import Change, Difference, DifferenceKind, MetricKind
 from perfkit.records.facts import statement
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import Resampling
@@ -127,27 +127,45 @@ def findings(
     for side, runs in (("before", before), ("after", after)):
         if mixed := _differing(runs):
             collected.append(Observation("mixed_configurations", {"side": side, "options": mixed}))
-    if differing := _differing([before[0], after[0]]):
-        collected.append(Observation("configurations_differ", {"options": differing}))
-    return [*collected, *_environment_findings(before, after)]
+    found = differences(before, after)
+    sides = {kind: {one.name: [one.before, one.after] for one in found if one.kind == kind} for kind in _REPORTED}
+    if sides["option"]:
+        options = {name: [*old, *new] for name, (old, new) in sides["option"].items()}
+        collected.append(Observation("configurations_differ", {"options": options}))
+    if sides["device"]:
+        collected.append(Observation("devices_differ", {"devices": sides["device"]["device"]}))
+    if sides["version"]:
+        collected.append(Observation("versions_differ", {"versions": sides["version"]}))
+    return collected
 
 
-def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Observation]:
-    """Yield other differences between the runs, within a side or between sides; unknown values differ from nothing."""
-    sides = (before, after)
-    devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
-    if _differ(devices):
-        yield Observation("devices_differ", {"devices": list(map(sorted, devices))})
-    versions = {
-        name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
-        for name in sorted({name for side in sides for run in side for name in run.versions})
-    }
-    if differing := {name: list(map(sorted, known)) for name, known in versions.items() if _differ(known)}:
-        yield Observation("versions_differ", {"versions": differing})
+_REPORTED: Final[tuple[DifferenceKind, ...]] = ("option", "device", "version")
 
 
-def _differ(sides: Sequence[set[str]]) -> bool:
-    return all(sides) and len(set.union(*sides)) > 1
+def differences(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Difference]:
+    """Return what is not the same on both sides, besides what was measured; a side may be of several values."""
+    options = _differing([before[0], after[0]])
+    found = [Difference(kind="option", name=name, before=[old], after=[new]) for name, (old, new) in options.items()]
+    found.extend(_environment(before, after))
+    return found
+
+
+def _environment(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Difference]:
+    """Yield differences between the runs, within a side or between sides; unknown values differ from nothing."""
+    names = sorted({name for run in (*before, *after) for name in run.versions})
+    values: list[tuple[DifferenceKind, str, Callable[[RunReport], str | None]]] = [
+        ("commit", "commit", lambda run: run.commit),
+        ("device", "device", lambda run: " and ".join(run.device_names)),
+        *(("version", name, _version(name)) for name in names),
+    ]
+    for kind, name, value in values:
+        old, new = ({known for run in side if (known := value(run))} for side in (before, after))
+        if old and new and len(old | new) > 1:
+            yield Difference(kind=kind, name=name, before=sorted(old), after=sorted(new))
+
+
+def _version(name: str) -> Callable[[RunReport], str | None]:
+    return lambda run: run.versions.get(name)
 
 
 def _differing(runs: Sequence[RunReport]) -> dict[str, list[str]]:

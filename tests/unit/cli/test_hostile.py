@@ -244,5 +244,5 @@ def test_a_name_of_a_folder_is_text_too(
     monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
     assert main([command, str(escape), *(["--no-browser"] if command == "view" else [])]) == 0
     shown = capsys.readouterr()
-    assert "owned" in shown.out
+    assert "owned" in shown.out + shown.err
     assert {character for character in shown.out + shown.err if not character.isprintable()} <= {"\n"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.base.formatting import size
 from perfkit.cli import main
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import LIMIT_S
@@ -58,7 +59,9 @@ def test_a_folder_of_runs_is_refused(tmp_path: Path) -> None:
 def test_without_a_name_it_is_called_as_the_run(tmp_path: Path) -> None:
     done = merge(SAMPLE, "--ranks", "1", "--steps", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("sample-memory.pftrace: 1 rank, ")
+    written_bytes = (tmp_path / "sample-memory.pftrace").stat().st_size
+    assert done.stderr.startswith(f"Wrote sample-memory.pftrace ({size(written_bytes)}): 1 rank, ")
+    assert not done.stdout
     result = json.loads(merge(SAMPLE, "--json", cwd=tmp_path).stdout)
     (written,) = tmp_path.iterdir()
     assert (result["path"], result["ranks"], result["bytes"]) == (written.name, 2, written.stat().st_size)
@@ -72,7 +75,7 @@ def test_dots_in_the_name_of_a_run_are_no_suffix(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     for path, name in ((run, f"{run.name}.pftrace"), (file, "rank0.v1.pt.trace.pftrace")):
         done = merge(path, cwd=tmp_path / "here")
-        assert done.stdout.startswith(f"{name}: 1 rank, "), done.stderr
+        assert done.stderr.startswith(f"Wrote {name} ("), done.stderr
     assert len(list((tmp_path / "here").iterdir())) == 2
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.base.formatting import size
+from perfkit.base.formatting import escape_unprintable, size
 from perfkit.cli import main
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -24,11 +24,15 @@ def pages(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
 
 
+def wrote(folder: Path, page: str) -> str:
+    return f"Wrote {escape_unprintable(page)} ({size((folder / page).stat().st_size)})\n"
+
+
 def test_several_runs_have_one_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = [str(SAMPLES / name) for name in ("sample-memory", "sample-hdf5")]
     assert main(["analyze", *samples, "--html"]) == 0
     captured = capsys.readouterr()
-    assert captured.err == "perfkit: page: reports/traces.html\n"
+    assert captured.err == wrote(folder, "reports/traces.html")
     assert "By source: otherwise identical runs" in captured.out
     assert "sample-memory" in (folder / "reports" / "traces.html").read_text()
 
@@ -47,7 +51,7 @@ def test_one_run_has_one_if_asked_for(folder: Path, capsys: pytest.CaptureFixtur
     assert main(["analyze", str(folder / "a\x1b[31mrun"), "--html", "-f", "csv"]) == 0
     assert pages(folder) == ["reports/a\x1b[31mrun.html"]
     captured = capsys.readouterr()
-    assert captured.err == "perfkit: page: reports/a\\x1b[31mrun.html\n"
+    assert captured.err == wrote(folder, "reports/a\x1b[31mrun.html")
     assert captured.out.startswith("run,rank,step")
 
 

@@ -28,7 +28,8 @@ def test_what_is_measured_is_printed_and_found_by_the_device_table(
         assert main(["peaks", "--device", "cpu", *arguments, "-o", str(tmp_path / "row.toml")]) == 0
     finally:
         torch.set_num_threads(before)
-    printed = capsys.readouterr().out
+    printed, status = capsys.readouterr()
+    assert status.startswith(f"Wrote {tmp_path / 'row.toml'} (")
     assert printed.count(" rows ") == 2
     assert printed.count("peak") == 1
     assert "tf32      not measured: the device has no TF32" in printed

@@ -57,3 +57,13 @@ def test_markdown(name: str, golden: Callable[[str, str], None]) -> None:
 def test_real_traces(name: str, real_traces: Path, golden: Callable[[str, str], None]) -> None:
     """What is reported of the traces that ship: a change of any figure or sentence shows as a diff."""
     golden(drawn(analyze(str(real_traces / name), executor="serial", cache=False), 200, top=5), f"traces/{name}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", ["gpu-dlrm-8of8", "mi300-resnet-ddp-1of8"])
+def test_nothing_but_the_end_of_template_arguments_is_left_out_of_a_name(
+    name: str, width: int, real_traces: Path
+) -> None:
+    text = drawn(analyze(str(real_traces / name), executor="serial", cache=False), width)
+    assert text.count("…") == text.count("…>")
+    assert "evaluate_function" in text

@@ -1,27 +1,23 @@
 """Display of records in Jupyter, and their charts."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from perfkit.errors import UsageError
 from perfkit.pipeline.compare import compare
+from perfkit.pipeline.whatif import predict
 from perfkit.records.run import RunReport
 from perfkit.report.charts.run import subject_charts
+from perfkit.report.renderers import answer
 from perfkit.report.wording import worded
 from perfkit.subjects.comparison.history import config_histories
+from perfkit.tools.plan.planner import Request, make_plan
+from perfkit.tools.plan.shape import gpt_shape
+from tests.support.documentation import ROOT
 from tests.support.reports.report_builders import make_foreign_run, make_report, make_run
 from tests.unit.report.test_html import read
-
-
-class Printer:
-    """As much of IPython's as is used."""
-
-    def __init__(self) -> None:
-        self.said = ""
-
-    def text(self, text: str) -> None:
-        self.said += text
 
 
 def test_a_report_shows_its_runs_closed_and_one_run_open() -> None:
@@ -47,15 +43,48 @@ def test_a_report_of_very_many_runs_shows_the_first() -> None:
     assert "5 more are not shown." in shown
 
 
-def test_plain_text_is_one_line_per_run() -> None:
-    printer = Printer()
-    make_report(make_run("one"), make_run("\x1b[31mtwo"))._repr_pretty_(printer, False)
-    assert [line.partition(":")[0] for line in printer.said.splitlines()] == ["one", r"\x1b[31mtwo"]
+def test_print_shows_the_short_answer_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report, screen = make_report(), io.StringIO()
+    answer.write(report, screen, top=10, width=80)
+    assert [line.rstrip() for line in screen.getvalue().rstrip().splitlines()] == str(report).splitlines()
+    assert str(report) == repr(report)
+    (run,) = report.runs
+    assert str(run).splitlines()[:3] == str(report).splitlines()[:3]
+    assert len(repr(run.ranks[0])) < 100
+    hostile = make_report(make_run("\x1b[31mtwo"))
+    assert r"\x1b[31mtwo ──" in repr(hostile)
+
+
+def test_print_shows_what_stands_before_the_tables_of_other_records() -> None:
+    trace = str(ROOT / "traces" / "sample-hdf5")
+    shape = gpt_shape(name="gpt", layers=32, width=4096, heads=32, block=2048, vocabulary=32_000, bias=False)
+    records = {
+        "No change: ": compare(trace, trace),
+        "1 run: at least 8 are needed": worded(config_histories([make_run(started_at="2026-01-01T00:00:00Z")], "run")),
+        "With input=0, the ": predict(trace, ["input=0"]),
+        "No layout is selected.": make_plan(Request(shape=shape, ranks=16, global_batch=64, precision="bfloat16")),
+    }
+    for headline, record in records.items():
+        shown = str(record)
+        assert headline in shown
+        assert len(shown) < 2_000
+        assert "─\n" not in shown.partition("\n")[2]  # no table
+
+
+def test_a_history_of_very_many_configurations_shows_the_first() -> None:
+    runs = [make_run(str(n), started_at="2026-01-01T00:00:00Z", config={"batch_size": n}) for n in range(1, 26)]
+    shown = str(worded(config_histories(runs, "run")))
+    assert shown.count("1 run: at least 8") == 20
+    assert shown.endswith("5 more sections")
 
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
-    assert "Metrics (times of steps: medians)" in compare(trace, trace)._repr_html_()
+    compared = compare(trace, trace)._repr_html_()
+    folded = compared.index("<details><summary>")
+    assert compared.index("No change: ") < compared.index("changed: ") < folded
+    assert folded < compared.index("Metrics (times of steps: medians)")
     run = make_run(started_at="2026-01-01T00:00:00Z")
     assert "1 run: at least 8 are needed" in worded(config_histories([run], "run"))._repr_html_()
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from perfkit.base.formatting import size
 from perfkit.cli.data import app
 from perfkit.errors import PerfkitError, StoreError, UsageError
 from perfkit_workloads.data.text import load_text, prepare_text
@@ -117,8 +118,10 @@ def test_command_reports_in_one_line_what_was_written(file: Path, tmp_path: Path
     arguments = ["prepare", "--text", str(file), "--out", str(tmp_path / "out"), "--validation", "0.5"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     half = len(TEXT) // 2
+    written = sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
     assert result.output == (
-        f"{tmp_path / 'out'}: {half:,} training and {half:,} validation characters, {len(set(TEXT))} distinct\n"
+        f"Wrote {tmp_path / 'out'} ({size(written)}): {half:,} training and {half:,} validation characters, "
+        f"{len(set(TEXT))} distinct\n"
     )
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.output.endswith("(there already)\n")

@@ -276,7 +276,7 @@ def test_a_metric_that_may_be_zero_before_has_no_interval_in_any_format() -> Non
     assert msgspec.json.decode(text, type=Comparison) == report
     assert "inf" not in written(write_benchmark, report)
     (row,) = [
-        row for table in document(report, 10).sections[0].summary for row in table.rows if row[0].text == "data_loading"
+        row for table in document(report, 10).sections[0].tables for row in table.rows if row[0].text == "data_loading"
     ]
     assert [cell.text for cell in row[3:]] == ["1.000", MISSING, ""]
 
@@ -313,7 +313,7 @@ def test_runs_without_traces_are_compared_by_their_own_clock(tmp_path: Path) -> 
     assert the("step_time", report.changes).before == 40 * MS
     assert the("step_time", report.changes).after == 30 * MS
     assert {change.kind for change in report.changes} == {"run"}
-    tables = [table for section in document(report, 10).sections for table in section.summary]
+    tables = [table for section in document(report, 10).sections for table in section.tables]
     assert [table.remark for table in tables] == ["step_time and rates: steps without the profiler"]
 
 

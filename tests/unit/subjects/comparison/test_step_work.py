@@ -63,15 +63,15 @@ def test_nothing_is_said_of_steps_that_do_the_same_work_or_are_not_known_to_diff
     before: RunReport, after: RunReport
 ) -> None:
     assert codes([before], [after]) == []
-    assert headline(before, after).startswith("Profiled step: ")
+    assert headline(before, after).endswith(" per profiled step.")
 
 
 def test_other_batches_are_compared_by_throughput() -> None:
     before, after = make_run(throughput=rates(64)), make_run(throughput=rates(128, 160))
     assert codes([before], [after]) == ["samples_per_step_differ"]
     assert headline(before, after) == (
-        "Steps are not comparable: 64 samples per step before, 128 after. Throughput: 640 → 800 samples/s (+25.0 %); "
-        "too few runs to tell this from noise."
+        "Steps are not comparable: 64 samples per step before, 128 after. Measured faster: 800 samples/s instead of "
+        "640 (+25.0 %)."
     )
     (section,) = document(compared(before, after), 10).sections
     assert list(section.findings) == []  # it is said once
@@ -105,5 +105,5 @@ def test_changes_of_steps_that_do_other_work_are_not_called_worse() -> None:
             findings=word_all(step_work(before, slower)),
         )
         (section,) = document(found, 10).sections
-        tones = {row[-1].tone for row in section.summary[0].rows if row[0].text == "overhead"}
+        tones = {row[-1].tone for row in section.tables[0].rows if row[0].text == "overhead"}
         assert ("warning" in tones) == judged
