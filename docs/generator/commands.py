@@ -1,4 +1,4 @@
-"""The reference of commands: what each prints with `--help`."""
+"""The reference of commands: what each prints with `--help-all`."""
 
 import io
 import os
@@ -17,12 +17,12 @@ def reference() -> str:
 
 
 def help_of(*path: str) -> str:
-    """Return what a command prints with `--help`, on a terminal of 80 columns."""
+    """Return what a command prints with `--help-all`, on a terminal of 80 columns."""
     printed = io.StringIO()
     with redirect_stdout(printed), patch.dict(os.environ, {"COLUMNS": "80"}):
-        code = main([*path, "--help"])
+        code = main([*path, "--help-all"])
     if code:
-        raise RuntimeError(f"perfkit {' '.join(path)} --help ends with {code}")
+        raise RuntimeError(f"perfkit {' '.join(path)} --help-all ends with {code}")
     return printed.getvalue()
 
 

@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit._version import __version__
@@ -21,6 +20,7 @@ from perfkit.base.log import configure
 from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt, prepare_for_reading
 from perfkit.base.standard_streams import discard, settle_stderr, write_stderr
 from perfkit.base.validation import plain_message
+from perfkit.cli.help_screen import Group
 from perfkit.cli.typer_app import COMPLETION_VARIABLE, App, answer_shell
 from perfkit.errors import PerfkitError
 
@@ -76,7 +76,7 @@ class Call:
     debug: bool = False
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """Imports a command when it is used; until then a stand-in has its name and help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

@@ -2,15 +2,25 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from msgspec.structs import replace
 
 from perfkit.base.executors import EXECUTORS
 from perfkit.base.parsing import Ranges, parse_numbers
+from perfkit.cli.help_screen import Common
 from perfkit.cli.output import PAGES, Targets, targets_of, write_page, write_report, write_sections
-from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, StepMarker, among, chosen_from
+from perfkit.cli.typer_app import (
+    READING,
+    App,
+    DataMarker,
+    KernelRules,
+    MaxBytes,
+    StepMarker,
+    among,
+    chosen_from,
+)
 from perfkit.errors import UsageError
 from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.records.report import Report
@@ -19,6 +29,10 @@ from perfkit.subjects.table import SUBJECTS, answer_subjects
 from perfkit.tools.cross_check import CROSS_CHECKS, with_cross_check
 
 app = App()
+
+_OUTPUT: Final = "Output"
+_RUNS: Final = "Several runs"
+_MORE: Final = "More data"
 
 _MOST_RANKS = 10_000_000
 """Largest world size to forecast."""
@@ -34,16 +48,22 @@ def analyze(
             "--format",
             metavar="FORMAT",
             **chosen_from(lambda: format_names(Report)),
+            rich_help_panel=_OUTPUT,
             help=f"Output format: {', '.join(format_names(Report))}; default: by the suffix of FILE, else summary.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, also with -o.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the summary.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=Common(_OUTPUT), help="Print JSON on stdout, also with -o.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", rich_help_panel=Common(_OUTPUT), help="Print all tables, not only the summary.")
+    ] = False,
     section: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
             **chosen_from(SUBJECTS.names),
+            rich_help_panel=Common(_OUTPUT),
             help=f"Print only the tables about this: {', '.join(SUBJECTS.names())}; may be repeated.",
         ),
     ] = None,
@@ -53,62 +73,89 @@ def analyze(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}), or send to a tracker "
-            "(tensorboard:FOLDER, mlflow:URI, wandb:PROJECT); may be repeated.",
+            rich_help_panel=Common(_OUTPUT),
+            help=f"Write to FILE, in the format of its suffix: {', '.join(builtin_suffixes(Report))}; or send to a "
+            "tracker (tensorboard:FOLDER, mlflow:URI, wandb:PROJECT); may be repeated.",
         ),
     ] = None,
     html: Annotated[
         bool,
         typer.Option(
             "--html",
+            rich_help_panel=Common(_OUTPUT),
             help=f"Also write the page {PAGES}/NAME.html.",
         ),
     ] = False,
-    rank: Annotated[int | None, typer.Option(min=0, help="Rank of a trace that does not contain its rank.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=0, rich_help_panel=READING, help="Rank of a trace that does not contain its rank.")
+    ] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     device_table: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="TOML file with peaks of devices, for the roofline (`perfkit peaks`)."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_MORE,
+            help="TOML file with peaks of devices, for the roofline (`perfkit peaks`).",
+        ),
     ] = None,
     max_bytes: MaxBytes = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
+    top: Annotated[
+        int, typer.Option(min=1, rich_help_panel=Common(_OUTPUT), help="Rows in ranked tables.")
+    ] = DEFAULT_TOP,
     executor: Annotated[
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(EXECUTORS.names())}>",
             autocompletion=among(EXECUTORS.names()),
+            rich_help_panel=READING,
             help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; default: as many as cores and memory allow.")
+        int | None,
+        typer.Option(
+            min=1, rich_help_panel=READING, help="Worker processes; default: as many as cores and memory allow."
+        ),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A running dask scheduler, for `--executor dask`.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", rich_help_panel=READING, help="A running dask scheduler, for `--executor dask`."
+        ),
     ] = None,
     strict: Annotated[
         bool,
         typer.Option(
             "--strict",
+            rich_help_panel=READING,
             help="Fail if any trace is unreadable or damaged, if events of it are skipped or repaired, and on any "
             "finding of severity error.",
         ),
     ] = False,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION", help="Compare runs that differ only in this option; may be repeated."),
+        typer.Option(
+            metavar="OPTION",
+            rich_help_panel=Common(_RUNS),
+            help="Compare runs that differ only in this option; may be repeated.",
+        ),
     ] = None,
     forecast: Annotated[
         str | None,
-        typer.Option(metavar="N,N", help="World sizes to forecast throughput for, from a series of at least four."),
+        typer.Option(
+            metavar="N,N",
+            rich_help_panel=Common(_RUNS),
+            help="World sizes to forecast throughput for; from a series of at least four.",
+        ),
     ] = None,
     cross_check: Annotated[
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
             **chosen_from(CROSS_CHECKS.names),
+            rich_help_panel=_MORE,
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
@@ -116,6 +163,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
+            rich_help_panel=_MORE,
             help="File of `perfkit collectives -o FILE.json`: show the share of its bandwidths that the runs reached.",
         ),
     ] = None,
@@ -123,6 +171,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
+            rich_help_panel=_MORE,
             help="Pickle of `torch.cuda.memory._dump_snapshot`, read without executing anything: who holds the memory, "
             "by stack (`--section memory`).",
         ),
@@ -131,6 +180,7 @@ def analyze(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
+            rich_help_panel=_MORE,
             help="Log of NCCL, RCCL (NCCL_DEBUG=INFO) or oneCCL (CCL_LOG_LEVEL=info), or a folder of them; may be "
             "repeated: transports, versions, warnings (`--section comm-logs`).",
         ),
@@ -139,6 +189,7 @@ def analyze(
         bool,
         typer.Option(
             "--no-timelines",
+            rich_help_panel=_OUTPUT,
             help="Leave the timelines of a few steps, for which two traces are read again, out of pages.",
         ),
     ] = False,
@@ -146,6 +197,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar="N,N-N",
+            rich_help_panel=_OUTPUT,
             help="Steps whose timelines pages have, such as 3,7-9; default: the longest and one of median length.",
         ),
     ] = None,
@@ -153,13 +205,18 @@ def analyze(
         bool,
         typer.Option(
             "--no-cache",
+            rich_help_panel=READING,
             help="Neither read nor write cached results (PERFKIT_CACHE_DIR, or ~/.cache/perfkit).",
         ),
     ] = False,
 ) -> None:
-    """Show where step time goes.
+    """Show where step time goes. PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
 
-    PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
+    \b
+    perfkit analyze traces/my-run -o page.html --steps 3,7-9   these timelines
+    perfkit analyze traces/ --json | jq .          as JSON (see `perfkit schema`)
+    perfkit analyze traces/ --by compile           compare runs by one option
+    perfkit analyze traces/ --forecast 64,128      throughput of more ranks
 
     \b
     perfkit analyze traces/                        all runs in a folder, compared
@@ -167,10 +224,6 @@ def analyze(
     perfkit analyze traces/my-run --section idle   only tables on idle time
     perfkit analyze rank*.json.gz -o report.md     traces of any program
     perfkit analyze traces/my-run -o page.html     a page that opens offline
-    perfkit analyze traces/my-run -o page.html --steps 3,7-9   these timelines
-    perfkit analyze traces/ --json | jq .          as JSON (see `perfkit schema`)
-    perfkit analyze traces/ --by compile           compare runs by one option
-    perfkit analyze traces/ --forecast 64,128      throughput of more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     _check_tables(full=full, section=bool(section), elsewhere=bool(json or name or output))
     targets = targets_of(output or [], "rich" if full else name, json)

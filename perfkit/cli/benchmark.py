@@ -17,6 +17,7 @@ from perfkit.base.formatting import install_extra
 from perfkit.base.process import exit_on_sigint
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.config_options import parameter
+from perfkit.cli.help_screen import Common
 from perfkit.cli.output import JSON_HELP, STDOUT, format_on_stdout, format_option, output_option, write_files
 from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.launcher_env import detect_rank, needs_mpi
@@ -48,7 +49,7 @@ def report_options(kind: Kind[Any]) -> list[Parameter]:
     conditions = f"Fail if this holds, such as {kind.conditions}; may be repeated."
     noise = "Treat changes up to this, such as 3%, as noise."
     return [
-        parameter("output", list[Path], output_option(kind.record, panel)),
+        parameter("output", list[Path], output_option(kind.record, Common(panel))),
         parameter("format", str, format_option(kind.record, panel)),
         parameter("json", bool, option("--json", help=JSON_HELP)),
         parameter("compare", Path, option(metavar="FILE", help="Compare with an earlier -o FILE.json.")),

@@ -16,14 +16,13 @@ _HELP: Final = """Measure collectives as torch issues them: time and bandwidth b
 
 mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
 
+Exit codes: 1 wrong results, 3 a condition holds, 4 one cannot be evaluated.
+
 \b
 perfkit collectives -n 2 --operators all_reduce
 mpiexec -n 4 perfkit collectives --mesh dp=2,tp=2 -o network.json
 perfkit collectives -n 4 --pairs
 perfkit collectives -n 2 --compare a.json --fail-on 'all_reduce.busbw < -10%'
-
-\b
-Exit codes: 1 wrong results, 3 a condition holds, 4 one cannot be evaluated.
 """
 _KIND: Final = Kind(
     "collectives",

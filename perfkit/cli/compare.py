@@ -47,9 +47,9 @@ perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
 @app.command(help=_HELP)
 def compare(
     before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="Baseline: a trace, a run folder, or a folder of repeats.")
+        Path, typer.Argument(metavar="BEFORE", help="Baseline (a trace, a run folder, or a folder of repeats).")
     ],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="What to compare with it: the same kinds.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="What to compare with it (the same kinds).")],
     fail_on: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="Fail if this holds, such as 'step_time > +5%'; may be repeated."),

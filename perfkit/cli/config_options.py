@@ -15,7 +15,8 @@ from msgspec import Struct, inspect
 
 from perfkit.base import regular_file
 from perfkit.base.validation import plain_message
-from perfkit.cli.typer_app import App, Sectioned
+from perfkit.cli.help_screen import Common
+from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 
 StructT = TypeVar("StructT", bound=Struct)
@@ -40,7 +41,7 @@ def options(struct: type[Struct], section: str, choices: Choices) -> list[Parame
 
     Args:
         struct: Its fields are int, float, bool, str, Literal or a tuple of str; each may be optional.
-        section: Heading of the options in the help.
+        section: Group of the options whose declaration has none (`perfkit.options.help_groups`).
         choices: Allowed values by field, for fields whose type does not list them.
     """
     inherited = {name for base in struct.__bases__ for name in getattr(base, "__struct_fields__", ())}
@@ -57,7 +58,7 @@ def rank_option(default: str, least: int = 1) -> Parameter:
     """Return `-n`, of commands that start ranks; `default` says who starts them otherwise."""
     text = f"Start N ranks on this host [default: {default}]."
     return parameter(
-        "ranks", int, typer.Option("-n", "--ranks", min=least, metavar="N", rich_help_panel="Run", help=text)
+        "ranks", int, typer.Option("-n", "--ranks", min=least, metavar="N", rich_help_panel=Common("Run"), help=text)
     )
 
 
@@ -76,7 +77,7 @@ def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[P
     context, _ = signature(callback).parameters.values()
     callback.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]  # typer reads it
     app = App()
-    app.command(cls=Sectioned, help=text)(callback)
+    app.command(help=text)(callback)
     return app
 
 
@@ -129,7 +130,7 @@ def merge_layers(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> di
     for layer in layers:
         for name, value in layer.values.items():
             if name not in fields:
-                raise UsageError(f"{layer.origin}: there is no option {name}; see --help for the list")
+                raise UsageError(f"{layer.origin}: there is no option {name}; see --help-all for the list")
             values[name] = _check(layer, fields[name], value)
     return values
 
@@ -171,19 +172,21 @@ def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
 
 def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[str] | None) -> Parameter:
     # The type without `Annotated` and `| None`.
-    description = ""
+    description, marks = "", dict[str, Any]()
     core: inspect.Type = inspect.type_info(field.type)
     while isinstance(core, (inspect.Metadata, inspect.UnionType)):
         if isinstance(core, inspect.Metadata):
             description = (core.extra_json_schema or {}).get("description", description)
+            marks |= core.extra or {}
             core = core.type
         else:
             core = next(t for t in core.types if not isinstance(t, inspect.NoneType))
+    group = marks.get("group", section)
     multiple = isinstance(core, inspect.VarTupleType)
     option = typer.Option(
         help=_help(description, core, field.default),
         metavar="<str>" if multiple else None,
-        rich_help_panel=section,
+        rich_help_panel=Common(group) if marks.get("common") else group,
     )
     kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
     return parameter(field.name, kind, option)

@@ -16,11 +16,9 @@ app = App()
 
 _NAMES: Any = Literal[*ANALYSES]
 _LISTED = "\n".join(f"  {name:<19} {what}" for name, what in ANALYSES.items())
-_HELP = f"""Run an analysis of Holistic Trace Analysis, and print its table.
-
-PATHS are traces, or the folder of one run; for a run with several profiling cycles, the traces of one cycle. perfkit
-finds the traces and their ranks; the figures are HTA's, over all steps. Its failures are reported in one line. Needs
-the extra `hta`.
+_HELP = f"""Run an analysis of Holistic Trace Analysis, and print its table, whose figures are HTA's, over all steps.
+PATHS are traces, or the folder of one run; for a run with several profiling cycles, the traces of one cycle. Needs the
+extra `hta`.
 
 \b
 ANALYSIS is one of

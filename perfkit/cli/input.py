@@ -24,15 +24,14 @@ _HELP: Final = """Measure how fast samples are read: by source, way to read, wor
 
 mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
 
+Exit codes: 1 batches differ, 3 a condition holds, 4 one cannot be evaluated.
+
 \b
 perfkit input --source memory,hdf5 --read per-sample,batched
 perfkit input -n 2 --source hdf5,pt --num-workers 0,2 --step 20ms
 mpiexec -n 4 perfkit input --source hdf5 --files 4 --data-dir /lustre/me
 perfkit input -n 4 --source bin --readers 1
 perfkit input --compare old.json --fail-on 'hdf5.rate < -10%'
-
-\b
-Exit codes: 1 batches differ, 3 a condition holds, 4 one cannot be evaluated.
 """
 _KIND: Final = Kind("input", InputBenchmark, load_input, "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'")
 

@@ -26,14 +26,14 @@ def merge(
             "-o",
             "--output",
             metavar="FILE",
-            help="Output: .pftrace, or .json or .json.gz for viewers other than Perfetto (default: PATH's name with "
-            ".pftrace, in the working directory).",
+            help="File to write: .pftrace, or .json or .json.gz for viewers other than Perfetto [default: PATH's name "
+            "with .pftrace, in the working directory].",
         ),
     ] = None,
     json: Json = False,
     ranks: RankList = None,
     steps: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 (default: all).")
+        str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 [default: all].")
     ] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,
@@ -49,7 +49,7 @@ def merge(
     \b
     perfkit merge traces/my-run -o merged.pftrace
     perfkit merge traces/my-run --ranks 0,7 --steps 12-14
-    perfkit view merged.pftrace
+    perfkit view merged.pftrace --rank 3      opens with rank 3 expanded
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -74,6 +74,7 @@ def merge(
     for warning in merged.warnings:
         write_stderr(f"perfkit: warning: {warning}")
     counts = f"{plural(merged.ranks, 'rank')}, {merged.slices:,} slices"
-    report_written(target, f"{counts}; open: perfkit view {shell_word(target)}")
+    expanded = "" if merged.latest_rank is None else f" --rank {merged.latest_rank}"
+    report_written(target, f"{counts}; open: perfkit view {shell_word(target)}{expanded}")
     if json:
         print_line(msgspec.json.encode({"path": escape_unprintable(str(target)), **to_builtins(merged)}).decode())

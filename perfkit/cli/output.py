@@ -34,7 +34,7 @@ def output_option(record: type, panel: str | None = None) -> Any:
         "--output",
         metavar="FILE",
         rich_help_panel=panel,
-        help=f"Also write to FILE, format by suffix ({suffixes}); may be repeated.",
+        help=f"Also write to FILE, in the format of its suffix: {suffixes}; may be repeated.",
     )
 
 

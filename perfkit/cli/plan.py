@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
+from perfkit.cli.help_screen import Common
+from perfkit.cli.output import JSON_HELP, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
 from perfkit.records.plan import Plan
 from perfkit.report import DEFAULT_TOP
@@ -13,8 +14,10 @@ from perfkit.report import DEFAULT_TOP
 app = App()
 
 _MODEL = "Model"
+_RUN = "Run"
 _PLACE = "Device"
 _RATES = "Assumptions"
+_OUTPUT = "Output"
 
 
 @app.command()
@@ -22,10 +25,10 @@ def plan(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="gpt or FILE.py:FUNCTION.", show_default=False)
     ] = "gpt",
-    preset: Annotated[str | None, typer.Option(help="Preset of gpt.", rich_help_panel=_MODEL)] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset of gpt.", rich_help_panel=Common(_MODEL))] = None,
     params: Annotated[
         float | None,
-        typer.Option(help="Parameters of another model, such as 7.5e9.", rich_help_panel=_MODEL),
+        typer.Option(help="Parameters of another model, such as 7.5e9.", rich_help_panel=Common(_MODEL)),
     ] = None,
     layers: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Transformer blocks.", rich_help_panel=_MODEL)
@@ -60,36 +63,45 @@ def plan(
         int | None,
         typer.Option(min=1, help="Experts that each token is routed to [default: 2].", rich_help_panel=_MODEL),
     ] = None,
-    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, max=2**17, help="Number of ranks.")] = 1,
+    ranks: Annotated[
+        int, typer.Option("-n", "--ranks", min=1, max=2**17, rich_help_panel=Common(_RUN), help="Number of ranks.")
+    ] = 1,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Global batch size / ranks, the same for all layouts [default: the preset's, or 1]."),
+        typer.Option(
+            min=1,
+            rich_help_panel=Common(_RUN),
+            help="Global batch size / ranks; the same for all layouts [default: the preset's, or 1].",
+        ),
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16", "float16", "mixed", "half"] | None,
         typer.Option(
-            help="float32, bfloat16 and float16 as in `perfkit run`; mixed: parameters in 16 bits, with a float32 copy "
-            "in the optimizer; half: all in 16 bits [default: float32, with --params mixed]."
+            rich_help_panel=_RUN,
+            help="Data types: float32, bfloat16 and float16 as in `perfkit run`; mixed: parameters in 16 bits, with a "
+            "float32 copy in the optimizer; half: all in 16 bits [default: float32, with --params mixed].",
         ),
     ] = None,
     checkpoint: Annotated[
         Literal["none", "selective", "full"] | None,
-        typer.Option(help="Activation checkpointing [default: compare all]."),
+        typer.Option(rich_help_panel=_RUN, help="Activation checkpointing [default: compare all]."),
     ] = None,
     attention: Annotated[
-        Literal["fused", "stored"], typer.Option(help="Whether attention scores are stored for backward.")
+        Literal["fused", "stored"],
+        typer.Option(rich_help_panel=_RUN, help="Whether attention scores are stored for backward."),
     ] = "fused",
     tokens: Annotated[
-        float | None, typer.Option(min=1, help="Tokens to train on, for device-hours and energy.")
+        float | None, typer.Option(min=1, rich_help_panel=_RUN, help="Tokens to train on, for device-hours and energy.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Short name, such as a100-40g, or torch's name.", rich_help_panel=_PLACE)
+        str | None, typer.Option(help="Short name, such as a100-40g, or torch's name.", rich_help_panel=Common(_PLACE))
     ] = None,
     device_table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with more devices.", rich_help_panel=_PLACE)
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="polaris, aurora, sophia, or one of --cluster-table.", rich_help_panel=_PLACE)
+        str | None,
+        typer.Option(help="Name: polaris, aurora, sophia, or one of --cluster-table.", rich_help_panel=Common(_PLACE)),
     ] = None,
     cluster_table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with more clusters.", rich_help_panel=_PLACE)
@@ -106,7 +118,9 @@ def plan(
     check: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Compare the prediction for a run of gpt with its measurements, term by term."
+            metavar="RUN",
+            rich_help_panel=_RATES,
+            help="Compare the prediction for a run of gpt with its measurements, term by term.",
         ),
     ] = None,
     efficiency: Annotated[
@@ -130,17 +144,24 @@ def plan(
     reserve: Annotated[
         float, typer.Option(min=0, max=1, help="Allocator overhead, as a share of the memory.", rich_help_panel=_RATES)
     ] = 0.05,
-    explain: Annotated[bool, typer.Option("--explain", help="Show every term with its formula and source.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", rich_help_panel=Common(_OUTPUT), help="Show every term with its formula and source."),
+    ] = False,
     trace: Annotated[
         bool,
         typer.Option(
-            "--trace", help="Trace the best layout on fake tensors, for the memory of the real module (needs torch)."
+            "--trace",
+            rich_help_panel=_MODEL,
+            help="Trace the best layout on fake tensors, for the memory of the real module (needs torch).",
         ),
     ] = False,
-    output: Annotated[list[Path] | None, output_option(Plan)] = None,
-    name: Annotated[str | None, format_option(Plan)] = None,
-    json: Json = False,
-    top: Annotated[int, typer.Option(min=1, help="Layouts with tp, pp, cp or ep to show.")] = DEFAULT_TOP,
+    output: Annotated[list[Path] | None, output_option(Plan, Common(_OUTPUT))] = None,
+    name: Annotated[str | None, format_option(Plan, _OUTPUT)] = None,
+    json: Annotated[bool, typer.Option("--json", rich_help_panel=Common(_OUTPUT), help=JSON_HELP)] = False,
+    top: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_OUTPUT, help="Layouts with tp, pp, cp or ep to show.")
+    ] = DEFAULT_TOP,
 ) -> None:
     """Plan a training run: memory per rank, communication and step time of every parallel layout.
 
@@ -151,7 +172,6 @@ def plan(
     perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris
     perfkit plan --params 7.5e9 --ranks 64 --explain
     perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
-    perfkit plan --params 7e9 --layers 32 --width 4096 --sequence 2048 -n 64
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = shown_and_written(Plan, name, output, json)
     # Imported late, so that `--help` does not wait for the workloads.

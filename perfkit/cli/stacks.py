@@ -23,27 +23,29 @@ def stacks(
             "-o",
             "--output",
             metavar="FILE",
-            help="Output: .speedscope.json, .collapsed or .txt (a line per stack), .pb.gz (pprof).",
+            help="File to write: .speedscope.json, .collapsed or .txt (a line per stack), .pb.gz (pprof).",
         ),
     ],
     weight: Annotated[
         Literal["device", "exposed", "host", "communication-bytes"] | None,
         typer.Option(
-            help="Device time; its exposed part; self time of operators, without a device; bytes of collectives.  "
+            help="What is added up: device time; its exposed part; self time of operators, without a device; bytes of "
+            "collectives.  "
             "[default: device, host without one]"
         ),
     ] = None,
     by: Annotated[
         Literal["python", "module", "operator"] | None,
         typer.Option(
-            help="Functions of the program, nn.Modules, or operators and annotations, with the kernels in them.  "
+            help="What a frame is: a function of the program, an nn.Module, or an operator or annotation, with the "
+            "kernels in it.  "
             "[default: the first of these that was recorded]"
         ),
     ] = None,
     ranks: RankList = None,
     steps: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Steps in which the host issued the work, such as 12-14 (default: all)."),
+        typer.Option(metavar="LIST", help="Steps in which the host issued the work [default: all], such as 12-14."),
     ] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,

@@ -1,45 +1,41 @@
-"""Building blocks of the command line: typer with plain help.
-
-Rich help truncates long option names and descriptions at 80 columns, and interprets `[...]` in a text as markup.
-"""
+"""Building blocks of the command line: an application whose help is plain, and options of several commands."""
 
 import logging
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from perfkit.base.formatting import escape_unprintable
+from perfkit.cli.help_screen import Command, Group
 from perfkit.errors import PerfkitError, StoreError
 
-App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
-"""Builds an application; takes the arguments of `typer.Typer`."""
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class App(typer.Typer):
+    """An application whose commands have a short help and a full one; takes the arguments of `typer.Typer`.
+
+    Rich help truncates long option names and descriptions at 80 columns, and interprets `[...]` in a text as markup.
+    """
+
+    def __init__(self, *, cls: type[TyperGroup] = Group, add_completion: bool = False, **settings: Any) -> None:
+        super().__init__(cls=cls, add_completion=add_completion, rich_markup_mode=None, **settings)
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Return the decorator of a function that is a command."""
+        return super().command(name, cls=cls, **settings)
 
 
 def print_line(text: str) -> None:
     """Print text on stdout; names of files and folders in it may contain anything."""
     typer.echo("\n".join(map(escape_unprintable, text.split("\n"))))
-
-
-class Sectioned(TyperCommand):
-    """A command with one section per `rich_help_panel` in its plain help."""
-
-    # typer does not publish the type of a formatter.
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options by section."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
 
 
 def announce(what: str, link: str, port: int, *, browser: bool, until: str = "Serving until Ctrl-C") -> None:
@@ -80,30 +76,38 @@ def check_folders(paths: Iterable[Path]) -> None:
             raise StoreError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
 
 
+READING: Final = "Reading traces"
+"""Group of the options of how traces are read."""
 StepMarker = Annotated[
-    str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
+    str | None,
+    typer.Option(
+        metavar="REGEX", rich_help_panel=READING, help="Annotations that mark steps, instead of `ProfilerStep#N`."
+    ),
 ]
 DataMarker = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
+        rich_help_panel=READING,
         help="Annotations and Python functions that load data, such as `get_batch`, besides torch's DataLoader.",
     ),
 ]
 KernelRules = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=READING, help="TOML file with rules for the names of device kernels."),
 ]
 MaxBytes = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="<int>",
+        rich_help_panel=READING,
         help="Maximum decompressed size of a trace; also disables the check for decompression bombs.  "
         "[default: 64 GiB, with this check]",
     ),
 ]
 RankList = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
+    str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 [default: all].")
 ]
 
 

@@ -20,24 +20,27 @@ _PUBLIC = "https://ui.perfetto.dev"
 def view(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A trace, a run folder, or a merged timeline.")],
     rank: Annotated[
-        int | None, typer.Option(min=0, help="Rank to show, if PATH is a folder (default: the lowest).")
+        int | None,
+        typer.Option(
+            min=0, help="Rank to show, if PATH is a folder [default: the lowest]; to expand, in a merged timeline."
+        ),
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option(min=0, help="Step to show first, numbered as by `perfkit analyze`; not for merged timelines."),
+        typer.Option(min=0, help="Step to show first; numbered as by `perfkit analyze`, not for merged timelines."),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Instant (12.5ms) or span (12.5ms-13ms) to show at first, since the start of --step, otherwise of the "
-            "first step.",
+            help="Time to show first: an instant (12.5ms) or span (12.5ms-13ms) since the start of --step, otherwise "
+            "of the first step.",
         ),
     ] = None,
     step_marker: StepMarker = None,
     browser: Browser = True,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Also serve the UI locally, without internet (needs the extra `ui`).")
+        bool, typer.Option("--offline", help="Also serve the UI, without internet; needs the extra `ui`.")
     ] = False,
     ui: Annotated[str, typer.Option(metavar="URL", help="Address of the Perfetto UI.")] = _PUBLIC,
 ) -> None:
@@ -57,15 +60,18 @@ def view(
     if step_marker is not None and step is None and at is None:
         raise UsageError("--step-marker defines the steps for --step and --at: give one of these, too")
     from perfkit.storage.discovery import choose_trace, refuse_pipe
+    from perfkit.storage.filenames import PERFETTO_SUFFIXES
     from perfkit.tools.serve.trace import TraceServer, bundled_ui, origin_of
 
     origin_of(ui)
     refuse_pipe(path, "a browser")
-    trace = choose_trace(path, rank)
+    is_merged = path.is_file() and path.name.lower().endswith(PERFETTO_SUFFIXES)
+    trace = choose_trace(path, None if is_merged else rank)
     _refuse_others(trace)
     files = bundled_ui() if offline else None
     window = None if step is None and at is None else _window(trace, step, at, step_marker)
-    with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window) as server:
+    expanded = rank if is_merged else None
+    with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window, expanded=expanded) as server:
         until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
         announce(str(trace), server.link, server.server_port, browser=browser, until=until)
         if offline:

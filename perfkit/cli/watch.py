@@ -17,7 +17,7 @@ _ORDERS = ("late", "data", "memory", "step", "rank")
 @app.command()
 def watch(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER", help="Runs with `--monitor`, or a folder of them: the latest.")
+        list[Path], typer.Argument(metavar="FOLDER", help="A run with `--monitor`, or a folder of runs.")
     ],
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     sort: Annotated[
@@ -32,12 +32,13 @@ def watch(
     """Watch runs while they train: step time, where it goes, and which ranks are late.
 
     Shows what the monitor logs (`perfkit run --monitor`, `perfkit.monitor()`), of one or more runs, also from another
-    machine with the same file system. Reads only what was appended.
+    machine with the same file system. Reads only what was appended. Of a folder of runs it follows the one that trains,
+    and when that has ended, the next that starts.
 
     Keys: q quit, p pause, s sort, c take a trace of the next steps (`perfkit capture`; of one run).
 
     \b
-    perfkit watch traces/                   the run that was written to last
+    perfkit watch traces/                   the run that trains now, then the next
     perfkit watch traces/my-run
     perfkit watch traces/my-run traces/other-run
     perfkit watch --once traces/my-run      one frame, for scripts
@@ -47,11 +48,10 @@ def watch(
         raise UsageError("the live view needs a terminal: --once prints one frame")
     from rich.console import Console
 
-    from perfkit.storage.step_log.follow import latest_run
     from perfkit.tools.watch.loop import Watch
 
     console = Console(highlight=False, markup=False, emoji=False)
-    view = Watch([latest_run(folder) for folder in folders], sort)
+    view = Watch(folders, sort)
     if once:
         view.show(console)
     else:

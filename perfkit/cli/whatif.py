@@ -1,11 +1,11 @@
 """`perfkit whatif`: predicts how long a step would take after a change."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
+from perfkit.cli.help_screen import Command
 from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, StepMarker
 from perfkit.records.per_run.whatif import WhatIf
@@ -14,18 +14,16 @@ from perfkit.report import DEFAULT_TOP
 app = App()
 
 
-class _WithChanges(TyperCommand):
-    """A command whose help lists the changes, read only then: they need numpy."""
+class _WithChanges(Command):
+    """A command whose full help lists the changes, read only then: they need numpy."""
 
-    # typer does not publish the type of a formatter.
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the changes between what the command does and its examples."""
+    def paragraphs(self) -> list[str]:
+        """Return the text, with the changes before the examples."""
         from perfkit.engine.whatif.changes import help_lines
 
-        about, _, examples = (self.help or "").partition("\b\n")
+        *about, examples = super().paragraphs()
         lines = "\n".join(f"{example:<23} {text}" for example, text in help_lines())
-        self.help = f"{about}\b\n{lines}\n\n\b\n{examples}"
-        super().format_help_text(ctx, formatter)
+        return [*about, f"\b\n{lines}", examples]
 
 
 @app.command(cls=_WithChanges)
@@ -33,7 +31,10 @@ def whatif(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, a folder of traces, or a trace.")],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CHANGE…", help="Changes to apply together; without any, single changes are ranked."),
+        typer.Argument(
+            metavar="CHANGE…",
+            help="Changes (--help-all lists them) to apply together; without any, single changes are ranked.",
+        ),
     ] = None,
     output: Annotated[list[Path] | None, output_option(WhatIf)] = None,
     name: Annotated[str | None, format_option(WhatIf)] = None,

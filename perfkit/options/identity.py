@@ -77,7 +77,8 @@ def _with_role(role: Role) -> frozenset[str]:
 
 
 def _roles(hint: Any) -> set[Role]:
-    return {mark.extra["role"] for mark in get_args(hint) if isinstance(mark, msgspec.Meta) and mark.extra}
+    marks = [mark.extra for mark in get_args(hint) if isinstance(mark, msgspec.Meta) and mark.extra]
+    return {extra["role"] for extra in marks if "role" in extra}
 
 
 def format_option(value: Any) -> str:

@@ -18,6 +18,7 @@ from perfkit.base.formatting import install_extra
 from perfkit.base.parsing import parse_duration, parse_size
 from perfkit.errors import UsageError
 from perfkit.options.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
+from perfkit.options.help_groups import CAPTURES, COMMON, HANGS, MONITOR, RANKS, RECORDING
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
@@ -57,8 +58,8 @@ Monitor = Annotated[
     bool,
     SUPERVISES,
     Meta(
-        description="Also write a record of every step of the whole run, into rank<R>.steps in the run's folder: its "
-        "time and where it goes, memory, the device (docs/monitor.md)."
+        description="Also record every step of the whole run: its time and where it goes, memory, the device, in "
+        "rank<R>.steps in the run's folder (docs/monitor.md)."
     ),
 ]
 
@@ -68,6 +69,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     hang_after: Annotated[
         str | None,
+        HANGS,
         SUPERVISES,
         Meta(
             description="If no step ends for this long, for example 90s, every rank writes its stacks and "
@@ -77,6 +79,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     on_hang: Annotated[
         Literal["report", "end"],
+        HANGS,
         SUPERVISES,
         Meta(
             description="What to do after --hang-after: report and continue (a step may only be slow), or end the run."
@@ -84,20 +87,22 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "report"
     capture_when: Annotated[
         tuple[str, ...],
+        CAPTURES,
         SUPERVISES,
         Meta(
             description="Also record the next steps when this becomes true: 'step > 1.5x median', "
             "'loader wait > 30 %', 'rank late > 20 %' (with --monitor) or every=10000; repeatable. See docs/capture.md."
         ),
     ] = ()
-    captures: Annotated[int, SUPERVISES, Meta(ge=0, description="Most captures that --capture-when may make.")] = (
-        DEFAULT_CAPTURES
-    )
+    captures: Annotated[
+        int, CAPTURES, SUPERVISES, Meta(ge=0, description="Most captures that --capture-when may make.")
+    ] = DEFAULT_CAPTURES
     capture_bytes: Annotated[
-        str, SUPERVISES, Meta(description="Total size of captures beyond which --capture-when makes no more.")
+        str, CAPTURES, SUPERVISES, Meta(description="Total size of captures beyond which --capture-when makes no more.")
     ] = DEFAULT_BYTES
     monitor_bytes: Annotated[
         str | None,
+        MONITOR,
         SUPERVISES,
         Meta(
             description="With --monitor: size of each rank's file beyond which older steps are aggregated "
@@ -106,6 +111,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     metrics_port: Annotated[
         int | None,
+        MONITOR,
         SUPERVISES,
         Meta(
             description="With --monitor: serve the latest metrics of each host's ranks to Prometheus, on this port "
@@ -114,6 +120,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     otlp: Annotated[
         bool,
+        MONITOR,
         SUPERVISES,
         Meta(
             description="With --monitor: each host sends the latest metrics of its ranks to OpenTelemetry's "
@@ -182,25 +189,28 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options that `perfkit run WORKLOAD` and `perfkit run SCRIPT` have in common."""
 
-    timeout: Annotated[str, SUPERVISES, Meta(description=f"{TIMEOUT}.")] = "10m"
-    monitor: Monitor = False
-    profile: Annotated[bool, Meta(description="Record traces, instead of only timing the steps.")] = True
-    schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
-    detail: Detail = "time"
+    timeout: Annotated[str, RANKS, SUPERVISES, Meta(description=f"{TIMEOUT}.")] = "10m"
+    monitor: Annotated[Monitor, MONITOR, COMMON] = False
+    profile: Annotated[bool, RECORDING, Meta(description="Record traces, instead of only timing the steps.")] = True
+    schedule: Annotated[str, RECORDING, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
+    detail: Annotated[Detail, RECORDING, COMMON] = "time"
     record_shapes: Annotated[
-        bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
+        bool, RECORDING, Meta(description="Record operators' input shapes (costs half a step, and memory).")
     ] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
-    with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
-    with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
-    with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False
+    profile_memory: Annotated[bool, RECORDING, Meta(description="Record allocations, for memory over the step.")] = (
+        False
+    )
+    with_stack: Annotated[bool, RECORDING, Meta(description="Record Python stacks.")] = False
+    with_flops: Annotated[bool, RECORDING, Meta(description="Estimate operators' FLOPs.")] = False
+    with_modules: Annotated[bool, RECORDING, Meta(description="Record the module hierarchy.")] = False
     pyinstrument: Annotated[
         bool,
+        RECORDING,
         Meta(description="Also sample the Python code of every rank in the recorded steps, by pyinstrument."),
     ] = False
     trace_dir: Annotated[str, LOCATES, Meta(description="Folder in which the run's folder is created.")] = "traces"
     name: Annotated[
-        str | None, LOCATES, Meta(description="Name of the run [default: workload, source, ranks and time].")
+        str | None, COMMON, LOCATES, Meta(description="Name of the run [default: workload, source, ranks and time].")
     ] = None
 
     def check_command(self, with_profiler: Iterable[str] = ()) -> None:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from perfkit.accelerators import device_backends, device_types
 from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
+from perfkit.options.help_groups import COMMON, PARALLELISM, RANKS, RECORDING, TRAINING
 from perfkit.options.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.options.recording import EXTENT, LOCATES, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import Schedule, default_steps
@@ -29,42 +30,52 @@ DEFAULT_EVAL_BATCHES: Final = 8
 class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """General options of a run, checked on construction."""
 
-    preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
+    preset: Annotated[str | None, TRAINING, COMMON, Meta(description="Named set of options of the workload.")] = None
     config: Annotated[
-        str | None, LOCATES, Meta(description="TOML file with options; the command line takes precedence.")
+        str | None, TRAINING, LOCATES, Meta(description="TOML file with options; the command line takes precedence.")
     ] = None
     steps: Annotated[
         _Count | None,
+        TRAINING,
+        COMMON,
         EXTENT,
         Meta(
             description="Training steps [default: the schedule, then one cold and 3 warm steps without the profiler]."
         ),
     ] = None
-    epochs: Annotated[_Count | None, EXTENT, Meta(description="Passes over the data set, instead of --steps.")] = None
+    epochs: Annotated[
+        _Count | None, TRAINING, EXTENT, Meta(description="Passes over the data set, instead of --steps.")
+    ] = None
     batch_size: Annotated[
         int,
+        TRAINING,
+        COMMON,
         EXTENT,
-        Meta(ge=1, description="Samples per rank and micro-step (--accumulate); ranks of tp, cp and pp share them."),
+        Meta(ge=1, description="Samples per rank and micro-step; ranks of tp, cp and pp share them."),
     ] = 32
     accumulate: Annotated[
-        int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
+        int,
+        TRAINING,
+        Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once."),
     ] = 1
     mesh: Annotated[
         str | None,
-        Meta(
-            description="Dimensions of the ranks' mesh and their sizes, for example pp=2,dp=2,tp=2 "
-            "[default: dp = all ranks]."
-        ),
+        PARALLELISM,
+        COMMON,
+        Meta(description="Mesh of the ranks, for example pp=2,dp=2,tp=2 [default: dp = all ranks]."),
     ] = None
     dp: Annotated[
         str,
+        PARALLELISM,
+        COMMON,
         Meta(
-            description="What is sharded over data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
+            description="What data-parallel ranks shard: nothing (ddp), optimizer state (zero1), also "
             "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`); deepspeed: see --zero."
         ),
     ] = "ddp"
     prefetch_layers: Annotated[
         _Count | None,
+        PARALLELISM,
         Meta(
             description="With zero2, zero3 and hsdp: layers whose parameters are gathered before the layer that needs "
             "them first computes [default: torch's own order, in backward one layer]."
@@ -72,10 +83,12 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     zero: Annotated[
         Annotated[int, Meta(ge=0, le=3)] | None,
+        PARALLELISM,
         Meta(description="ZeRO stage of --dp deepspeed, from 0 to 3 [default: that of --ds-config, or 0]."),
     ] = None
     ds_config: Annotated[
         str | None,
+        PARALLELISM,
         Meta(
             description="DeepSpeed's JSON configuration; fields that are missing or 'auto' are set from the options. "
             "Its optimizer and scheduler replace the workload's."
@@ -83,14 +96,17 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     sequence_parallel: Annotated[
         bool,
+        PARALLELISM,
         Meta(description="With tensor parallelism (tp in --mesh): also split the operations between matrix products."),
     ] = False
     loss_parallel: Annotated[
         bool,
+        PARALLELISM,
         Meta(description="With tensor parallelism: also compute the loss from the split output of the model."),
     ] = False
     pp_schedule: Annotated[
         PipelineName | None,
+        PARALLELISM,
         Meta(
             description="Schedule of the pipeline (pp in --mesh); none: no micro-batches, so that one stage computes "
             "at a time [default: 1f1b]."
@@ -98,64 +114,80 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     micro_batches: Annotated[
         _Count | None,
+        PARALLELISM,
         Meta(description="Micro-batches per batch in the pipeline [default: twice its ranks]."),
     ] = None
-    precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
-        "float32"
-    )
+    precision: Annotated[
+        Precision, TRAINING, Meta(description="Precision of the forward pass; float16 uses loss scaling.")
+    ] = "float32"
     checkpoint_activations: Annotated[
-        bool, Meta(description="Recompute activations in the backward pass instead of storing them.")
+        bool, TRAINING, Meta(description="Recompute activations in the backward pass instead of storing them.")
     ] = False
-    compile: Annotated[bool, Meta(description="Compile the model with torch.compile; needs a C++ compiler.")] = False
+    compile: Annotated[
+        bool, TRAINING, Meta(description="Compile the model with torch.compile; needs a C++ compiler.")
+    ] = False
     bucket_cap_mb: Annotated[
         Annotated[float, Meta(gt=0)] | None,
+        PARALLELISM,
         Meta(description="Size of DDP's gradient buckets in MiB [default: 25; the first bucket 1]."),
     ] = None
-    static_graph: Annotated[bool, Meta(description="Tell DDP that every step runs the same graph.")] = False
-    find_unused: Annotated[bool, Meta(description="Let DDP search for unused parameters in each step.")] = False
-    overlap: Annotated[bool, Meta(description="All-reduce gradients during the backward pass, not only after it.")] = (
-        True
+    static_graph: Annotated[bool, PARALLELISM, Meta(description="Tell DDP that every step runs the same graph.")] = (
+        False
     )
-    seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
-    device: Annotated[str, Meta(description="Device to train on.")] = "auto"
-    backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
+    find_unused: Annotated[
+        bool, PARALLELISM, Meta(description="Let DDP search for unused parameters in each step.")
+    ] = False
+    overlap: Annotated[
+        bool, PARALLELISM, Meta(description="All-reduce gradients during the backward pass, not only after it.")
+    ] = True
+    seed: Annotated[int, TRAINING, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
+    device: Annotated[str, RANKS, Meta(description="Device to train on.")] = "auto"
+    backend: Annotated[str, RANKS, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     eval_interval: Annotated[
         _Count | None,
+        TRAINING,
         Meta(description="Evaluate after every N steps, on training and validation samples, and print both losses."),
     ] = None
-    eval_batches: Annotated[int, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = (
+    eval_batches: Annotated[int, TRAINING, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = (
         DEFAULT_EVAL_BATCHES
     )
     checkpoint_interval: Annotated[
         _Count | None,
+        TRAINING,
         Meta(description="Write model and optimizer into the run's folder after every N steps."),
     ] = None
     timeout: Annotated[
         str,
+        RANKS,
         SUPERVISES,
         Meta(
             description=f"{TIMEOUT}: at start-up once torch is "
             "imported, in every collective, and for a rank that writes its trace without progress."
         ),
     ] = "10m"
-    threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
+    threads: Annotated[
+        _Count | None, RANKS, Meta(description="CPU threads per rank [default: cores / local ranks].")
+    ] = None
     memory_snapshot: Annotated[
-        bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
+        bool, RECORDING, Meta(description="Record torch's memory history (CUDA only; slows every step).")
     ] = False
     nccl_debug: Annotated[
-        NcclLevel | None, Meta(description="Level of NCCL's log, one file per rank [default: no log].")
+        NcclLevel | None, RECORDING, Meta(description="Level of NCCL's log, one file per rank [default: no log].")
     ] = None
     inject: Annotated[
         tuple[str, ...],
+        RECORDING,
         Meta(description="Inject a delay, for example rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
     peak_tflops: Annotated[
         Annotated[float, Meta(gt=0)] | None,
+        RECORDING,
         EXTENT,
         Meta(description="Peak TFLOP/s of one device, for MFU [default: a table of devices]."),
     ] = None
     device_table: Annotated[
         str | None,
+        RECORDING,
         EXTENT,
         Meta(description="TOML file with peaks of devices, for MFU; overrides the built-in table (`perfkit peaks`)."),
     ] = None

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct, structs
 
 from perfkit.base.parsing import check_pattern
 from perfkit.errors import UsageError
+from perfkit.options.help_groups import COMMON, RANKS, RECORDING
 from perfkit.options.recording import LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
 from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.records.common import UNNAMED
@@ -49,11 +50,12 @@ class StepRule(Struct, frozen=True, kw_only=True):
 class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `perfkit run SCRIPT`; validated on construction."""
 
-    schedule: Annotated[str, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")] = (
-        DEFAULT_SCHEDULE
-    )
+    schedule: Annotated[
+        str, RECORDING, COMMON, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")
+    ] = DEFAULT_SCHEDULE
     step_on: Annotated[
         str | None,
+        COMMON,
         Meta(
             description="What ends a step: an optimizer (its class, or the script's variable), backward, forward, "
             "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
@@ -68,12 +70,13 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = None
     report: Annotated[
-        bool, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
+        bool, COMMON, LOCATES, Meta(description="Print the summary of perfkit analyze at the end, on stderr.")
     ] = True
     workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""
     source: Annotated[str, Meta(description="Name of the input source in reports.")] = UNNAMED
     timeout: Annotated[
         str,
+        RANKS,
         SUPERVISES,
         Meta(description=f"{TIMEOUT}: at start-up, and while one writes a trace."),
     ] = "60s"

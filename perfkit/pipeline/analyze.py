@@ -19,6 +19,7 @@ from perfkit.engine.runs.jobs import Job, split_jobs
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.trace_summary import check_markers
 from perfkit.errors import StoreError, TraceError, UsageError
+from perfkit.pipeline.incidents import with_incidents
 from perfkit.pipeline.monitor import with_monitor
 from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, with_comm_logs
 from perfkit.pipeline.run_report import BuiltRun, build_run, raise_if_lost, with_findings
@@ -150,7 +151,7 @@ def analyze(
     by_location = [
         _runs(location, outcome_iterator, rank, options, devices, page_steps, asked) for location in locations
     ]
-    runs = with_monitor([run for of_location in by_location for run in of_location])
+    runs = with_incidents(with_monitor([run for of_location in by_location for run in of_location]))
     relevant = _with_other_files(_relevant(runs), others)
     multi_run = _compared(relevant, by, forecast) if advised else None
     insights = _advice(relevant, multi_run) if advised else None

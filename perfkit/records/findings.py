@@ -70,6 +70,8 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_traces": "The run has no readable trace.",
     "missing_traces": "Traces listed in run.json are missing or unreadable.",
     "run_failed": "The run failed.",
+    "run_hung": "No step ended for long (--hang-after), and the run was not ended for that.",
+    "hangs_unread": "The list of the run's hangs (hangs.json) could not be read.",
     "run_unfinished": "The run has not finished, was killed, or left by `os._exit`.",
     "has_captures": "The run also has steps that were recorded on demand, each set in a separate folder.",
     "captured_after_condition": "A condition of --capture-when asked for the trace, in a step before those recorded.",
@@ -150,3 +152,6 @@ def severity_of(code: str) -> Severity:
 
 MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
 """Findings that the answer about the whole run consists of, in this order."""
+
+INCIDENT_CODES: Final = ("run_failed", "run_hung", "slow_steps")
+"""What happened, which comes before what casts doubt on figures."""

@@ -1,6 +1,7 @@
 """What a rank was doing when no step ended, and the result of `perfkit diagnose`.
 
-A change to `rank<R>.hang.json` bumps `RANK_STATE_VERSION`, one to the diagnosis `DIAGNOSIS_VERSION`.
+A change to `rank<R>.hang.json` bumps `RANK_STATE_VERSION`, one to the diagnosis `DIAGNOSIS_VERSION`, one to
+`hangs.json` `HANG_LOG_VERSION`.
 """
 
 from typing import Annotated, Final, Literal
@@ -188,3 +189,28 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     ranks: list[RankPlace]
     unread: list[str]
     """Files that could not be read, and why; ranks that left no file."""
+
+
+HANG_LOG_VERSION: Final = 1
+
+
+class NoticedHang(Struct, frozen=True, kw_only=True):
+    """No step ended for long, and the run was not ended for that."""
+
+    noticed_at: str
+    """ISO 8601, UTC."""
+    step: Whole
+    """The step that did not end, on the rank that noticed it."""
+    idle_ns: Whole
+    """Since the step before had ended, or the run begun: it goes on afterwards."""
+    ranks: list[Rank] = []
+    """Ranks that the others waited for; empty if unknown."""
+    headline: str
+    """That of the diagnosis."""
+
+
+class HangLog(Struct, frozen=True, kw_only=True):
+    """`hangs.json`: the hangs of a run, in order of time."""
+
+    schema_version: int = HANG_LOG_VERSION
+    hangs: list[NoticedHang]

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
+from perfkit.storage.hang_log import HANGS_NAME
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME, is_capture
 from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
 
-_NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json"})
+_NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json", HANGS_NAME})
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _OTHERS = (".speedscope.json", ".hang.json", ".earlier_steps.json")
 

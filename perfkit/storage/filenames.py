@@ -3,6 +3,9 @@
 import re
 from typing import Final
 
+PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
+"""Of timelines in Perfetto's own format, which merging writes."""
+
 _RANK: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _LOCAL: Final = re.compile(r"(local|node)[-_.]?$", re.IGNORECASE)
 """Precedes a local rank, or the number of a node."""

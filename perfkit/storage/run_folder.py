@@ -10,6 +10,7 @@
                  rank<R>.nccl.log                                            --nccl-debug
                  rank<R>.steps                                               --monitor
                  rank<R>.hang.json, hang.json   only if no step ended for long: what each rank did, the diagnosis
+                 hangs.json                     the same, of a run that was not ended for that: when, for how long
                  capture-<N>                    steps recorded on demand, a folder like that of a run, with
                                                 rank<R>.earlier_steps.json: how long the steps before them took
                  failure.json                   only after a failure: the first failed rank and the reason

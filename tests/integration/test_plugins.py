@@ -49,8 +49,8 @@ def execute(packages: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def test_the_help_lists_names_and_options(packages: Path) -> None:
     listed = execute(packages, "run", "--help")
     assert "mlp" in listed.stdout
-    assert "--depth" in execute(packages, "run", "mlp", "--help").stdout
-    assert "--npy-mmap" in execute(packages, "run", "mlp", "--source", "npy", "--help").stdout
+    assert "--depth" in execute(packages, "run", "mlp", "--help-all").stdout
+    assert "--npy-mmap" in execute(packages, "run", "mlp", "--source", "npy", "--help-all").stdout
 
 
 def test_workload_and_source(run_folder: Path) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from perfkit.cli import main
+from perfkit.tools.merge.merge import merge
 from tests.support.browser import chromium, needs_chromium, new_page
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 from tests.support.traces.trace_builder import TraceBuilder
@@ -112,6 +113,24 @@ def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
+
+
+def _shown_tracks(page: Any) -> list[str]:
+    return page.locator(".pf-track__title").all_inner_texts()  # type: ignore[no-any-return]
+
+
+def test_the_ui_expands_a_rank_of_a_merged_timeline(browser: Any, tmp_path: Path) -> None:
+    merged = tmp_path / "merged.pftrace"
+    merge(SAMPLE, merged)
+    with view(str(merged), "--rank", "1", "--offline") as (_, link):
+        page = new_page(browser)
+        page.goto(link)
+        page.get_by_text("perfkit: where the time goes").first.wait_for()
+        titles = " ".join(_shown_tracks(page))
+        page.close()
+    after = titles.partition("rank 1 ")[2].partition("rank 0 ")[0]
+    assert "perfkit: step" in after
+    assert "perfkit: step" not in titles.replace(after, "")
 
 
 @pytest.mark.slow  # starts a process

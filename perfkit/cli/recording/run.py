@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit.base.formatting import shell_word
 from perfkit.base.process import exit_on_sigint
 from perfkit.cli.config_options import parameter, rank_option
+from perfkit.cli.help_screen import Group
 from perfkit.cli.recording import script
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import RunError, UsageError
-from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
+from perfkit.record.lifecycle.end_answer import hangs_in_words, has_small_traces, print_answer
 from perfkit.record.lifecycle.local_launch import is_child, launch, leave_error_to_rank_0, refuse_inside_launcher
 from perfkit.record.script.module_run import ModuleName
 from perfkit_workloads import WORKLOADS
@@ -49,7 +49,7 @@ def print_end(folder: Path, *, with_answer: bool) -> None:
     """Print that a run is done, with the answer of its analysis if wanted and quick; else the command that shows it."""
     how = f"to see where the time went: perfkit analyze {shell_word(folder)}"
     if not (with_answer and has_small_traces(folder)):
-        print_line(f"{folder}: done; {how}")
+        print_line("\n".join([f"{folder}: done; {how}", *hangs_in_words(folder)]))
         return
     print_line(f"{folder}: done\n")
     sys.stdout.flush()
@@ -79,7 +79,7 @@ _PLAIN: Final = re.compile(r"[\w.+-]+")
 """Names of scripts that a shell completes: some shells evaluate what they are given."""
 
 
-class Workloads(TyperGroup):
+class Workloads(Group):
     """Imports a workload when it is used. Of several ranks only one reports a usage error."""
 
     _script: str | None = None

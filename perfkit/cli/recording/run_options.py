@@ -55,9 +55,7 @@ def load_workload(name: str) -> "WorkloadType":
 
 _EXAMPLES: Final = """\b
 perfkit run {name} -n 2                                 two ranks on this host
-perfkit run {name} -n 2 --source hdf5                   input from a file
-mpiexec -n 4 perfkit run {name} --dp zero3              under a launcher
-perfkit run {name} -n 2 --detail why                    records causes, too"""
+mpiexec -n 4 perfkit run {name} --dp zero3              under a launcher"""
 
 
 def application(

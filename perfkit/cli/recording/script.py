@@ -37,7 +37,7 @@ ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unl
 
 \b
 perfkit run train.py -n 2 -- --epochs 1
-mpiexec -n 8 perfkit run train.py --schedule wait=5,warmup=1,active=3 -- --epochs 1"""
+mpiexec -n 8 perfkit run train.py --schedule wait=5,warmup=1,active=3"""
 
 
 def is_script(name: str) -> bool:
@@ -89,7 +89,7 @@ def application(script: str, arguments: Sequence[str], ranks: Parameter) -> type
     """
     if not isinstance(script, ModuleName) and not Path(script).is_file():
         raise UsageError(f"{script}: no such file")
-    return command(partial(_start, script, arguments), [ranks, *options(ScriptConfig, "Recording", {})], _HELP)
+    return command(partial(_start, script, arguments), [ranks, *options(ScriptConfig, "Run", {})], _HELP)
 
 
 def workload_of(script: str) -> str:

@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 256 * 2**20
 _STATE = re.compile(r"rank(\d{1,6})\.hang\.json")
 _DUMP = re.compile(r".*?(\d{1,6})(?:\.json|\.pkl|\.pickle)?")
 """torch's dumps: the name ends in the rank, `nccl_trace_rank_3` by default."""
-_OTHERS: Final = ("run.json", "failure.json", "hang.json")
+_OTHERS: Final = ("run.json", "failure.json", "hang.json", "hangs.json")
 
 
 def diagnose_folder(

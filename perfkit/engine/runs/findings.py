@@ -96,13 +96,24 @@ def _capture_findings(capture: CaptureRecord) -> Iterable[Observation]:
         yield Observation("incomplete_capture", {"rank": rank, "problem": problem}, rank=rank)
 
 
+def _failure(manifest: RunManifest) -> Observation:
+    failed = manifest.failure
+    steps = {record.rank: len(record.step_wall_ns) for record in manifest.ranks}
+    values = {
+        "rank": failed and failed.rank,
+        "failure": failed and failed.message,
+        "step": steps.get(failed.rank) if failed else None,
+        "at": manifest.finished_at,
+    }
+    return Observation("run_failed", values)
+
+
 def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Observation]:
     absent = [file for file in manifest.files if file.kind == "trace" and file.path not in present]
     if absent:
         yield Observation("missing_traces", {"files": [file.path for file in absent]}, rank=absent[0].rank)
     if manifest.state == "failed":
-        failed = manifest.failure
-        yield Observation("run_failed", {"rank": failed and failed.rank, "failure": failed and failed.message})
+        yield _failure(manifest)
     if manifest.state == "running":
         yield Observation("run_unfinished")
     yield from oversubscription(manifest.ranks)

@@ -51,7 +51,7 @@ class Change(Struct, frozen=True):
     example: ClassVar[str]
     """How it is written."""
     help: ClassVar[str]
-    """What it changes, in a line of `perfkit whatif --help`."""
+    """What it changes, in a line of `perfkit whatif --help-all`."""
     examples: ClassVar[str] = ""
     """How that line shows it, if not by `example`."""
     subject: ClassVar[str]

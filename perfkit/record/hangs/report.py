@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
@@ -12,7 +13,7 @@ from perfkit.base.atomic_write import atomic_write
 from perfkit.base.formatting import duration, shell_word
 from perfkit.base.polling import SHARED_POLL_S
 from perfkit.engine.hangs.folder import diagnose_folder
-from perfkit.errors import PerfkitError, RunError
+from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.record.hangs.answers import read_answers
 from perfkit.record.hangs.held_lock import ask_for_stack
 from perfkit.record.hangs.processes import SILENT, Places, kill_ranks, silent_ranks
@@ -23,7 +24,8 @@ from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_fai
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.lifecycle.parent_watch import exit_now, write_within
 from perfkit.record.messages import print_error, print_warning
-from perfkit.records.hang import Diagnosis, RankState
+from perfkit.records.hang import Diagnosis, NoticedHang, RankState
+from perfkit.storage.hang_log import add_hang
 
 DIAGNOSIS_NAME: Final = "hang.json"
 _FLUSH_S: Final = 1.0
@@ -64,7 +66,7 @@ class HangReporter:
         """
         self._answer_for_silent(hang)
         found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
-        what = "the first step has not ended after" if hang.in_first_step else "no step has ended for"
+        what = "no step has ended for" if hang.step else "the first step has not ended after"
         line = (
             f"{what} {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
             f"perfkit diagnose {shell_word(hang.folder)}"
@@ -73,6 +75,7 @@ class HangReporter:
         only_slow = not blamed or read_answers(hang.folder, blamed, hang.request).paused
         if self._on_hang == "report" or only_slow or hang.resumed():
             print_warning(line)
+            _remember(hang, sorted(blamed), found.headline)
             return
         if record_failure(hang.folder, self._rank, RunError(line), None):
             self._report_failure(line)
@@ -105,6 +108,21 @@ class HangReporter:
         places = self._places()
         kill_ranks(places, read_answers(folder, set(places), request).missing | self._answered_for)
         exit_now(1, flush_limit_s=_FLUSH_S)
+
+
+def _remember(hang: Hang, blamed: list[int], headline: str) -> None:
+    """Leave for the report of the run when it was, for how long, and what was found."""
+    noticed = NoticedHang(
+        noticed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        step=hang.step,
+        idle_ns=round(hang.idle_s * 1e9),
+        ranks=blamed,
+        headline=headline,
+    )
+    try:
+        add_hang(hang.folder, noticed)
+    except StoreError as error:
+        print_warning(f"the report of this run will lack that: {error}")
 
 
 def save_diagnosis(folder: Path, absent: Mapping[int, str], silent: Mapping[int, str]) -> Diagnosis:

@@ -62,8 +62,8 @@ class Hang(NamedTuple):
     """Number of the request that the ranks have answered."""
     resumed: Callable[[], bool]
     """Whether a step has ended since, so that there is no hang any more."""
-    in_first_step: bool = False
-    """Whether no step has ended at all on that rank."""
+    step: int = 1
+    """The step that has not ended on that rank, from 0."""
 
 
 class StepWatch(StepListener):
@@ -250,8 +250,8 @@ class StepWatch(StepListener):
         self._answer(number)
         self._answered_s = time.monotonic()
         if asks and self._gather(number):
-            in_first_step = self.steps == 0
-            self._report(Hang(self._folder, idle_s, number, lambda: self.steps != self._reported_at, in_first_step))
+            step = self._reported_at
+            self._report(Hang(self._folder, idle_s, number, lambda: self.steps != step, step))
         return True
 
     def _answer(self, request: int) -> None:

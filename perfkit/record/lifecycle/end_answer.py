@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.base.process import child_python
+from perfkit.storage.hang_log import observe_hangs
 from perfkit.storage.run_folder import list_files
 
 _MOST_BYTES: Final = 30_000_000
@@ -17,6 +18,16 @@ def has_small_traces(folder: Path) -> bool:
     """Return whether a run has traces that are analysed within seconds."""
     sizes = [file.bytes for file in list_files(folder) if file.kind == "trace"]
     return bool(sizes) and sum(sizes) <= _MOST_BYTES
+
+
+def hangs_in_words(folder: Path) -> list[str]:
+    """Return the hangs of a run, a sentence each: for the end of one whose answer is not printed."""
+    observed = list(observe_hangs(folder))
+    if not observed:
+        return []
+    from perfkit.report.wording.findings import word_all  # not before it is needed: a script waits for its end
+
+    return [finding.message for finding in word_all(observed)]
 
 
 def print_answer(folder: Path, descriptor: int, *options: str, limit_s: float | None = _LIMIT_S) -> bool:

@@ -93,7 +93,7 @@ class FailureGuard:
         if self.stop is not None:
             self.stop(error)
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
-            raise RunError(f"rank {self._rank}: {one_line(error)}") from error
+            raise RunError(f"rank {self._rank}: {one_line(error)}{self._when(error)}") from error
 
     def _restore_handlers(self) -> None:
         for number, handler in self._before.items():
@@ -102,6 +102,10 @@ class FailureGuard:
     @property
     def _activity(self) -> str:
         return self.current_activity() if self.current_activity else "the preparation"
+
+    def _when(self, error: BaseException) -> str:
+        """Return in which step an error of the program was raised; perfkit's own say it themselves."""
+        return "" if isinstance(error, (PerfkitError, KeyboardInterrupt)) else f" (in {self._activity})"
 
     def _record_end_of_parent(self) -> None:
         """Record why the ranks end; called in another thread, while this one trains."""
@@ -132,7 +136,7 @@ class FailureGuard:
             # Most likely all ranks received the signal: it is not a failure of this one, which was merely the first.
             signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
             who = "" if signalled else f"rank {self._rank}: "
-            print_error(f"{who}{one_line(error)}")
+            print_error(f"{who}{one_line(error)}{self._when(error)}")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first failure be reported before.
             time.sleep(FAILURE_GRACE_S)

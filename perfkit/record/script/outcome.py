@@ -8,7 +8,7 @@ import msgspec
 from perfkit.base.formatting import shell_word
 from perfkit.options.script import ScriptConfig
 from perfkit.record.endings import TerminatedError, exit_cause
-from perfkit.record.lifecycle.end_answer import has_small_traces, print_answer
+from perfkit.record.lifecycle.end_answer import hangs_in_words, has_small_traces, print_answer
 from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.messages import one_line, print_error, print_status
@@ -47,6 +47,7 @@ class OutcomeReporter:
         if _has_trace(folder):
             self._report_traces(folder, what, with_answer=self._config.report and not failed)
         elif not self.explained:
+            self._print_hangs(folder)
             print_status(f"{self._script}: {what}{self._why_no_trace(folder)}")
 
     def _why_no_trace(self, folder: Path) -> str:
@@ -61,11 +62,16 @@ class OutcomeReporter:
         shown = self._as_given(folder)
         how = f"to see where the time went: perfkit analyze {shell_word(shown)}"
         if not (with_answer and has_small_traces(folder)):
+            self._print_hangs(folder)
             print_status(f"{self._script}: {what}; {how}")
             return
         print_status(f"{self._script}: {what}, in {shown}")
         if not print_answer(shown, _STDERR):
             print_status(how)
+
+    def _print_hangs(self, folder: Path) -> None:
+        for line in hangs_in_words(folder):
+            print_status(f"{self._script}: {line}")
 
     def _as_given(self, folder: Path) -> Path:
         """Return the folder as `--trace-dir` names it, unless the script has changed the working directory since."""
@@ -76,10 +82,13 @@ class OutcomeReporter:
         """Print why the script failed on `rank`, which is the first rank that did."""
         error = cause.error
         # An interrupt or SIGTERM reaches all ranks: it is not a failure of this one.
-        if world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
-            self.report_end(folder, f"failed after {steps} steps", failed=True)
+        is_signal = isinstance(error, (KeyboardInterrupt, TerminatedError))
+        what = one_line(exit_cause(error))
+        if world_size == 1 or is_signal:
+            why = "" if is_signal else f": {what.rstrip('.')}"
+            self.report_end(folder, f"failed after {steps} steps{why}", failed=True)
             return
-        line = f"rank {rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
+        line = f"rank {rank}: {what} ({folder / MANIFEST_NAME}), after {steps} steps"
         if _has_trace(folder):
             line += f"; what was recorded before: perfkit analyze {shell_word(folder)}"
         if is_child():  # the parent prints it, after the output of the other ranks

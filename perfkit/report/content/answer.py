@@ -113,7 +113,7 @@ def _checked(run: RunReport) -> str:
 
 def run_answer(run: RunReport) -> RunAnswer:
     """Return the short answer of one run."""
-    reported = {"straggler", "early_ranks", *MONITOR_CODES}
+    reported = {"straggler", "early_ranks", *(MONITOR_CODES if run.monitor else ())}
     findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in reported]
     return RunAnswer(
         title=escape_unprintable(run.run),

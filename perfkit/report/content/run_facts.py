@@ -17,6 +17,7 @@ from perfkit.base.formatting import (
 )
 from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import UNNAMED, Finding, Severity
+from perfkit.records.findings import INCIDENT_CODES
 from perfkit.records.manifest import Injection, Throughput
 from perfkit.records.report import Report
 from perfkit.records.run import ProfilerCost, RunReport
@@ -229,12 +230,12 @@ def findings(run: RunReport) -> list[FindingLine]:
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
-    """Return findings as lines, the most severe first.
+    """Return findings as lines, the most severe first, of these what happened.
 
     Findings with the same message for several ranks or files are one line.
     """
     groups: dict[tuple[Severity, str, str], list[Finding]] = defaultdict(list)
-    for finding in sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.code)):
+    for finding in sorted(findings, key=_place):
         groups[finding.severity, finding.code, finding.message].append(finding)
     of_a_code: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     for (severity, code, message), group in groups.items():
@@ -244,6 +245,10 @@ def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
         for (severity, code), texts in of_a_code.items()
         for text in _first_of(texts, FINDINGS_A_CODE)
     ]
+
+
+def _place(finding: Finding) -> tuple[int, bool, str]:
+    return _ORDER.index(finding.severity), finding.code not in INCIDENT_CODES, finding.code
 
 
 def findings_beyond_verdict(run: RunReport) -> list[Finding]:

@@ -17,9 +17,22 @@ def _missing_traces(files: Sequence[str]) -> str:
     return f"{len(files)} of the traces that the run wrote are missing or unreadable: {first}"
 
 
-def _run_failed(rank: int | None, failure: str | None) -> str:
+def _run_failed(rank: int | None, failure: str | None, step: int | None, at: str | None) -> str:
     what = "cause unknown" if failure is None else f"rank {rank}: {failure}"
-    return f"the run failed ({what}); its traces may be incomplete"
+    when = "" if step is None else f" in step {step:,}"
+    when += "" if at is None else f", {_utc(at)}"
+    return f"the run failed{when} ({what}); its traces may be incomplete"
+
+
+def _run_hung(step: int, at: str, idle_ns: int, ranks: Sequence[int], headline: str) -> str:
+    who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+    what = f"{who} held up step {step:,}" if ranks else f"step {step:,} was held up"
+    return f"{what} for more than {duration(idle_ns)}, {_utc(at)}: {headline}"
+
+
+def _utc(at: str) -> str:
+    """Return a time of a manifest, ISO 8601 in UTC, as people write it."""
+    return f"{at.removesuffix('+00:00').replace('T', ' ')} UTC"
 
 
 def _compiling(recorded: Sequence[int]) -> str:
@@ -95,6 +108,8 @@ RUNS: Final[Words] = {
     "unreadable_manifest": "{error}",
     "missing_traces": _missing_traces,
     "run_failed": _run_failed,
+    "run_hung": _run_hung,
+    "hangs_unread": "{error}",
     "run_unfinished": (
         "the run has not finished, was killed, or left by os._exit; only completed profiling cycles are included"
     ),

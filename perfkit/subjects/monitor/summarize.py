@@ -85,6 +85,13 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
     )
 
 
+def find_slow_steps(table: StepTable) -> Stalls:
+    """Return the stalls and slow steps of a run of which only the times of its steps are known."""
+    plain, longest = _timed_steps(table)
+    course = settled_course(plain.between(slice(warmup_length(longest), None)))
+    return find_stalls(course, None) if course else _NOTHING.stalls
+
+
 def _timed_steps(table: StepTable) -> tuple[StepTable, NDArray[np.float64]]:
     """Return the plain steps whose time is known, and the time of each on its slowest rank."""
     plain = plain_steps(table)

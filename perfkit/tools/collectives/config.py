@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from perfkit.base.parsing import parse_names, parse_size
 from perfkit.errors import UsageError
+from perfkit.options.help_groups import COMMON
 from perfkit.options.mesh import MeshLayout, lay_out
 from perfkit.options.recording import TIMEOUT
 from perfkit.options.run import RunConfig, choices_by_accelerator
@@ -59,18 +60,22 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     operators: Annotated[
         str | None,
+        COMMON,
         Meta(
             description=f"Operators, separated by commas: {', '.join(OPERATIONS)} [default: all; with --pairs: none]."
         ),
     ] = None
-    min_size: Annotated[str, Meta(description="Smallest message: bytes, 64K, 4MiB (powers of 1024), 4MB.")] = "8"
-    max_size: Annotated[str, Meta(description="Largest message.")] = "64M"
+    min_size: Annotated[str, COMMON, Meta(description="Smallest message: bytes, 64K, 4MiB (powers of 1024), 4MB.")] = (
+        "8"
+    )
+    max_size: Annotated[str, COMMON, Meta(description="Largest message.")] = "64M"
     factor: Annotated[int, Meta(ge=2, description="Ratio of each message's size to that of the one before.")] = 2
     dtype: Annotated[str, Meta(description=f"Types of elements, separated by commas: {', '.join(DTYPE_NAMES)}.")] = (
         "float32"
     )
     mesh: Annotated[
         str | None,
+        COMMON,
         Meta(
             description="Measure in the groups of a mesh, for example dp=2,tp=2: one group of each dimension alone, "
             "and all of them at once [default: all ranks are one group]."
@@ -91,7 +96,7 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(description="Also measure collectives from 64 KiB beside a matrix multiplication that takes as long."),
     ] = False
     pairs: Annotated[
-        bool, Meta(description="Send messages between every two ranks, to find slow pairs, ranks and hosts.")
+        bool, COMMON, Meta(description="Send messages between every two ranks, to find slow pairs, ranks and hosts.")
     ] = False
     warmup: Annotated[int, Meta(ge=0, description="Calls before each sample.")] = 1
     repeats: Annotated[

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from perfkit.base.parsing import parse_duration, parse_names, parse_numbers, parse_size
 from perfkit.errors import UsageError
+from perfkit.options.help_groups import COMMON
 from perfkit.options.recording import TIMEOUT
 from perfkit.options.run import RunConfig
 from perfkit.records.benchmark import InputSeries
@@ -23,14 +24,14 @@ _Count = Annotated[int, Meta(ge=1)]
 class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the benchmark, checked on construction."""
 
-    source: Annotated[str, Meta(description="Sources, separated by commas; those of installed packages too.")] = (
-        "memory,hdf5,safetensors,pt,bin"
-    )
-    read: Annotated[str, Meta(description="One read per sample, or one per batch, or both: per-sample,batched.")] = (
-        "per-sample,batched"
-    )
+    source: Annotated[
+        str, COMMON, Meta(description="Sources, separated by commas; those of installed packages too.")
+    ] = "memory,hdf5,safetensors,pt,bin"
+    read: Annotated[
+        str, COMMON, Meta(description="One read per sample, or one per batch, or both: per-sample,batched.")
+    ] = "per-sample,batched"
     num_workers: Annotated[
-        str, Meta(description="Worker processes per rank that load batches ahead; several numbers: 0,2.")
+        str, COMMON, Meta(description="Worker processes per rank that load batches ahead; several numbers: 0,2.")
     ] = "0"
     files: Annotated[
         int,
@@ -59,7 +60,7 @@ class InputConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cold: Annotated[bool, Meta(description="Also measure with the files dropped from the page cache.")] = True
     repeats: Annotated[int, Meta(ge=1, le=1000, description="Passes over the samples of each measurement.")] = 3
     data_dir: Annotated[
-        str, Meta(description="Folder of the sample files, on the storage to be measured; they are kept.")
+        str, COMMON, Meta(description="Folder of the sample files, on the storage to be measured; they are kept.")
     ] = "traces/.data"
     seed: Annotated[int, Meta(ge=0, description="Seed of samples and shuffling.")] = 0
     timeout: Annotated[

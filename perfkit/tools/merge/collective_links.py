@@ -43,6 +43,16 @@ class RunLinks(NamedTuple):
     arrow_ends: dict[int, tuple[int, int]]
     """First and last rank of each arrow."""
 
+    @property
+    def latest_rank(self) -> int | None:
+        """The rank that delays the others longest, in all; None if none does."""
+        delays = {
+            rank: int((one.delays_others.end_ns - one.delays_others.start_ns).sum())
+            for rank, one in self.by_rank.items()
+        }
+        longest = max(delays, key=lambda rank: delays[rank], default=None)
+        return longest if longest is not None and delays[longest] > 0 else None
+
 
 def find_links(
     matched: MatchedCollectives, ranks: Sequence[int], steps: NDArray[np.bool_], clocks: Mapping[int, HostClock]

@@ -31,6 +31,7 @@ from perfkit.records.rank import RankReport
 from perfkit.report.output_files import writing_bytes
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.discovery import RunLocation, find_run, refuse_pipe
+from perfkit.storage.filenames import PERFETTO_SUFFIXES
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
 from perfkit.tools.merge.chrome_writer import ChromeWriter
@@ -42,7 +43,6 @@ from perfkit.tools.merge.tracks import RankTracks, Track, Writer, coordinate, ra
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 
-PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
 JSON_SUFFIXES: Final = (".json", ".json.gz")
 _DAY_NS: Final = 86_400 * 10**9
 _APART_NS: Final = 30 * _DAY_NS
@@ -56,6 +56,8 @@ class Merged(Struct, frozen=True, kw_only=True):
     ranks: int
     slices: int
     bytes: int
+    latest_rank: int | None = None
+    """The rank that delays the others longest, in all that is shown; None if none does."""
     warnings: list[str]
     """Caveats for the reader: damaged traces, skipped events, clocks that could not be aligned."""
 
@@ -134,7 +136,13 @@ def merge(
             crossing[part.name] += sum(len(t.start_ns) for t in part.tracks if isinstance(t, Track)) - written
             del part  # before the next is read
     warnings = [*run.warnings, *_skipped_warnings(out_of_range, crossing)]
-    return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=warnings)
+    return Merged(
+        ranks=len(run.ranks),
+        slices=slices,
+        bytes=output.stat().st_size,
+        latest_rank=run.links.latest_rank,
+        warnings=warnings,
+    )
 
 
 def _skipped_warnings(out_of_range: Mapping[str, int], crossing: Mapping[str, int]) -> Iterator[str]:

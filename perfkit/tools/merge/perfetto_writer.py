@@ -24,6 +24,9 @@ _ZERO_BASED: Final = 64
 """The sequence's own incremental clock."""
 _BOOT, _REAL = 6, 1
 _BYTES_UNIT: Final = 3
+_ROOT: Final = 0
+"""Track that all others are below."""
+_EXPLICIT: Final = 1
 
 
 class _Packet(IntEnum):
@@ -38,6 +41,19 @@ class _Packet(IntEnum):
     TIMESTAMP_CLOCK = 58
     DEFAULTS = 59
     TRACK = 60
+
+
+class _Descriptor(IntEnum):
+    """Fields of a track's description."""
+
+    UUID = 1
+    NAME = 2
+    PROCESS = 3
+    THREAD = 4
+    PARENT = 5
+    COUNTER = 8
+    ORDER = 12
+    PROCESS_ORDERING = 19
 
 
 class _Event(IntEnum):
@@ -73,6 +89,9 @@ class PerfettoWriter:
         self._threads = Threads()
         if base_ns > 0:  # so that the UI can show the time of day
             self._packet(message(_Packet.CLOCKS, _clock(_BOOT, 0), _clock(_REAL, base_ns)))
+        # Without that the UI puts the rank with most slices first; it is known to UIs from v57 on.
+        ordering = number(_Descriptor.PROCESS_ORDERING, _EXPLICIT)
+        self._packet(message(_Packet.TRACK, number(_Descriptor.UUID, _ROOT), ordering))
 
     def write(self, part: RankTracks) -> int:
         """Write one part and return its number of slices."""
@@ -109,23 +128,25 @@ class PerfettoWriter:
 
     def _process(self, part: RankTracks) -> None:
         """Describe the rank if it is new."""
-        self._track(message(3, number(1, FIRST_PROCESS + part.place), text(6, part.name)), "process", part.place)
+        process = message(_Descriptor.PROCESS, number(1, FIRST_PROCESS + part.place), text(6, part.name))
+        self._track(process + number(_Descriptor.ORDER, part.place), "process", part.place)
 
     def _thread(self, part: RankTracks, name: str) -> int:
         tid, _ = self._threads.number(part.place, name)
-        thread = message(4, number(1, FIRST_PROCESS + part.place), number(2, tid), text(5, name))
+        thread = message(_Descriptor.THREAD, number(1, FIRST_PROCESS + part.place), number(2, tid), text(5, name))
         return self._track(thread, "thread", part.place, name)
 
     def _counter(self, part: RankTracks, name: str) -> int:
         """Return the track of a counter; a separate thread puts it in the right place."""
-        thread = number(5, self._thread(part, name))
-        return self._track(text(2, name) + thread + message(8, number(3, _BYTES_UNIT)), "counter", part.place, name)
+        thread = number(_Descriptor.PARENT, self._thread(part, name))
+        unit = message(_Descriptor.COUNTER, number(3, _BYTES_UNIT))
+        return self._track(text(_Descriptor.NAME, name) + thread + unit, "counter", part.place, name)
 
     def _track(self, description: bytes, *key: object) -> int:
         """Return the id of the track with that key; describe it if it is new."""
         if key not in self._tracks:
             self._tracks[key] = len(self._tracks) + 1
-            self._packet(message(_Packet.TRACK, number(1, self._tracks[key]), description))
+            self._packet(message(_Packet.TRACK, number(_Descriptor.UUID, self._tracks[key]), description))
         return self._tracks[key]
 
     # ---- events ----------------------------------------------------------------------------------------------------

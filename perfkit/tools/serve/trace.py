@@ -7,6 +7,7 @@ internet and no particular port is needed, but the server must run for as long a
 """
 
 import errno
+import json
 import os
 import secrets
 import threading
@@ -142,6 +143,7 @@ class TraceServer(LoopbackServer):
         ui_files: folder of the UI to serve.
         port: port for a UI served elsewhere; 0 for any free port.
         window: what of the trace the UI shows at first, from and to in ns as the trace counts; None for all.
+        expanded: rank of a merged timeline whose tracks the UI shows at first; None for none.
 
     Raises:
         ViewError: the port is taken, or the file cannot be read.
@@ -155,8 +157,9 @@ class TraceServer(LoopbackServer):
         ui_files: Path | None = None,
         port: int = PUBLIC_UI_PORT,
         window: tuple[int, int] | None = None,
+        expanded: int | None = None,
     ) -> None:
-        self._window = window
+        self._window, self._expanded = window, expanded
         self.exchange = Exchange(trace=_open(trace), ui=ui or "", pages=_pages(ui_files) if ui_files else {})
         in_use = (
             f"port {port} of {HOST} is in use, and {ui} can use no other: stop the process that listens there "
@@ -169,6 +172,7 @@ class TraceServer(LoopbackServer):
         """The address to open in the browser."""
         ui = self.exchange.ui or self.here
         shown = f"&visStart={self._window[0]}&visEnd={self._window[1]}" if self._window else ""
+        shown += "" if self._expanded is None else f"&startupCommands={quote(_expansion(self._expanded), safe='')}"
         return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}{shown}"
 
     def serve_until_fetched(self) -> None:
@@ -181,6 +185,15 @@ class TraceServer(LoopbackServer):
         """Stop listening, and close the trace."""
         super().server_close()
         self.exchange.trace.close()
+
+
+def _expansion(rank: int) -> str:
+    """Return the command of the UI that expands a rank, one of those that stay the same over its versions.
+
+    A file cannot: what is expanded is no part of a trace.
+    """
+    command = {"id": "dev.perfetto.ExpandTracksByRegex", "args": [rf"\brank {rank}\b"]}
+    return json.dumps([command], separators=(",", ":"))
 
 
 def _pages(folder: Path) -> dict[str, Path]:

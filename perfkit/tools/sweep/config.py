@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
+from perfkit.options.help_groups import COMMON
 from perfkit.options.mesh import parse_mesh
 from perfkit.records.sweep import ScalingKind
 from perfkit.tools.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
@@ -64,10 +65,13 @@ class PointOptions(Struct, frozen=True, kw_only=True):
     """Which points a sweep has."""
 
     ranks: Annotated[
-        str | None, Meta(description="World sizes, for example 1,2,4 [default: 1,2; with --mesh those of the meshes].")
+        str | None,
+        COMMON,
+        Meta(description="World sizes, for example 1,2,4 [default: 1,2; with --mesh those of the meshes]."),
     ] = None
     mesh: Annotated[
         tuple[str, ...],
+        COMMON,
         Meta(
             description="Mesh of the ranks, for example dp=2,tp=2; repeatable. One that does not work with the other "
             "options is left out."
@@ -75,20 +79,22 @@ class PointOptions(Struct, frozen=True, kw_only=True):
     ] = ()
     scaling: Annotated[
         str,
+        COMMON,
         Meta(
-            description="strong keeps the global batch size, weak the batch size per rank; strong,weak does both. The "
-            "smallest world size, or the mesh with the fewest replicas, uses the given --batch-size."
+            description="Which batch size is kept: strong, the global one; weak, that of each rank; strong,weak does "
+            "both. The smallest world size, or the mesh with the fewest replicas, uses the given --batch-size."
         ),
     ] = "weak"
-    source: Annotated[str, Meta(description="Input sources, for example memory,hdf5,safetensors.")] = "memory"
+    source: Annotated[str, COMMON, Meta(description="Input sources, for example memory,hdf5,safetensors.")] = "memory"
     vary: Annotated[
         tuple[str, ...],
+        COMMON,
         Meta(
-            description="Values of any option of perfkit run, for example compile=false,true; repeatable, for every "
-            "combination. Separate values that contain commas with semicolons."
+            description="Values of an option, such as compile=false,true; any option of perfkit run; repeatable, for "
+            "every combination. Separate values that contain commas with semicolons."
         ),
     ] = ()
-    repeat: Annotated[int, Meta(ge=1, description="Runs per point.")] = 1
+    repeat: Annotated[int, COMMON, Meta(ge=1, description="Runs per point.")] = 1
 
     def __post_init__(self) -> None:
         """Check values and combinations.
@@ -136,6 +142,7 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
 
     trace_dir: Annotated[
         str | None,
+        COMMON,
         Meta(
             description="Folder of the sweep; points that are complete there are skipped "
             "[default: traces/sweep-WORKLOAD]."
@@ -157,7 +164,7 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0)] | None, Meta(description="Seed of the random order [default: 0].")
     ] = None
     pause: Annotated[str, Meta(description="Pause between two points, for example 10s.")] = "0s"
-    dry_run: Annotated[bool, Meta(description="Print the commands without running them.")] = False
+    dry_run: Annotated[bool, COMMON, Meta(description="Print the commands without running them.")] = False
 
     def __post_init__(self) -> None:
         """Check values and combinations.
@@ -187,7 +194,7 @@ class EmitOptions(Struct, frozen=True, kw_only=True):
     """Where the job scripts run."""
 
     emit: Annotated[
-        Scheduler | None, Meta(description="Write one job script per number of nodes, and run nothing.")
+        Scheduler | None, COMMON, Meta(description="Write job scripts and run nothing; one script per number of nodes.")
     ] = None
     site: Annotated[str | None, Meta(description=f"Site with known nodes and affinity: {', '.join(SITES)}.")] = None
     ranks_per_node: Annotated[_Count | None, Meta(description="Ranks per node [default: the site's].")] = None

@@ -66,9 +66,10 @@ def _footer(sort: str, *, paused: bool, trace: bool) -> Text:
 def _run(view: RunView, width: int, room: int, sort: str) -> list[Text]:
     """Return the lines about a run, at most `room`: the table of ranks gets what is left."""
     lines = [_title(view, width)]
+    lines += [*_failure(view, width), *_notes(view, width)]
     if not view.ranks:
-        return lines
-    lines += [*_failure(view, width), _step(view, width), *_parts(view, width), *_facts(view), *_strip(view, width)]
+        return lines[:room]
+    lines += [_step(view, width), *_parts(view, width), *_facts(view), *_strip(view, width)]
     events = list(_events(view, width, max(1, min(_MOST_EVENTS, (room - len(lines) - 4) // 2))))
     space = room - len(lines) - len(events) - 2
     table = list(_table(view, sort, space)) if space > 0 else []
@@ -85,7 +86,7 @@ def _title(view: RunView, width: int) -> Text:
         total = f" of {view.total_steps:,}" if view.total_steps is not None else ""
         line.append(f"  step {(view.step or 0):,}{total}")
         remaining = view.remaining_ns
-        if remaining and view.state == "running":
+        if remaining and view.is_training:
             line.append(f"  {clock(remaining / 1e9)} left")
     line.append(" " + "─" * max(0, width - line.cell_len - 1), "dim")
     return line
@@ -96,6 +97,12 @@ def _failure(view: RunView, width: int) -> Iterator[Text]:
     text = escape_unprintable(view.failure)
     for line in textwrap.wrap(text, width, max_lines=_MOST_FAILURE_LINES, placeholder=" …"):
         yield Text(line, "red")
+
+
+def _notes(view: RunView, width: int) -> Iterator[Text]:
+    for note in view.notes:
+        for line in textwrap.wrap(escape_unprintable(note), width, break_on_hyphens=False):
+            yield Text(line, "bold")
 
 
 def _step(view: RunView, width: int) -> Text:

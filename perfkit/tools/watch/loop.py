@@ -11,6 +11,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,8 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from perfkit.base.process import child_python
-from perfkit.storage.step_log.follow import RunFollower
 from perfkit.tools.watch.frame import SORTS, draw
+from perfkit.tools.watch.newest import NewestRun
 from perfkit.tools.watch.view import RunView, find_events, view
 
 _STEPS: Final = 3
@@ -100,16 +101,16 @@ class Watch:
     """The state of a view of several runs.
 
     Args:
-        folders: The runs' folders.
+        folders: Of a run each, or of runs.
         sort: Order of the tables of ranks, a key of `SORTS`.
     """
 
     def __init__(self, folders: Sequence[Path], sort: str) -> None:
-        self.runs = [RunFollower(folder) for folder in folders]
+        self._followed = [NewestRun(folder) for folder in folders]
         self.sort = sort
         self.paused = False
         self._views: list[RunView] = []
-        self._events: list[list[str]] = [[] for _ in self.runs]
+        self._events: list[list[str]] = [[] for _ in self._followed]
         self._next_read = self._next_events = 0.0
         self._trace: TraceRequest | None = None
 
@@ -118,18 +119,27 @@ class Watch:
         began = time.process_time()
         if self.paused or time.monotonic() < self._next_read:
             return
-        for run in self.runs:
-            run.read()
+        for one in self._followed:
+            one.run.read()
         if time.monotonic() >= self._next_events:
-            self._find_events()
+            self._look_around()
             began = time.process_time()
-        self._views = [view(run, events) for run, events in zip(self.runs, self._events, strict=True)]
+        self._views = [
+            self._view(followed, events) for followed, events in zip(self._followed, self._events, strict=True)
+        ]
         busy = time.process_time() - began
         self._next_read = time.monotonic() + max(_SHORTEST_S, busy / _SHARE)
 
-    def _find_events(self) -> None:
+    def _view(self, followed: NewestRun, events: list[str]) -> RunView:
+        shown = view(followed.run, events)
+        return replace(shown, notes=followed.notes(shown))
+
+    def _look_around(self) -> None:
+        """Turn to runs that have started since, and look for what happened."""
         began = time.process_time()
-        self._events = [find_events(run) for run in self.runs]
+        for followed, shown in zip(self._followed, self._views, strict=False):  # without views at first
+            followed.turn(shown)
+        self._events = [find_events(followed.run) for followed in self._followed]
         self._next_events = time.monotonic() + max(5 * _SHORTEST_S, (time.process_time() - began) / _EVENTS_SHARE)
 
     def press(self, key: str) -> bool:
@@ -139,9 +149,9 @@ class Watch:
         if key == "s":
             orders = list(SORTS)
             self.sort = orders[(orders.index(self.sort) + 1) % len(orders)]
-        if key == "c" and len(self.runs) == 1 and (self._trace is None or self._trace.is_over):
+        if key == "c" and len(self._followed) == 1 and (self._trace is None or self._trace.is_over):
             self.close()
-            self._trace = TraceRequest(self.runs[0].folder)
+            self._trace = TraceRequest(self._followed[0].run.folder)
         return key not in {"q", "\x1b"}
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ _SILENT_STEPS: Final = 10
 _SILENT_S: Final = 10.0
 """A run is silent after so many times its step time, and so long."""
 
+_TRAINING: Final = "running"
 KILLED: Final = f"over: {DIED}"
 
 _MOST: Final = 1 << 53
@@ -58,6 +59,8 @@ class RunView:
     state: str
     is_fault: bool = False
     """Whether the state is one to worry about."""
+    is_over: bool = False
+    """Whether it has ended."""
     failure: str = ""
     """Why it failed; empty if it has not, or that is unknown."""
     world_size: int = 0
@@ -82,6 +85,13 @@ class RunView:
     """What could not be read, and what happened in the steps that are kept."""
     single_steps: int = 0
     """Newest steps that are kept each by itself: of rolled-up ones, no single one is known to be usual."""
+    notes: list[str] = field(default_factory=list)
+    """What follows its end, and how the run before it ended."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its steps follow one another."""
+        return self.state == _TRAINING
 
     @property
     def remaining_ns(self) -> float | None:
@@ -96,7 +106,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
     logs = {rank: log.records for rank, log in run.logs.items() if len(log.records)}
     if not logs:
         problem = run.problem or next(iter(run.unread()), _without_logs(run.manifest))
-        return RunView(run.name, problem, is_fault=True)
+        return RunView(run.name, problem, is_fault=True, is_over=_is_over(run.manifest))
     table = align({rank: rank_steps(records[-HISTORY:], run.logs[rank].device) for rank, records in logs.items()})
     assert table is not None  # noqa: S101  there are records
     end = _end_of_common_steps(table)
@@ -110,6 +120,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
         name=run.name,
         state=state,
         is_fault=is_fault,
+        is_over=state == KILLED or _is_over(run.manifest),
         failure=_failure(run.manifest),
         world_size=max(run.world_size, len(logs)),
         ranks=_ranks(logs, newest, recent, None if own is None else excess(own)),
@@ -132,9 +143,13 @@ def view(run: RunFollower, events: list[str]) -> RunView:
 
 def _without_logs(manifest: RunManifest | None) -> str:
     """Return what a run without logs is: one that has ended gets none any more."""
-    if manifest is not None and manifest.state in {"completed", "failed"}:
+    if manifest is not None and _is_over(manifest):
         return f"{manifest.state} without --monitor"
     return "waiting for logs of the monitor (--monitor)"
+
+
+def _is_over(manifest: RunManifest | None) -> bool:
+    return manifest is not None and manifest.state in {"completed", "failed"}
 
 
 def _end_of_common_steps(table: StepTable) -> int:
@@ -212,7 +227,7 @@ def _state(run: RunFollower, step_ns: float) -> tuple[str, bool]:
         return "completed", False
     if silent > max(_SILENT_S, _SILENT_STEPS * step_ns / 1e9):
         return KILLED if has_died(run.folder) else f"no step for {_spell(silent)}", True
-    return "running", False
+    return _TRAINING, False
 
 
 def _failure(manifest: RunManifest | None) -> str:

@@ -652,7 +652,7 @@ def test_a_script_with_a_trainer_library(tmp_path: Path) -> None:
 
 
 def test_help_of_a_script() -> None:
-    done = execute([str(BIN / "perfkit"), "run", TRAIN, "--help"])
+    done = execute([str(BIN / "perfkit"), "run", TRAIN, "--help-all"])
     assert done.returncode == 0
     for option in ("--schedule", "--step-on", "--trace-dir", "--record-shapes", "--timeout", "--ranks"):
         assert option in done.stdout

@@ -53,7 +53,7 @@ SLOW = [
     Case("step_in_threads", 12, "12 steps; to see", "backward"),
     Case("marks", 12, "12 steps; to see"),
     Case("watched", 12, "12 steps; to see"),
-    Case("fails", 5, "failed after 5 steps; to see", code=1),
+    Case("fails", 5, "failed after 5 steps: ", code=1),
 ]
 
 

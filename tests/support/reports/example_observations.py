@@ -103,8 +103,24 @@ RUNS: Final = [
     Observation("unreadable_manifest", {"error": "run.json: not JSON"}),
     Observation("missing_traces", {"files": ["rank1.json"]}),
     Observation("missing_traces", {"files": ["rank1.json", "rank2.json"]}),
-    Observation("run_failed", {"rank": 1, "failure": "OutOfMemoryError"}),
-    Observation("run_failed", {"rank": None, "failure": None}),
+    Observation(
+        "run_failed", {"rank": 1, "failure": "OutOfMemoryError", "step": 25, "at": "2026-11-27T13:53:51+00:00"}
+    ),
+    Observation("run_failed", {"rank": None, "failure": None, "step": None, "at": None}),
+    *(
+        Observation(
+            "run_hung",
+            {
+                "step": 40,
+                "at": "2026-11-27T13:54:02+00:00",
+                "idle_ns": 2100 * MS,
+                "ranks": ranks,
+                "headline": "rank 0 waits",
+            },
+        )
+        for ranks in ([], [1], [1, 2])
+    ),
+    Observation("hangs_unread", {"error": "hangs.json is not a list of hangs: it is cut"}),
     Observation("run_unfinished"),
     Observation("has_captures", {"folder": Path("my run"), "names": ["capture-1", "2", "3", "4", "5"]}),
     Observation("captured_after_condition", {"reason": "step 7 took 3x", "condition": "slow > 2x"}),

@@ -105,10 +105,11 @@ def test_help_has_examples_that_fit_into_80_columns(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([*name.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(rf"^  perfkit {name}\b", shown, re.MULTILINE)
-    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    for option in ("--help", "--help-all"):
+        assert main([*name.split(), option]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(rf"^  perfkit {name}\b", shown, re.MULTILINE)
+        assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

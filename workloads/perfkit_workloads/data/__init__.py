@@ -53,6 +53,9 @@ SOURCES: Final[Registry[type[Source[Any]]]] = Registry(
     _find_problem,
 )
 
+_COMMON: Final = Meta(extra={"common": True})
+"""Marks an option that the short help shows."""
+
 
 class DataOptions(Struct, frozen=True, kw_only=True):
     """How samples are read, for any source.
@@ -64,7 +67,7 @@ class DataOptions(Struct, frozen=True, kw_only=True):
     DEPENDENT: ClassVar[Mapping[str, tuple[str, ...]]] = {"num_workers": ("prefetch", "worker_start")}
     """Options that have an effect with some values of another option only."""
 
-    source: Annotated[str, Meta(description="where samples come from")] = "memory"
+    source: Annotated[str, _COMMON, Meta(description="where samples come from")] = "memory"
     read: Annotated[
         Literal["per-sample", "batched"],
         Meta(description="one read per sample, as in simple code, or one per batch"),
@@ -86,7 +89,9 @@ class DataOptions(Struct, frozen=True, kw_only=True):
         Meta(description="ranks that read, and send the others their batches [default: every rank reads its own]"),
     ] = None
     num_workers: Annotated[
-        int, Meta(ge=0, description="worker processes that load batches ahead; 0 loads in the training process")
+        int,
+        _COMMON,
+        Meta(ge=0, description="processes that load batches ahead; 0 loads in the training process"),
     ] = 0
     prefetch: Annotated[int, Meta(ge=1, description="batches that each worker loads ahead")] = 2
     pin_memory: Annotated[bool, Meta(description="copy batches into page-locked memory for the accelerator")] = False

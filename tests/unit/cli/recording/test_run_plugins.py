@@ -40,7 +40,7 @@ def test_names_are_listed_without_importing_a_plugin(installed: Path) -> None:
 
 def test_a_plugin_has_options_without_torch(installed: Path) -> None:
     done = python(
-        installed, "assert main(['run', 'mlp', '--source', 'ram', '--help']) == 0\nsys.exit('torch' in sys.modules)"
+        installed, "assert main(['run', 'mlp', '--source', 'ram', '--help-all']) == 0\nsys.exit('torch' in sys.modules)"
     )
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from perfkit.record.hangs.rank_state import write_rank_state
 from perfkit.record.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.record.hangs.step_watch import END_NAME, Hang
+from perfkit.storage.hang_log import read_hangs
 from perfkit.storage.run_folder import read_failure
 from tests.support.hangs.rank_states import call, frame, state
 from tests.support.processes.waiting import MOST_S
@@ -50,6 +51,10 @@ def test_a_run_without_a_fault_or_that_pauses_or_goes_on_is_not_ended(
 ) -> None:
     report(tmp_path, fault=fault, resumed=resumed, paused=paused)
     assert capsys.readouterr().err.startswith("perfkit: warning: no step has ended for 7.00 s: ")
+    (noticed,) = read_hangs(tmp_path)
+    assert (noticed.step, noticed.idle_ns) == (1, 7 * 10**9)
+    assert ("rank 1" in noticed.headline) == fault
+    assert noticed.ranks == [1] * fault
     assert read_failure(tmp_path) is None
     assert not (tmp_path / END_NAME).exists()
 

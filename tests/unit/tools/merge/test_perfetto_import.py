@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +61,29 @@ def test_all_that_is_written_is_imported(suffix: str, tmp_path: Path) -> None:
         shown = slices(timeline, f"process = 'rank {rank.rank}' and thread = 'perfkit: step'")
         assert [row["name"] for row in shown] == [f"step {step.step}" for step in rank.steps]
         assert [row["dur"] for row in shown] == [step.wall_ns for step in rank.steps]
+
+
+def test_ranks_are_ordered_by_the_file(tmp_path: Path) -> None:
+    """By what Perfetto's own schema calls so: its UI does it from version 57 on."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor
+
+    output = tmp_path / "merged.pftrace"
+    merge(SAMPLE, output)
+    plain = Trace()
+    for packet in Trace.FromString(output.read_bytes()).packet:
+        plain.MergeFromString(zlib.decompress(packet.compressed_packets))
+    tracks = [packet.track_descriptor for packet in plain.packet if packet.HasField("track_descriptor")]
+    roots = [track.process_ordering for track in tracks if track.HasField("uuid") and track.uuid == 0]
+    assert roots == [TrackDescriptor.PROCESS_ORDERING_EXPLICIT]
+    order = {track.process.process_name: track.sibling_order_rank for track in tracks if track.HasField("process")}
+    assert order == {"rank 0": 0, "rank 1": 1}
+
+
+def test_the_rank_that_delays_the_others_longest_is_known(tmp_path: Path) -> None:
+    two_ranks(tmp_path, late_us=300)
+    assert merge(tmp_path, tmp_path / "late.pftrace").latest_rank == 1
+    (tmp_path / "rank1.json.gz").unlink()
+    assert merge(tmp_path, tmp_path / "alone.pftrace").latest_rank is None
 
 
 @pytest.mark.parametrize("suffix", FORMATS[:1])

@@ -315,6 +315,59 @@ def test_keys(tmp_path: Path) -> None:
     assert not watch.press("q")
 
 
+RUN_JSON = (
+    '{"schema_version": %d, "run": "r", "state": "%s", "workload": "w", "source": "s", "started_at": "t", '
+    '"config": {}, "versions": {}, "backend": null, "device": "cpu", '
+    '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
+)
+
+
+def _frame(watch: Watch) -> str:
+    watch._next_read = watch._next_events = 0.0
+    console = Console(file=StringIO(), width=200, highlight=False, markup=False)
+    watch.show(console)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def _end(folder: Path, state: str, written_s: float) -> None:
+    (folder / "run.json").write_text(RUN_JSON % (MANIFEST_VERSION, state))
+    os.utime(folder / "rank0.steps", (written_s, written_s))
+
+
+def test_a_folder_of_runs_is_followed_from_one_that_ends_to_the_next(tmp_path: Path) -> None:
+    watch = Watch([tmp_path], "late")
+    assert "waiting for logs" in _frame(watch)
+    first = write_run(tmp_path / "first", own_times(1, 60))
+    shown = _frame(watch)
+    assert shown.startswith("first  running")
+    assert "perfkit analyze" not in shown
+    second = write_run(tmp_path / "second", own_times(1, 60))
+    assert _frame(watch).startswith("first  running")  # not away from a run that trains
+    second.rename(tmp_path.parent / f"{tmp_path.name}-apart")
+    _end(first, "completed", time.time() - 30)
+    watch._followed[0].run._scanned = 0.0
+    shown = _frame(watch)
+    assert shown.startswith("first  completed")
+    assert f"where its time went: perfkit analyze {first}\na run that starts in {tmp_path} is shown next\n" in shown
+    (tmp_path.parent / f"{tmp_path.name}-apart").rename(second)
+    shown = _frame(watch)
+    assert shown.startswith("second  running")
+    assert f"\nfirst: completed; where its time went: perfkit analyze {first}\n" in shown
+
+
+def test_of_a_single_run_that_failed_nothing_else_is_waited_for(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", own_times(1, 60))
+    _end(run, "failed", time.time())
+    write_run(tmp_path / "other", own_times(1, 60))
+    watch = Watch([run], "late")
+    _frame(watch)
+    shown = _frame(watch)
+    assert shown.startswith("one  failed")
+    assert f"where its time went: perfkit analyze {run}\n" in shown
+    assert "is shown next" not in shown
+
+
 def test_a_sparkline_shows_a_rise_beside_an_outlier() -> None:
     values = np.full(80, 50.0)
     values[40:] = 60
