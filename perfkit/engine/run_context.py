@@ -20,7 +20,7 @@ from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
 from perfkit.records.roofline import DevicePeaks
-from perfkit.records.run import DataLoading, Efficiency, ProfilerCost
+from perfkit.records.run import CoreLoad, DataLoading, Efficiency, ProfilerCost
 
 if TYPE_CHECKING:
     from perfkit.engine.ranks.matched_run import MatchedRun
@@ -170,7 +170,9 @@ class RunContext:
             return None
         from perfkit.engine.ledger.build import build_ledger
 
-        return build_ledger(self.graph.graph, self.ranks, self.step_time, self.cross_rank, self.pipelines)
+        # On a busy machine a rank that is late may have waited for a core.
+        compared = None if self.on_busy_machine else self.cross_rank
+        return build_ledger(self.graph.graph, self.ranks, self.step_time, compared, self.pipelines)
 
     @cached_property
     def data_loading(self) -> DataLoading | None:
@@ -187,6 +189,21 @@ class RunContext:
         from perfkit.engine.runs.profiler_cost import profiler_cost
 
         return profiler_cost(self.manifest.ranks, self.manifest.step_kinds)
+
+    @cached_property
+    def core_loads(self) -> list[CoreLoad]:
+        """How busy other processes kept the cores of its ranks; empty if unknown."""
+        from perfkit.engine.runs.core_loads import core_loads
+
+        recorded = [(own.rank, own.core_use) for named in self.traces if (own := named.summary.header.perfkit)]
+        return core_loads(recorded, self.world_size)
+
+    @cached_property
+    def on_busy_machine(self) -> bool:
+        """Whether other processes kept the cores of its ranks busy."""
+        from perfkit.engine.runs.trust import is_busy
+
+        return is_busy(self.core_loads)
 
     @cached_property
     def pauses(self) -> list[RankPauses]:
@@ -230,6 +247,7 @@ class RunContext:
             begun_ns,
             partial=self.partial is not None,
             profiler_ns=(cost.added_ns if cost else None) or 0,
+            busy=self.on_busy_machine,
         )
 
     def _trace_findings(self) -> Iterator[Observation]:

@@ -81,6 +81,8 @@ class _Evaluator:
         for name, subject in self._subjects:
             reported: list[str] = []
             for one in self._of_subject(name, subject, context):
+                if one.loss.blames and context.run.on_busy_machine:
+                    continue
                 if booked := _booked(one, context):
                     yield booked
                 if one.loss.explains_all and not stragglers_of(context.run):

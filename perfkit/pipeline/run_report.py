@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from perfkit.engine.ledger.verdict import judge
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.manifest_checks import manifest_metrics
+from perfkit.engine.runs.trust import doubts
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.errors import TraceError
 from perfkit.pipeline.subject_parts import compute_parts
 from perfkit.pipeline.words import verdict as in_words
 from perfkit.records.common import Finding, Observation, worst_first
 from perfkit.records.report import Report
-from perfkit.records.run import RunReport, Verdict
+from perfkit.records.run import Doubt, RunReport, Verdict
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word_all
 from perfkit.subjects.table import Asked, is_advised
@@ -44,7 +45,8 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
     manifest = context.manifest
     parts, added, failed = compute_parts(subjects, "run", context, _FIELDS)
     compared = subjects is None or "ranks" in subjects
-    findings = worst_first([*lost, *word_all([*context.findings(compared=compared), *failed])])
+    observed = [*context.findings(compared=compared), *failed]
+    findings = worst_first([*lost, *word_all(observed)])
     report = RunReport(
         run=run,
         path=path,
@@ -61,6 +63,8 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         findings=findings,
+        trust=worded(_doubts(context, [*lost, *observed])) if is_advised(subjects) else [],
+        core_loads=context.core_loads,
         subjects=added,
         **({"data_loading": None, "efficiency": None, "cross_rank": None} | {n: worded(p) for n, p in parts.items()}),
         **(manifest_metrics(manifest) if manifest else {}),
@@ -71,6 +75,11 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
 def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
     """Return the report with findings about what was observed after its own."""
     return replace(run, findings=[*run.findings, *word_all(observed)])
+
+
+def _doubts(context: RunContext, seen: Sequence[Observation | Finding]) -> list[Doubt]:
+    config = context.manifest.config if context.manifest else None
+    return doubts(seen, context.core_loads, context.ranks, context.profiler_cost, config)
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:

@@ -1,6 +1,6 @@
 """Everything about one run."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -58,6 +58,56 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     """Recorded / plain step time; None like `added_ns`."""
     reason: str | None
     """Why there is no ratio."""
+
+
+DoubtCode = Literal[
+    "busy_machine",
+    "events_lost",
+    "start_skew",
+    "ranks_missing",
+    "matches_suspect",
+    "no_steps",
+    "few_steps",
+    "uneven_steps",
+    "compilation_recorded",
+    "profiler_cost",
+    "varying_steps",
+    "not_typical",
+    "possible_communication",
+]
+"""What makes an answer doubtful, in order of weight."""
+DOUBTS: Final[tuple[DoubtCode, ...]] = get_args(DoubtCode)
+
+
+class Doubt(Struct, frozen=True, kw_only=True):
+    """What makes the answer about a run doubtful (metrics.md section 27)."""
+
+    code: DoubtCode
+    overrules: bool = False
+    """Whether the answer may be wrong altogether, so that it must not stand without this."""
+    what: str
+    remedy: str = ""
+    """What would settle it; empty if nothing does."""
+    figures: dict[str, float] = {}
+    """What it rests on, by name; times in ns, shares as fractions of one."""
+    findings: list[str] = []
+    """Codes of findings that say the same in full."""
+
+
+class CoreLoad(Struct, frozen=True, kw_only=True):
+    """Use of the cores that ranks share, while they recorded (metrics.md section 27): numbers of cores, as means."""
+
+    ranks: list[int]
+    """The ranks that may run on them."""
+    cores: int
+    """How many cores."""
+    own: float
+    """Kept busy by the ranks and their children."""
+    others: float
+    """Kept busy by other processes, or stolen by the hypervisor."""
+    idle: float
+    taken_share: float
+    """`others` beyond what stayed idle, as a share of the cores: what the ranks could have used."""
 
 
 Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "bubble", "none", "unknown"]
@@ -254,6 +304,10 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""
+    trust: list[Doubt] = []
+    """What makes the answer doubtful, in order of weight."""
+    core_loads: list[CoreLoad] = []
+    """Use of the cores, by sets of cores that ranks share; empty unless all ranks have recorded it."""
     subjects: dict[str, Any] = {}
     """Records of subjects without a field here, such as those that packages add, by name."""
 
@@ -261,6 +315,11 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     def lacks_events(self) -> bool:
         """Whether events are known to be missing in traces: what they would show is not known to be absent."""
         return any(finding.code in ("damaged_trace", "skipped_events") for finding in self.findings)
+
+    @property
+    def on_busy_machine(self) -> bool:
+        """Whether other processes kept its cores so busy that no time can be put down to storage, network or a rank."""
+        return any(doubt.code == "busy_machine" for doubt in self.trust)
 
     @property
     def is_partial(self) -> bool:

@@ -81,6 +81,20 @@ class RecordedTensors(Struct, frozen=True, kw_only=True, omit_defaults=True):
     optimizer_state: list[tuple[Whole, Whole]] = []
 
 
+class CoreUse(Struct, frozen=True, kw_only=True):
+    """How busy the cores were that the rank may run on, from the warm-up steps of a cycle to its last step."""
+
+    cores: str
+    """Which cores of which machine: the same for ranks that share them."""
+    count: Whole
+    """How many cores."""
+    window_ns: Whole
+    busy_ns: Whole
+    """Time in which the cores were busy, whoever it was, or were stolen by the hypervisor: summed over cores."""
+    own_ns: Whole
+    """CPU time of the rank and its children, such as the workers of its loaders."""
+
+
 class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """What perfkit's session puts into the header of a trace."""
 
@@ -106,3 +120,5 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """Pauses since recording began, in order of time; None if unknown."""
     fetches: list[RecordedFetch] | None = None
     """Batches that data loaders of torch fetched since recording began, by begin; None without any."""
+    core_use: CoreUse | None = None
+    """None if the system does not show it."""

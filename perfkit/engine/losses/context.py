@@ -190,8 +190,11 @@ def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> floa
 
 
 def stragglers_of(run: RunReport) -> list[Straggler]:
-    """Return the ranks that are late in more than one step; empty if fixing them could save no time."""
-    across = run.cross_rank
+    """Return the ranks that are late in more than one step; empty if fixing them could save no time.
+
+    On a busy machine too: they may have waited for a core.
+    """
+    across = None if run.on_busy_machine else run.cross_rank
     return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
 
 

@@ -1,6 +1,7 @@
 """What a subject costs a run: a loss, as facts of which the report makes words."""
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -33,6 +34,9 @@ class Loss(Struct, frozen=True, kw_only=True):
     """The module, function, operator or line of code."""
     change: str | None = None
     """The change, as `perfkit whatif` takes it, whose predicted saving replaces the bound if the run has it."""
+    blames: Literal["storage", "network", "rank"] | None = None
+    """What outside the program's own work it is put down to; on a busy machine it may be other processes, and there is
+    no such loss."""
     only_finds_out: bool = False
     """Whether the remedy only leads to the reason: then the bound is the time that it is about, no promise."""
     explains_all: bool = False

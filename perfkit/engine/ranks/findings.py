@@ -29,6 +29,7 @@ def cross_rank_findings(
     *,
     partial: bool = False,
     profiler_ns: int = 0,
+    busy: bool = False,
 ) -> Iterator[Observation]:
     """Yield the stragglers, and whatever limits the trust in the cross-rank comparison.
 
@@ -39,13 +40,10 @@ def cross_rank_findings(
         begun_ns: when the first window of each rank begins, by its own clock.
         partial: whether ranks of the run have no trace, or may have none.
         profiler_ns: what the profiler adds to a step; 0 if that is not measurable.
+        busy: whether other processes kept the cores busy: a rank that is late may have waited for a core.
     """
-    yield from _stragglers(summary, profiler_ns, partial)
-    if early := summary.early_ranks:
-        rank = early[0].rank if len(early) == 1 else None
-        yield Observation("early_ranks", {"early": early, "besides_late": bool(summary.stragglers)}, rank=rank)
-    for late in summary.one_off_stragglers:
-        yield Observation("one_off_straggler", {"late": late}, rank=None if late.with_ranks else late.rank)
+    if not busy:
+        yield from _late_and_early(summary, profiler_ns, partial)
     yield from _incomplete_groups(matched, partial)
     yield from suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
@@ -54,6 +52,15 @@ def cross_rank_findings(
     if efficiency and efficiency.replayed_ns > _MAX_REPLAY_RATIO * efficiency.t_ns:
         values = {"replayed_ns": efficiency.replayed_ns, "measured_ns": efficiency.t_ns}
         yield Observation("timelines_disagree", values)
+
+
+def _late_and_early(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> Iterator[Observation]:
+    yield from _stragglers(summary, profiler_ns, partial)
+    if early := summary.early_ranks:
+        rank = early[0].rank if len(early) == 1 else None
+        yield Observation("early_ranks", {"early": early, "besides_late": bool(summary.stragglers)}, rank=rank)
+    for late in summary.one_off_stragglers:
+        yield Observation("one_off_straggler", {"late": late}, rank=None if late.with_ranks else late.rank)
 
 
 def _unmatched(matched: MatchedCollectives) -> Iterator[Observation]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from perfkit.record.monitor.nvml import THROTTLING, NvmlDevice, open_nvml
+from perfkit.record.processor_time import processor_times
 from perfkit.records.monitor import THROTTLED, UNKNOWN
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -56,7 +57,7 @@ class Sampler:
     def __init__(self, device: torch.device) -> None:
         self._memory = _device_memory(device)
         self._nvml: NvmlDevice | None = open_nvml(device)
-        self._busy_before = _processor_times()
+        self._busy_before = processor_times()
         self._process_before = time.process_time_ns(), time.perf_counter_ns()
 
     def take(self) -> Sample:
@@ -82,11 +83,11 @@ class Sampler:
         return (now[0] - before[0]) / (now[1] - before[1]) if now[1] > before[1] else nan
 
     def _host_busy(self) -> float:
-        before, now = self._busy_before, _processor_times()
+        before, now = self._busy_before, processor_times()
         self._busy_before = now
-        if before is None or now is None or now[1] <= before[1]:
+        if before is None or now is None or sum(now) <= sum(before):
             return nan
-        return (now[0] - before[0]) / (now[1] - before[1])
+        return (now.busy_ns - before.busy_ns) / (sum(now) - sum(before))
 
 
 def _device_memory(device: torch.device) -> Callable[[], tuple[int, int]]:
@@ -118,12 +119,3 @@ def _read_kib(path: str, name: str) -> int:
             if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return UNKNOWN
-
-
-def _processor_times() -> tuple[int, int] | None:
-    """Return how long the host's processors were busy and existed, in clock ticks; None if unknown."""
-    with suppress(OSError, ValueError, IndexError):
-        ticks = [int(text) for text in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
-        total, idle = sum(ticks), ticks[3] + ticks[4]
-        return total - idle, total
-    return None

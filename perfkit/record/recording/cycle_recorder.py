@@ -20,6 +20,7 @@ from torch import Tensor, profiler
 from perfkit.errors import RunError
 from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.rank_group import RankGroup
+from perfkit.record.processor_time import CoreMeter
 from perfkit.record.recording.module_names import RecordedModules
 from perfkit.record.recording.profiler_options import ProfilerOptions, activities, every_thread
 from perfkit.record.recording.side_profilers import Recorder
@@ -130,6 +131,8 @@ class CycleRecorder(StepListener):
         """Whether a step ended in another thread than the one that must stop the profiler."""
         self.start_ns = 0
         """When the recording of the latest cycle started (`time.time_ns`)."""
+        self.cores = CoreMeter()
+        """Measures the cores since the profiler was prepared for the latest cycle."""
         self.first_step = 0
         """Number of the first recorded step of the latest cycle."""
 
@@ -189,6 +192,7 @@ class CycleRecorder(StepListener):
             return
         self._check_thread()
         if self._profiler is None:
+            self.cores.start()
             self._profiler = self._make_profiler()
             self._profiler.prepare_trace()
         if state == "warmup":

@@ -465,6 +465,7 @@ class Recording:
             tensors=self._profiler.held_tensors(),
             pauses=self.pauses.since(start_ns),
             fetches=self._loaders.since(start_ns) or None,
+            core_use=self._profiler.cores.read(),
         )
 
 

@@ -20,6 +20,7 @@ from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.run_overview import steps_table
 from perfkit.report.content.scaling import main_tables
+from perfkit.report.wording.trust import trust_line
 from perfkit.subjects.cross_check.tables import cross_check_sentence
 from perfkit.subjects.monitor.tables import whole_run
 from perfkit.tables.specification import Table, Tone
@@ -37,6 +38,10 @@ class RunAnswer:
     """The summary of one run."""
 
     title: str
+    trust: str
+    """What makes the headline doubtful, and what would settle it; empty if nothing does."""
+    is_overruled: bool
+    """Whether a doubt weighs more than the headline, and stands before it."""
     facts: str
     """How long a step took, which a line that is too long keeps, and what ran."""
     headline: str
@@ -113,10 +118,16 @@ def _checked(run: RunReport) -> str:
 
 def run_answer(run: RunReport) -> RunAnswer:
     """Return the short answer of one run."""
-    reported = {"straggler", "early_ranks", *(MONITOR_CODES if run.monitor else ())}
+    reported = {
+        *("straggler", "early_ranks"),
+        *(MONITOR_CODES if run.monitor else ()),
+        *(code for doubt in run.trust for code in doubt.findings),
+    }
     findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in reported]
     return RunAnswer(
         title=escape_unprintable(run.run),
+        trust=trust_line(run.trust),
+        is_overruled=any(doubt.overrules for doubt in run.trust),
         facts="; ".join(part for part in (_step(run), described_workload(run), described_ranks(run)) if part),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
@@ -199,8 +210,8 @@ def _timeline(runs: Sequence[RunReport]) -> Hint | None:
 
 
 def _worst_straggler(run: RunReport) -> int | None:
-    """Return the rank of the straggler that takes longest; None without one."""
-    rows = run.cross_rank.stragglers if run.cross_rank else []
+    """Return the rank of the straggler that takes longest; None without one, and on a busy machine."""
+    rows = run.cross_rank.stragglers if run.cross_rank and not run.on_busy_machine else []
     return max(rows, key=lambda row: row.lag_ns).rank if rows else None
 
 

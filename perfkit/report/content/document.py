@@ -59,6 +59,8 @@ class Section:
     key_values: list[KeyValue] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     findings: list[FindingLine] = field(default_factory=list)
+    trust: str = ""
+    """What makes the headline doubtful, and what would settle it."""
 
 
 @dataclass(frozen=True, slots=True)

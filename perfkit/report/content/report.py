@@ -12,6 +12,7 @@ from perfkit.report.content.document import Document, Section
 from perfkit.report.content.ledger import table as ledger_table
 from perfkit.report.content.run_facts import finding_lines, findings, key_values, not_recorded
 from perfkit.report.content.run_overview import comparison
+from perfkit.report.wording.trust import trust_line
 from perfkit.subjects.table import SUBJECTS
 
 FOOTNOTES = (
@@ -51,6 +52,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         title=escape_unprintable(run.run),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
+        trust=trust_line(run.trust),
         summary=[table for table in first if table is not None],
         key_values=key_values(run),
         tables=subject_tables(run, top) if whole else [],

@@ -102,7 +102,9 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
     title = Text(limited(run.title), "bold")
     title.truncate(console.width - 8, overflow="ellipsis")
     yield Text.assemble(title, " ", ("─" * (console.width - title.cell_len - 1), "dim"))
-    yield from _wrapped(Text(run.headline, f"bold {STYLES[run.tone]}"), console, space.headline)
+    headline = list(_wrapped(Text(run.headline, f"bold {STYLES[run.tone]}"), console, space.headline))
+    trust = list(_wrapped(Text(run.trust, STYLES["warning"]), console, 1)) if run.trust else []
+    yield from trust + headline if run.is_overruled else headline + trust
     yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     if run.parts:
         yield from [Text()] * space.is_loose

@@ -80,6 +80,8 @@ def _draw_section(section: Section, console: Console) -> None:
     if section.headline:
         for line in wrap(Text(section.headline, style=f"bold {STYLES[section.tone]}"), console, console.width):
             console.print(line)
+        if section.trust:
+            console.print(limited_text(section.trust, style=STYLES["warning"]))
         console.print()
     for table in section.summary:
         draw_table(table, console)

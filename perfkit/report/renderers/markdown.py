@@ -54,6 +54,8 @@ def _advice(advice: list[InsightItem], stream: TextIO) -> None:
 
 def _section(section: Section, stream: TextIO) -> None:
     stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
+    if section.trust:
+        stream.write(f"\n{escape(section.trust)}\n")
     for table in section.summary:
         _table(table, stream)
     stream.write("\n")

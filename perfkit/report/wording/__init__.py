@@ -24,13 +24,14 @@ from perfkit.report.wording import (
     reasons,
     several_runs,
     stragglers,
+    trust,
 )
 from perfkit.tables.words import in_words as fill
 
 _SUBJECTS: Final = (communication, device, idle, loading, pipelines, stragglers)
 SENTENCES: Final[Words] = {
     name: words
-    for subject in (*_SUBJECTS, ledger, reasons, several_runs, comparisons, hangs)
+    for subject in (*_SUBJECTS, ledger, trust, reasons, several_runs, comparisons, hangs)
     for name, words in subject.SENTENCES.items()
 }
 REMEDIES: Final[Words] = {name: words for subject in _SUBJECTS for name, words in subject.REMEDIES.items()}

@@ -59,6 +59,7 @@ def transfer(context: LossContext) -> Loss | None:
         remedy=reduce_transfer(context, one) or _COMPARE_BANDWIDTH,
         per_step_ns=rest_ns,
         change=None if reported else free_transfers(one.name),
+        blames="network",
     )
 
 
@@ -79,6 +80,7 @@ def tensor_parallel_hosts(context: LossContext) -> Loss | None:
         evidence={"exposed_share": context.share(one.exposed_ns), "transfer_ns": one.transfer_ns},
         remedy=(fact("another_dimension" if is_alone else "stay_on_a_host"),),
         per_step_ns=one.transfer_ns,
+        blames="network",
     )
 
 
@@ -107,6 +109,7 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
         remedy=(fact("analyse_all"),) if partial else advice or _COMPARE_BANDWIDTH,
         per_step_ns=max(0.0, rest_ns),
         only_finds_out=partial,
+        blames="network",
     )
 
 

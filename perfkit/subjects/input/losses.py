@@ -18,11 +18,16 @@ from perfkit.engine.whatif.changes import NO_INPUT
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.common import UNNAMED
 from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.per_rank.loading import WaitCause
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DataLoading
 
 _NAMED_SHARE: Final = 0.75
 """Share of the waiting for data from which the ranks that have it are named."""
+
+
+_OWN_WORK: Final[frozenset[WaitCause]] = frozenset({"transforming", "collating"})
+"""Causes that are the program's own work, and not something that it waits for."""
 
 
 class _Where(NamedTuple):
@@ -60,6 +65,7 @@ def slow_input(context: LossContext) -> Loss | None:
         remedy=(advice, *faster),
         per_step_ns=exposed_ns,
         change=NO_INPUT,
+        blames=None if why and why[0] in _OWN_WORK else "storage",
     )
 
 

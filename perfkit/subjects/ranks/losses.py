@@ -66,11 +66,18 @@ def waiting(context: LossContext) -> Loss | None:
     if cause.row is not None:
         return cause
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
-    return replace(cause, facts=(fact("waits", ns=wait_ns), *cause.facts), evidence=evidence | cause.evidence)
+    return replace(
+        cause,
+        facts=(fact("waits", ns=wait_ns), *cause.facts),
+        evidence=evidence | cause.evidence,
+        blames="rank",
+    )
 
 
 def _in_part(cause: Loss) -> Loss:
-    return cause if cause.row is not None else replace(cause, facts=(fact("partly_waiting"), *cause.facts))
+    if cause.row is not None:
+        return cause
+    return replace(cause, facts=(fact("partly_waiting"), *cause.facts), blames="rank")
 
 
 def _waiting_in_bubbles(context: LossContext) -> Loss | None:

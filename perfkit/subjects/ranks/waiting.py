@@ -187,6 +187,7 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
         ranks=tuple(row.rank for row in late),
         phase=late[0].phase if len(late) == 1 else None,
         row="late_ranks",
+        blames="rank",
         facts=reason.facts if reason else (),
         evidence=evidence,
         remedy=tuple(_remedy(context, late, reason)),

@@ -1,0 +1,149 @@
+"""What makes the answer about a run doubtful, in order of weight (metrics.md section 27)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, Final
+
+from perfkit.engine.losses.context import MIN_COMMON_SHARE
+from perfkit.records.aggregate import traced_step_ns
+from perfkit.records.common import Finding, Observation
+from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
+from perfkit.records.facts import statement
+from perfkit.records.rank import RankReport
+from perfkit.records.run import DOUBTS, CoreLoad, Doubt, DoubtCode, ProfilerCost
+
+_BUSY_SHARE: Final = 0.4
+"""Share of a rank's cores from which others slow it down. On two cores steps took at most 1.3 times as long up to 0.36,
+and 1.2 to 240 times as long from 0.47 on (docs/metrics.md, section 27)."""
+_ENOUGH: Final = 10
+"""Steps that are asked for: one that takes twice as long changes their mean by a tenth."""
+_MANY: Final = 100
+"""The same where as many vary."""
+_LOST: Final = ("damaged_trace", "skipped_events", "no_device_events")
+_MISSING: Final = ("ranks_missing", "world_size_unknown", "missing_traces")
+_UNMATCHED: Final = ("suspect_matches", "timelines_disagree")
+
+
+def is_busy(loads: Iterable[CoreLoad]) -> bool:
+    """Return whether other processes kept cores of a rank so busy that its times are not its own."""
+    return any(load.taken_share >= _BUSY_SHARE for load in loads)
+
+
+def doubts(
+    seen: Sequence[Observation | Finding],
+    loads: Sequence[CoreLoad],
+    ranks: Sequence[RankReport],
+    cost: ProfilerCost | None,
+    config: Mapping[str, Any] | None,
+) -> list[Doubt]:
+    """Return what makes the answer doubtful; its texts are statements.
+
+    Args:
+        seen: what was observed of the run.
+        loads: of the cores of its ranks.
+        ranks: the reports of its ranks.
+        cost: of the profiler; None if unknown.
+        config: options of the run; None for traces of another program.
+    """
+    walls_ns = traced_step_ns(ranks)
+    found = [
+        *_busy_machine(loads),
+        *_of_findings(seen, sum(walls_ns.values())),
+        *_of_steps([ns for number, ns in walls_ns.items() if number is not None], own=config is not None),
+        *_of_profiler(cost, config or {}),
+    ]
+    return sorted(found, key=lambda doubt: DOUBTS.index(doubt.code))
+
+
+def _busy_machine(loads: Sequence[CoreLoad]) -> Iterator[Doubt]:
+    if not is_busy(loads):
+        return
+    worst = max(loads, key=lambda load: load.taken_share)
+    yield Doubt(
+        code="busy_machine",
+        overrules=True,
+        what=statement("others_kept_busy", others=worst.others, cores=worst.cores),
+        remedy=statement("record_when_idle"),
+        figures={"others": worst.others, "cores": float(worst.cores), "taken_share": worst.taken_share},
+    )
+
+
+def _of_findings(seen: Sequence[Observation | Finding], recorded_ns: int) -> Iterator[Doubt]:
+    """Yield the doubts that findings give the details of."""
+    values = {one.code: one.values if isinstance(one, Observation) else {} for one in reversed(seen)}
+    lost = [one for one in seen if one.code in _LOST]
+    if lost:
+        traces = len({one.file for one in lost})
+        yield _of("events_lost", _LOST, statement("events_missing", traces=traces), "record_again", overrules=True)
+    skew_ns = values.get("start_skew", {}).get("first_ns", 0)
+    if skew_ns >= MIN_COMMON_SHARE * recorded_ns and skew_ns > 0:
+        what = statement("began_apart", ns=skew_ns)
+        yield _of("start_skew", ("start_skew",), what, "begin_together", overrules=True)
+    if any(code in values for code in _MISSING):
+        yield _of("ranks_missing", _MISSING, _missing(values.get("ranks_missing", {})), "analyse_all_traces")
+    if any(code in values for code in _UNMATCHED):
+        yield _of("matches_suspect", _UNMATCHED, statement("ranks_disagree"))
+    if "no_steps" in values:
+        yield _of("no_steps", ("no_steps",), statement("steps_unmarked"), "mark_steps")
+    if "uneven_steps" in values:
+        yield _of("uneven_steps", ("uneven_steps",), statement("steps_differ"))
+    if (compiled := values.get("compilation_recorded")) is not None:
+        steps = compiled.get("recorded") or compiled.get("steps") or []
+        yield _of(
+            "compilation_recorded", ("compilation_recorded",), statement("steps_compile", steps=steps), "skip_them"
+        )
+    if (possible := values.get("possible_communication")) is not None:
+        what = statement("unknown_kernels", share=possible.get("share", 0.0))
+        yield _of("possible_communication", ("possible_communication",), what, "declare_kernels")
+
+
+def _of(code: DoubtCode, findings: Sequence[str], what: str, remedy: str = "", *, overrules: bool = False) -> Doubt:
+    settles = statement(remedy) if remedy else ""
+    return Doubt(code=code, overrules=overrules, what=what, remedy=settles, findings=[*findings])
+
+
+def _missing(values: Mapping[str, Any]) -> str:
+    chosen, size = values.get("chosen"), values.get("world_size")
+    if isinstance(chosen, list) and size:
+        return statement("ranks_without_trace", missing=size - len(chosen), of=size)
+    if "missing" in values:
+        return statement("ranks_without_trace", missing=values["missing"], of=values["of"])
+    return statement("ranks_may_be_missing")
+
+
+def _of_steps(walls_ns: Sequence[int], *, own: bool) -> Iterator[Doubt]:
+    """Yield that the recorded steps may not be typical of the run's."""
+    count = len(walls_ns)
+    if not count:
+        return
+    if count < FEWEST_COMPARED_STEPS:
+        remedy = statement("record_steps", steps=_ENOUGH, own=own)
+        yield Doubt(code="few_steps", what=statement("steps_recorded", steps=count), remedy=remedy)
+        return
+    mean_ns, median_ns = fmean(walls_ns), median(walls_ns)
+    if abs(mean_ns - median_ns) >= MIN_COMMON_SHARE * mean_ns > 0:
+        yield Doubt(
+            code="varying_steps",
+            what=statement("steps_vary", least_ns=min(walls_ns), most_ns=max(walls_ns)),
+            remedy=statement("record_steps", steps=_ENOUGH if count < _ENOUGH else _MANY, own=own),
+            figures={"steps": float(count), "mean_ns": mean_ns, "median_ns": float(median_ns)},
+        )
+
+
+def _of_profiler(cost: ProfilerCost | None, config: Mapping[str, Any]) -> Iterator[Doubt]:
+    if cost is None or not cost.recorded_step_ns:
+        return
+    share = (cost.added_ns or 0) / cost.recorded_step_ns
+    if share >= MIN_COMMON_SHARE:
+        yield Doubt(
+            code="profiler_cost",
+            what=statement("profiler_takes", share=share),
+            remedy=statement("record_less") if config.get("detail") == "why" else "",
+            figures={"added_ns": float(cost.added_ns or 0), "share": share},
+        )
+    if cost.interval_ns is not None and cost.interval_ns[1] <= 0:
+        yield Doubt(
+            code="not_typical",
+            what=statement("recorded_faster"),
+            remedy=statement("record_steps", steps=_ENOUGH, own=True),
+        )

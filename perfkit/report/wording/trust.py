@@ -1,0 +1,48 @@
+"""The line that says what makes an answer doubtful, and what would settle it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from perfkit.base.formatting import escape_unprintable
+from perfkit.records.facts import Words
+from perfkit.records.run import Doubt
+
+SENTENCES: Final[Words] = {
+    "others_kept_busy": "other processes used {others:.1f} of {cores} cores",
+    "record_when_idle": "record on an idle machine",
+    "events_missing": "events are missing in {traces} trace{traces:||s}",
+    "record_again": "record again",
+    "began_apart": "ranks began to record up to {ns:duration} apart",
+    "begin_together": "start behind a barrier",
+    "ranks_without_trace": "{missing} of {of} ranks {missing:|has|have} no trace",
+    "ranks_may_be_missing": "ranks may be missing",
+    "analyse_all_traces": "analyze all",
+    "ranks_disagree": "the traces of the ranks contradict each other",
+    "steps_unmarked": "no steps are marked",
+    "mark_steps": "--step-marker REGEX",
+    "steps_differ": "the ranks recorded different steps",
+    "steps_recorded": "{steps} step{steps:||s} recorded",
+    "steps_vary": "steps take {least_ns:duration} to {most_ns:duration}",
+    "record_steps": lambda steps, own: f"record {steps}: --schedule active={steps}" if own else f"record {steps}",
+    "steps_compile": "code was compiled in {steps:|step|steps} {steps:ranges}",
+    "skip_them": "record later steps",
+    "profiler_takes": "the profiler takes {share:percent} of a recorded step",
+    "record_less": "--detail time",
+    "recorded_faster": "recorded steps are faster than the others",
+    "unknown_kernels": "{share:percent} of kernel time may be communication",
+    "declare_kernels": "--kernel-rules",
+}
+_MOST: Final = 2
+_WIDTH: Final = 80
+
+
+def trust_line(doubts: Sequence[Doubt]) -> str:
+    """Return the heaviest doubts with what would settle them, as many of two as fit one line; empty without any."""
+    line = ""
+    for doubt in doubts[:_MOST]:
+        settles = f" ({doubt.remedy})" if doubt.remedy else ""
+        longer = f"{line}; {doubt.what}{settles}" if line else f"Trust: {doubt.what}{settles}"
+        if line and len(longer) >= _WIDTH:
+            break
+        line = longer
+    return escape_unprintable(line)

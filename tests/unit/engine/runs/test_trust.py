@@ -1,0 +1,140 @@
+"""What makes an answer doubtful, and in which order."""
+
+from typing import Any
+
+import pytest
+
+from perfkit.engine.runs.trust import doubts
+from perfkit.records.common import Observation
+from perfkit.records.manifest import StepKind
+from perfkit.records.rank import RankReport
+from perfkit.records.run import CoreLoad, Doubt, ProfilerCost
+from perfkit.report.wording import worded
+from perfkit.report.wording.trust import trust_line
+from tests.support.reports.report_builders import MS, make_cost, make_rank, make_record, make_step
+from tests.support.reports.worded import profiler_cost
+
+BUSY = CoreLoad(ranks=[0], cores=2, own=0.4, others=1.6, idle=0.0, taken_share=0.8)
+
+KINDS: list[StepKind] = ["plain", "plain", "plain", "plain", "active", "active", "active"]
+
+
+def rank_of(*walls_ms: int) -> RankReport:
+    steps = [make_step(number, compute=(wall - 40) * MS) for number, wall in enumerate(walls_ms)]
+    return make_rank(0, steps)
+
+
+def found(
+    *seen: Observation,
+    loads: tuple[CoreLoad, ...] = (),
+    walls_ms: tuple[int, ...] = (100, 101, 99),
+    cost: ProfilerCost | None = None,
+    config: dict[str, Any] | None = None,
+) -> list[Doubt]:
+    return worded(doubts(seen, loads, [rank_of(*walls_ms)], cost, config))
+
+
+def test_equal_steps_on_a_quiet_machine_leave_no_doubt() -> None:
+    quiet = CoreLoad(ranks=[0], cores=2, own=1.8, others=0.2, idle=0.0, taken_share=0.1)
+    assert found(loads=(quiet,)) == []
+
+
+def test_a_busy_machine_is_the_heaviest_doubt_and_overrules_the_answer() -> None:
+    first, second = found(Observation("ranks_missing", {"missing": 2, "of": 4}), loads=(BUSY,))
+    assert (first.code, first.overrules) == ("busy_machine", True)
+    assert first.figures == {"others": 1.6, "cores": 2.0, "taken_share": 0.8}
+    assert (second.code, second.overrules, second.findings[0]) == ("ranks_missing", False, "ranks_missing")
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "what"),
+    [
+        (Observation("damaged_trace", file="rank1.json"), "events_lost", "events are missing in 1 trace"),
+        (Observation("skipped_events", file="rank1.json"), "events_lost", "events are missing in 1 trace"),
+        (
+            Observation("start_skew", {"first_ns": 2100 * MS, "usual_ns": 1.0, "has_later": True}),
+            "start_skew",
+            "ranks began to record up to 2.10 s apart",
+        ),
+        (
+            Observation("ranks_missing", {"chosen": [0, 3], "world_size": 8}, "not_chosen"),
+            "ranks_missing",
+            "6 of 8 ranks have no trace",
+        ),
+        (Observation("world_size_unknown", {"backends": []}), "ranks_missing", "ranks may be missing"),
+        (Observation("suspect_matches"), "matches_suspect", "the traces of the ranks contradict each other"),
+        (Observation("no_steps", {"marker": None}), "no_steps", "no steps are marked"),
+        (Observation("uneven_steps"), "uneven_steps", "the ranks recorded different steps"),
+        (
+            Observation("compilation_recorded", {"recorded": [5, 6]}, "manifest"),
+            "compilation_recorded",
+            "code was compiled in steps 5-6",
+        ),
+        (
+            Observation("possible_communication", {"share": 0.12}),
+            "possible_communication",
+            "12 % of kernel time may be communication",
+        ),
+    ],
+)
+def test_findings_that_cast_doubt_on_the_answer_are_doubts(seen: Observation, code: str, what: str) -> None:
+    (doubt,) = found(seen)
+    assert (doubt.code, doubt.what) == (code, what)
+    assert seen.code in doubt.findings
+
+
+def test_ranks_that_began_to_record_at_nearly_the_same_time_are_no_doubt() -> None:
+    assert found(Observation("start_skew", {"first_ns": 29 * MS, "usual_ns": 1.0, "has_later": True})) == []
+
+
+def test_findings_about_the_program_are_none() -> None:
+    assert found(Observation("straggler"), Observation("oversubscribed"), Observation("injected_delay")) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"), [(None, "record 10"), ({"detail": "time"}, "record 10: --schedule active=10")]
+)
+def test_a_single_step_is_few(config: dict[str, Any] | None, remedy: str) -> None:
+    (doubt,) = found(walls_ms=(100,), config=config)
+    assert (doubt.code, doubt.what, doubt.remedy) == ("few_steps", "1 step recorded", remedy)
+    assert [one.what for one in found(walls_ms=(100, 100), config=config)] == ["2 steps recorded"]
+
+
+@pytest.mark.parametrize(
+    ("walls_ms", "remedy"), [((100, 100, 160), "record 10"), ((*[100] * 9, 220), "record 100"), ((*[100] * 9, 200), "")]
+)
+def test_steps_of_which_some_are_far_longer_are_a_doubt_and_more_of_them_less_so(
+    walls_ms: tuple[int, ...], remedy: str
+) -> None:
+    doubts_found = found(walls_ms=walls_ms)
+    assert [(one.code, one.remedy) for one in doubts_found] == ([("varying_steps", remedy)] if remedy else [])
+    if len(walls_ms) == 3:
+        assert doubts_found[0].what == "steps take 100 ms to 160 ms"
+        assert doubts_found[0].figures == {"steps": 3, "mean_ns": 120 * MS, "median_ns": 100 * MS}
+
+
+def test_a_profiler_that_takes_much_of_the_step_is_a_doubt() -> None:
+    (doubt,) = found(cost=make_cost(100 * MS, 150 * MS), config={"detail": "why"})
+    assert (doubt.code, doubt.what, doubt.remedy) == (
+        "profiler_cost",
+        "the profiler takes 33 % of a recorded step",
+        "--detail time",
+    )
+    assert found(cost=make_cost(100 * MS, 105 * MS), config={}) == []
+
+
+def test_recorded_steps_that_are_faster_than_the_others_are_not_typical() -> None:
+    cost = profiler_cost([make_record([150 * MS, 151 * MS, 152 * MS, 153 * MS, 100 * MS, 101 * MS, 102 * MS])], KINDS)
+    (doubt,) = found(cost=cost, config={})
+    assert (doubt.code, doubt.what) == ("not_typical", "recorded steps are faster than the others")
+
+
+def test_the_line_has_two_doubts_only_where_they_fit() -> None:
+    missing = Observation("ranks_missing", {"missing": 2, "of": 4})
+    assert trust_line([]) == ""
+    assert trust_line(found(missing, walls_ms=(100,))) == (
+        "Trust: 2 of 4 ranks have no trace (analyze all); 1 step recorded (record 10)"
+    )
+    line = trust_line(found(missing, loads=(BUSY,)))
+    assert line == "Trust: other processes used 1.6 of 2 cores (record on an idle machine)"
+    assert len(line) < 80
