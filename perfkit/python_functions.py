@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+PYTHON_FUNCTION: Final = re.compile(r"(?P<file>[^()<>]+)\((?P<line>\d{1,9})\): (?P<function>.+)")
+"""File, line and name of a function."""
 _LIBRARIES: Final = frozenset(
     {"PIL", "click", "h5py", "numpy", "pandas", "perfkit", "safetensors", "scipy", "torch", "torchvision", "tqdm"}
     | {"triton", "typer"}

@@ -13,6 +13,7 @@ from perfkit.records.per_rank.sharding import DividedWork
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
 from perfkit.records.per_run.communication import DimensionSummary, LinkedCollective
 from perfkit.records.per_run.critical_path import CriticalPath
+from perfkit.records.per_run.flame_graph import FlameGraph
 from perfkit.records.per_run.ledger import Ledger, StepTime
 from perfkit.records.per_run.monitor import MonitorSummary
 from perfkit.records.per_run.pauses import RankPauses
@@ -304,6 +305,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """The 200 longest matched collectives of each of the two steps that a page draws, on the ranks that took part."""
     step_timelines: list[StepTimeline] = []
     """What ran when in a few steps; empty unless a page is written."""
+    flame_graphs: list[FlameGraph] = []
+    """Of the slowest rank, by function and by module; empty unless a page is written, and where none was recorded."""
     trust: list[Doubt] = []
     """What makes the answer doubtful, in order of weight."""
     core_loads: list[CoreLoad] = []

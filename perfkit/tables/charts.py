@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from perfkit.records.aggregate import mean_own_step_ns
 from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
-from perfkit.tables.labels import BLUE, COLOURS, GREEN, GREY, ORANGE, PINK, SKY, VERMILION
+from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -21,10 +21,8 @@ Values = Sequence[float | None]
 Interval = tuple[float, float]
 
 PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "wait": "/"}
-# In another order than the categories', so that lines are not mistaken for categories.
-HUES: Final = (BLUE, GREEN, ORANGE, PINK, VERMILION, GREY)
 SHAPES: Final = ("", "/", ".", "x", "\\", "-")
-_AREAS: Final = (BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, "#f0e442", "#5d3a9b", GREY, "#444444")
+_AREAS: Final = (*HUES[:-1], "#9a6a3a", "#7fcbb0", "#bfaee3", "#cfc96a", "#e08fbf")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS: Final = ("circle", "square", "diamond", "cross", "x", "triangle-up")
 _SHAPE_COLOURS: Final = {"warning": "#8a4600", "error": "#a40e26"}
@@ -41,13 +39,8 @@ class Chart:
     """`{"data": [...], "layout": {...}}`, JSON-serializable."""
     in_words: str = ""
     """What it shows, where no table has the same."""
-
-    @property
-    def columns(self) -> int:
-        """How many columns of bars it has; 0 if it is no such chart, and takes all of the width."""
-        axis = self.spec["layout"].get("xaxis", {})
-        bars = axis.get("type") == "category" and all(trace["type"] == "bar" for trace in self.spec["data"])
-        return len({name for trace in self.spec["data"] for name in trace["x"]}) if bars else 0
+    is_narrow: bool = False
+    """Whether half of a page's width is enough."""
 
     def figure(self) -> "Figure":
         """Return the chart as a plotly figure."""
@@ -104,9 +97,21 @@ def longest_ranks(ranks: list[RankReport], most: int) -> tuple[list[RankReport],
 
 
 def stacked_bars(
-    title: str, x: Sequence[str], series: Sequence[Bars], *, label: str = "", y: str = "ms, exposed", note: str = ""
+    title: str,
+    x: Sequence[str],
+    series: Sequence[Bars],
+    *,
+    label: str = "",
+    y: str = "ms, exposed",
+    note: str = "",
+    in_time: bool = False,
 ) -> Chart:
-    """Return one bar per entry of `x`, in ms, stacked by category without those that are zero; `label` names `x`."""
+    """Return one bar per entry of `x`, in ms, stacked by category without those that are zero; `label` names `x`.
+
+    A few bars that do not follow each other `in_time` are rows, which fill any width.
+    """
+    if not in_time and len(x) <= MAX_RANKS:
+        return _stacked_rows(title, x, series, label, y, note)
     data = [
         bars(
             one.name,
@@ -126,7 +131,26 @@ def stacked_bars(
         "xaxis": axis(label, type="category", nticks=20),
         "yaxis": axis(y),
     }
-    return Chart(title, note, {"data": data, "layout": layout})
+    return Chart(title, note, {"data": data, "layout": layout}, is_narrow=len(x) <= MAX_RANKS)
+
+
+def _stacked_rows(title: str, names: Sequence[str], series: Sequence[Bars], label: str, y: str, note: str) -> Chart:
+    ends, data = [0.0] * len(names), []
+    for one in series:
+        lengths = [value or 0.0 for value in one.values]
+        if any(lengths):
+            hover = f"{label} %{{y}}: %{{x:.6~g}} ms<extra>{one.name}</extra>"
+            row = bars(one.name, lengths, names, COLOURS[one.colour], PATTERNS.get(one.colour, ""), hover)
+            data.append(row | {"orientation": "h", "base": ends})
+            ends = [round(end + length, 9) for end, length in zip(ends, lengths, strict=True)]
+    rows = {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": list(names)}
+    layout = {
+        "barmode": "overlay",
+        "legend": {"traceorder": "normal"},
+        "xaxis": axis(y, range=[0, max(ends) or 1]),
+        "yaxis": axis(label, **rows),
+    }
+    return Chart(title, note, {"data": data, "layout": layout}, is_narrow=True)
 
 
 def heat_map(
@@ -284,7 +308,7 @@ def line(name: str, x: Sequence[Any], y: Values, hover: str, intervals: Sequence
     return trace | {"error_y": {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1}}
 
 
-def bars(name: str, x: Sequence[str], y: Values, colour: str, pattern: str, hover: str) -> Spec:
+def bars(name: str, x: Sequence[Any], y: Sequence[Any], colour: str, pattern: str, hover: str) -> Spec:
     """Return a series of bars."""
     shading = {"shape": pattern, "size": 6, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,.55)"}
     marker = {"color": colour, "pattern": shading}

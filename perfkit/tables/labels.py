@@ -28,17 +28,39 @@ BLUE, VERMILION, PINK, ORANGE, SKY, GREEN, GREY = (
 )
 """Okabe and Ito's colours, distinguishable by the colour-blind."""
 COLOURS: Final = dict(zip(CATEGORIES, (BLUE, VERMILION, PINK, ORANGE, GREY), strict=True)) | {
-    "transfer": SKY,
+    "transfer": "#f0a070",
     "wait": VERMILION,
+    "host": SKY,
+    "operator": "#b9cfe4",
+    "synchronisation": "#f0e442",
+    "launch_bound": "#994f00",
+    "host_work": "#444444",
+    "dependency": "#5d3a9b",
+    "not_running": "#117733",
+    "allocation": "#882255",
+    "compilation": "#44aa99",
+    "profiler": "#a0a0a0",
+    "unknown": "#dddddd",
+    "late_ranks": "#8b1a1a",
+    "bubble": "#b39ddb",
+    "other": "#c8c8c8",
 }
-FILLS: Final[dict[Category, str]] = {
+"""What each colour means, on all pages: categories, parts of communication, what the host does, causes of idle time,
+and what else a ledger has."""
+HUES: Final = (GREEN, "#7c5cc4", "#8a8500", "#c2187a", "#1f8fa0", "#647180")
+"""Of series such as ranks, the last of what they are compared with: none has a meaning in `COLOURS`, and each has a
+contrast of 3 with the page, light or dark (WCAG 2.2, 1.4.11)."""
+FILLS: Final = {
     "compute": BAR,
     "communication": "▓",
     "memcpy": "▚",
     "data_loading": "▒",
     "overhead": "░",
+    "late_ranks": "▞",
+    "bubble": "▛",
+    "other": "·",
 }
-"""Character of each category in bars, which are read without colours too."""
+"""Character of each category, and of what else a ledger has, in bars, which are read without colours too."""
 INDENT: Final = "\u2003"
 """Before the name of what is part of the row above."""
 MAX_RANKS: Final = 16

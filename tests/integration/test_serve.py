@@ -48,6 +48,20 @@ def test_the_list_follows_the_folder_and_leads_to_reports(served: tuple[Path, st
         shutil.copytree(SAMPLES / "sample-hdf5", folder / "second")
         page.wait_for_selector("tbody tr >> text=second")  # without a reload
         assert page.is_disabled("button")
+        for name in ("first", "second"):  # analysed because they are in view
+            row = page.get_by_role("row").filter(has_text=name)
+            row.locator(".shares span").first.wait_for()
+            assert "compute" in (row.locator(".shares").get_attribute("aria-label") or "")
+            assert "compute" in row.locator(".answer > span").inner_text()
+            label = row.locator(".spark").get_attribute("aria-label") or ""
+            assert re.fullmatch(r"The newest 32 steps: [\d.]+ ms to [\d.]+ ms", label)
+        for width in (400, 320):  # each run is a card
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            cells = row.get_by_role("cell")
+            assert cells.count() == 8
+            assert all(cells.nth(place).bounding_box()["x"] < width for place in range(8))
+        page.set_viewport_size({"width": 1280, "height": 900})
         page.get_by_label("Compare second").check()
         page.get_by_label("Compare first").check()
         page.click("text=Compare two runs")

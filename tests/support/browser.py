@@ -56,11 +56,14 @@ class Visit:
         if not url.startswith(("file:", "data:", "blob:")):
             self.trouble.append(url)
 
-    def draw_all(self) -> int:
-        """Scroll to every chart, so that it is drawn; return the number of charts."""
+    def unfold(self) -> None:
+        """Unfold all runs and tables."""
         self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
+    def draw_all(self) -> int:
+        """Unfold all, so that every chart is drawn; return the number of charts."""
+        self.unfold()
         charts = self.page.query_selector_all("figure.chart")
         for chart in charts:
-            chart.scroll_into_view_if_needed()
             chart.wait_for_selector(".plot > svg")
         return len(charts)

@@ -6,7 +6,8 @@ from typing import Final
 from perfkit.base.formatting import duration, escape_unprintable, size
 from perfkit.records.plan import Plan, PlannedLayout
 from perfkit.report.charts.log_ticks import size_ticks, time_ticks
-from perfkit.tables.charts import HUES, Chart, PageCharts, Spec, axis
+from perfkit.tables.charts import Chart, PageCharts, Spec, axis
+from perfkit.tables.labels import HUES
 
 _MARKED: Final = 16
 """Diameter of the best layout's point; that of others is half."""

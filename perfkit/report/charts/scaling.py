@@ -6,7 +6,8 @@ from typing import Any, Final
 from perfkit.base.formatting import escape_unprintable
 from perfkit.records.scaling import Estimate, ScalingSeries
 from perfkit.report.content.scaling import PARTS
-from perfkit.tables.charts import HUES, SHAPES, Chart, axis, bars, line
+from perfkit.tables.charts import PATTERNS, Chart, axis, bars, line
+from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS
 
 _LONG: Final = {
     "host": "host / launch",
@@ -14,6 +15,15 @@ _LONG: Final = {
     "load_balance": "load balance",
     "computation_scaling": "computation",
 }
+_MEANING: Final = {
+    "load_balance": "wait",
+    "host": "overhead",
+    "input": "data_loading",
+    "serialisation": "dependency",
+    "transfer": "transfer",
+    "computation_scaling": "compute",
+}
+"""Whose colour each factor has: of what takes the time that is lost."""
 
 
 def series_charts(series: Sequence[ScalingSeries]) -> list[Chart]:
@@ -45,6 +55,7 @@ def _throughput(series: ScalingSeries) -> Chart | None:
         f"Throughput against ranks: {escape_unprintable(series.name)}",
         f"{_ranges(series)}; both axes are logarithmic.",
         {"data": [*lines, line("ideal", sizes, rates, "") | ideal], "layout": layout},
+        is_narrow=True,
     )
 
 
@@ -74,11 +85,11 @@ def _lost(series: ScalingSeries) -> Chart | None:
             _LONG.get(part, part),
             x,
             [round(getattr(lost, part), 4) for lost in series.lost],
-            HUES[place],
-            SHAPES[place],
+            COLOURS[_MEANING[part]],
+            PATTERNS.get(_MEANING[part], ""),
             f"%{{x}}: %{{y:.1f}} percentage points<extra>{_LONG.get(part, part)}</extra>",
         )
-        for place, part in enumerate(PARTS)
+        for part in PARTS
     ]
     layout = {"barmode": "relative", "legend": {"y": -0.25}}
     layout |= {"xaxis": axis("ranks", type="category"), "yaxis": axis("percentage points")}
@@ -86,4 +97,5 @@ def _lost(series: ScalingSeries) -> Chart | None:
         f"Efficiency lost between world sizes: {escape_unprintable(series.name)}",
         "Percentage points of global efficiency; below zero: gained.",
         {"data": data, "layout": layout},
+        is_narrow=len(x) <= MAX_RANKS,
     )

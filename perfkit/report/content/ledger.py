@@ -5,7 +5,6 @@ from typing import Final
 
 from perfkit.base.formatting import duration, format_percent, format_percents
 from perfkit.records.aggregate import REPORTED_SHARE
-from perfkit.records.common import Category
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
 from perfkit.records.run import RunReport
@@ -22,8 +21,10 @@ _NOTHING: Final = format_percent(0)
 class Part:
     """A row of the ledger, or several."""
 
-    category: Category
-    """Whose colour it has: waiting for late ranks and bubbles have that of communication, in which ranks wait."""
+    cause: str
+    """Of a row; `other` for several."""
+    kind: str
+    """Whose character a bar of a terminal has: the cause, or for causes of idle time their category."""
     label: str
     share: float
     percent: str
@@ -39,18 +40,24 @@ def parts(ledger: Ledger) -> list[Part]:
     left_ns = ledger.step_ns - sum(row.ns for row in shown)
     percents = format_percents([*(row.ns for row in shown), left_ns])
     found = [
-        Part(_category(row), label(row), row.share, percent, duration(row.ns), place(row))
+        Part(
+            row.cause,
+            "overhead" if row.cause in CAUSES else row.cause,
+            label(row),
+            row.share,
+            percent,
+            duration(row.ns),
+            place(row),
+        )
         for row, percent in zip(shown, percents, strict=False)
     ]
     if percents[-1] != _NOTHING:
-        found.append(Part("overhead", _OTHERS, left_ns / ledger.step_ns, percents[-1], duration(left_ns), ""))
+        found.append(Part(_OTHERS, _OTHERS, _OTHERS, left_ns / ledger.step_ns, percents[-1], duration(left_ns), ""))
     return found
 
 
-def _category(row: LedgerRow) -> Category:
-    if row.cause in CAUSES:
-        return "overhead"
-    return "communication" if row.cause in ("late_ranks", "bubble") else row.cause  # type: ignore[return-value]
+def _kind(row: LedgerRow) -> str:
+    return "overhead" if row.cause in CAUSES else row.cause
 
 
 def table(run: RunReport) -> Table | None:

@@ -87,7 +87,7 @@ def _ranks(run: RunReport) -> KeyValue:
     named += [f"{unknown} of unknown rank"] if unknown else []
     which = f" ({', '.join(named)})" if named else ""
     tone = "warning" if len(run.ranks) < run.world_size else "plain"
-    return KeyValue("ranks", ", ".join([f"{_ranks_of_world(run)}{which}", *_devices(run)]), tone)  # type: ignore[arg-type]
+    return KeyValue("ranks", ", ".join([f"{ranks_of_world(run)}{which}", *_devices(run)]), tone)  # type: ignore[arg-type]
 
 
 def described_ranks(run: RunReport) -> str:
@@ -98,11 +98,12 @@ def described_ranks(run: RunReport) -> str:
         return ", ".join([f"traces of {len(run.ranks)} rank{'' if len(run.ranks) == 1 else 's'}", *_devices(run)])
     is_part = run.is_partial
     ranks = f"rank{'' if len(run.ranks) == 1 and not is_part else 's'}"
-    counted = f"{_ranks_of_world(run) if is_part else len(run.ranks)} {ranks}"
+    counted = f"{ranks_of_world(run) if is_part else len(run.ranks)} {ranks}"
     return ", ".join([counted, *_devices(run)])
 
 
-def _ranks_of_world(run: RunReport) -> str:
+def ranks_of_world(run: RunReport) -> str:
+    """Return how many ranks have traces, of how many."""
     if _world_size_unknown(run):
         return f"{len(run.ranks)} of unknown"
     return f"{len(run.ranks)} of {run.world_size}" if len(run.ranks) <= run.world_size else f"{len(run.ranks)}"
@@ -115,13 +116,13 @@ def _world_size_unknown(run: RunReport) -> bool:
 def _devices(run: RunReport) -> list[str]:
     hosts = {r.host for r in run.ranks if r.host}
     return [
-        *_device_types(run),
+        *device_types(run),
         *sorted({escape_unprintable(r.backend) for r in run.ranks if r.backend}),
         *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
     ]
 
 
-def _device_types(run: RunReport) -> list[str]:
+def device_types(run: RunReport) -> list[str]:
     """Return the types of device that the ranks worked on: where the device's activity is lost, it is not the CPU."""
     found = [r.device for r in run.ranks]
     lost = sum(finding.code == "no_device_events" for finding in run.findings)

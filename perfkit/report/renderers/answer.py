@@ -168,7 +168,7 @@ def _bar(parts: Sequence[Part], width: int) -> Text:
     cells = [end - start + 1 for start, end in zip([0, *ends], ends, strict=False)]
     bar = Text()
     for part, count in zip(parts, cells, strict=True):
-        bar.append(FILLS[part.category] * count, style=COLOURS[part.category])
+        bar.append(FILLS[part.kind] * count, style=COLOURS[part.kind])
     return bar
 
 
@@ -177,7 +177,7 @@ def _rows(parts: Sequence[Part], console: Console) -> Iterator[Text]:
     columns = [max(cell_len(getattr(part, name)) for part in parts) for name in ("label", "time", "percent")]
     for part in parts:
         row = Text.assemble(
-            (FILLS[part.category], COLOURS[part.category]),
+            (FILLS[part.kind], COLOURS[part.kind]),
             f" {part.label:<{columns[0]}}  {part.time:>{columns[1]}}  {part.percent:>{columns[2]}}",
         )
         room = console.width - row.cell_len - 3
@@ -189,7 +189,7 @@ def _legend(parts: Iterable[Part]) -> Text:
     legend = Text()
     for part in parts:
         legend.append("   " if legend else "")
-        legend.append(FILLS[part.category], style=COLOURS[part.category])
+        legend.append(FILLS[part.kind], style=COLOURS[part.kind])
         legend.append(f" {part.label} {part.percent}".replace(" ", UNBROKEN))
     return legend
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from perfkit.base.formatting import escape_unprintable
 from perfkit.records.common import CATEGORIES
 from perfkit.records.per_run.communication import LinkedCollective
-from perfkit.records.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineRow
+from perfkit.records.per_run.step_timeline import NAME_LENGTH, StepTimeline, TimelineLane, TimelineRow
 from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
 from perfkit.report.charts.rank_steps import RankSteps, rank_steps, shown_ranks
@@ -15,8 +15,17 @@ from perfkit.report.content.answer import marker_option, shell_path
 from perfkit.tables.labels import COLOURS, LONG, step_label
 from perfkit.tables.specification import Instance
 
-CATEGORY_COLOURS: Final = {LONG[name]: (COLOURS[name], name != "compute") for name in CATEGORIES}
+SLICE_COLOURS: Final = {LONG[name]: (COLOURS[name], name != "compute") for name in CATEGORIES}
 """Colour of each category by its label, and whether text on it is black."""
+LANE_COLOURS: Final[dict[TimelineLane, tuple[str, bool]]] = {
+    "idle": (COLOURS["overhead"], True),
+    "annotation": (COLOURS["host"], True),
+    "operator": (COLOURS["operator"], True),
+    "compute": (COLOURS["compute"], False),
+    "communication": (COLOURS["communication"], True),
+    "copy": (COLOURS["memcpy"], True),
+}
+"""Likewise, of what is in the lanes of timelines and in flame graphs."""
 NO_TIMELINES: Final = "The page has no timelines: analyze a single run, from its traces, to have those of a few steps."
 UNLINKED: Final = (
     "The page does not have this collective of other ranks: it was not matched with theirs, or is not among the "
@@ -33,6 +42,8 @@ class Explorer(RankSteps):
     traces: Sequence[tuple[str, str]]
     """Of each rank's trace, the path, quoted for a shell, and the file name; empty if it has several."""
     timelines: Sequence[dict[str, Any]]
+    opens: Sequence[int] | None
+    """Rank and step that are shown at first; None without a timeline."""
     collectives: Sequence[dict[str, Any]]
     """Those that the timelines' slices of communication are linked to."""
     step_marker: str
@@ -50,11 +61,13 @@ def explorer(run: RunReport) -> Explorer | None:
         return None
     ranks = shown_ranks(run)
     origin_ns = min((one.begin_ns for one in run.step_timelines if one.begin_ns is not None), default=0)
+    timelines = [drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one, origin_ns))]
     fields = {name: getattr(steps, name) for name in RankSteps.__slots__}
     return Explorer(
         **fields,
         traces=[_trace(run, rank.traces[0]) if len(rank.traces) == 1 else ("", "") for rank in ranks],
-        timelines=[drawn for one in run.step_timelines if (drawn := _timeline(run, steps, ranks, one, origin_ns))],
+        timelines=timelines,
+        opens=_opens(timelines),
         collectives=[_collective(run, one, origin_ns) for one in run.linked_collectives] if run.step_timelines else [],
         step_marker=marker_option(run),
         doubt=_DOUBT if any(one.code == "suspect_matches" for one in run.findings) else "",
@@ -74,6 +87,15 @@ def place_of(instance: Instance) -> dict[str, Any]:
             "inside": instance.is_inside,
         }
     return found
+
+
+def _opens(timelines: Sequence[dict[str, Any]]) -> list[int] | None:
+    """Return rank and step of the first rank's timeline of median length: it is the slowest rank."""
+    if not timelines:
+        return None
+    own = [one for one in timelines if one["rank"] == timelines[0]["rank"]]
+    typical = sorted(own, key=lambda one: one["length"] * one["unit_ns"])[(len(own) - 1) // 2]
+    return [typical["rank"], typical["step"]]
 
 
 def _trace(run: RunReport, name: str) -> tuple[str, str]:

@@ -20,11 +20,15 @@ from perfkit.base.formatting import size as size_text
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.plan import Plan
 from perfkit.records.report import Report
+from perfkit.records.run import RunReport
 from perfkit.report import build_charts, build_document
 from perfkit.report.content.answer import RunAnswer, run_answer
 from perfkit.report.content.document import Section
+from perfkit.report.content.first_screen import Ledger, Tile, ledger, tiles
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
-from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer, place_of
+from perfkit.report.content.run_facts import described_workload
+from perfkit.report.renderers.explorer import LANE_COLOURS, SLICE_COLOURS, Explorer, explorer, place_of
+from perfkit.report.renderers.flames import flames
 from perfkit.tables.charts import PATTERNS, Chart
 from perfkit.tables.labels import COLOURS
 
@@ -83,7 +87,7 @@ _DEFINITIONS: Final = (
 )
 
 _SCRIPTS: Final = tuple(
-    f"page/{name}.js" for name in ("format", "axes", "charts", "timeline", "explorer", "tables", "page")
+    f"page/{name}.js" for name in ("format", "axes", "charts", "timeline", "explorer", "flames", "tables", "page")
 )
 """In the order in which they run."""
 
@@ -118,7 +122,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         else _DEFINITIONS,  # those are of measured steps
         colours=COLOURS,
         patterns=PATTERNS,
-        category_colours=CATEGORY_COLOURS,
+        slice_colours={"categories": SLICE_COLOURS, "lanes": LANE_COLOURS},
         style=_asset("page/report.css"),
         scripts=[_asset(name) for name in _SCRIPTS],
         as_json=_as_json,
@@ -134,23 +138,47 @@ class RunPage(NamedTuple):
 
     section: Section
     charts: Sequence[Chart]
-    answer: RunAnswer | None
+    run: "Opening | None" = None
+    """None of another record."""
+
+
+class Opening(NamedTuple):
+    """What the page of a run opens with."""
+
+    answer: RunAnswer
+    workload: str
+    tiles: Sequence[Tile]
+    ledger: Ledger | None
     explorer: Explorer | None
     """None without steps, and where the tables of a run are left out."""
+    flames: Sequence[dict[str, Any]]
 
 
 def _run_pages(record: Any, sections: Sequence[Section], charts: Sequence[Sequence[Chart]]) -> list[RunPage]:
-    runs = record.runs if isinstance(record, Report) else [None] * len(sections)
-    whole = len(runs) <= MAX_WHOLE_RUNS
+    if not isinstance(record, Report):
+        return [RunPage(section, drawn) for section, drawn in zip(sections, charts, strict=True)]
+    whole = len(record.runs) <= MAX_WHOLE_RUNS
     return [
-        RunPage(section, drawn, run_answer(run) if run else None, explorer(run) if run and whole else None)
-        for run, section, drawn in zip(runs, sections, charts, strict=True)
+        RunPage(section, drawn, _opening(run, whole=whole))
+        for run, section, drawn in zip(record.runs, sections, charts, strict=True)
     ]
+
+
+def _opening(run: RunReport, *, whole: bool) -> Opening:
+    answer = run_answer(run)
+    return Opening(
+        answer,
+        described_workload(run),
+        tiles(run),
+        ledger(run, answer.parts),
+        explorer(run) if whole else None,
+        flames(run) if whole else (),
+    )
 
 
 def _of_timelines(runs: Sequence[RunPage]) -> str:
     """Return which part of the page are its timelines; empty without."""
-    found = [drawn for run in runs if run.explorer for drawn in run.explorer.timelines]
+    found = [drawn for one in runs if one.run and one.run.explorer for drawn in one.run.explorer.timelines]
     if not found:
         return ""
     size = sum(len(_as_json(one)) for one in found)

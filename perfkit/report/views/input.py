@@ -9,8 +9,8 @@ from perfkit.records.benchmark import CacheState, InputBenchmark, InputFile, Inp
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
 from perfkit.report.views.comparison import gates_table, time_changes
 from perfkit.report.wording.benchmarks import describe_input
-from perfkit.tables.charts import HUES, SHAPES, Chart, PageCharts, axis, bars
-from perfkit.tables.labels import counted
+from perfkit.tables.charts import SHAPES, Chart, PageCharts, axis, bars
+from perfkit.tables.labels import HUES, counted
 from perfkit.tables.specification import Field, Listing, Table, data, data_of, make_table, number, words
 
 _NOTES: Final = (

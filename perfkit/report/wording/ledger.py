@@ -34,7 +34,7 @@ _TAKES: Final[dict[LedgerCause, str]] = {
     "host_work": "Host work takes {share} while nothing computes",
     "synchronisation": "The host waits {share} for the device, which then idles",
     "not_running": "The host's thread waits {share}",
-    "unknown": "Nothing recorded runs for {share}",
+    "unknown": "Idle takes {share}, cause unknown",
 }
 """Begin of the headline on a row; others are 'Label takes'."""
 _NAMED: Final = 2

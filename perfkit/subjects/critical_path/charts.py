@@ -13,18 +13,6 @@ from perfkit.tables.labels import COLOURS, step_label
 
 _MOST_STRETCHES: Final = 12
 """Stretches on one rank that the text alternative lists."""
-_COLOURS: Final = COLOURS | {
-    "host": "#56b4e9",
-    "synchronisation": "#f0e442",
-    "launch_bound": "#994f00",
-    "host_work": "#444444",
-    "dependency": "#5d3a9b",
-    "not_running": "#117733",
-    "allocation": "#882255",
-    "compilation": "#44aa99",
-    "profiler": "#a0a0a0",
-    "unknown": "#dddddd",
-}
 _PATTERNS: Final = PATTERNS | {"host": "\\"}
 
 
@@ -76,7 +64,7 @@ def _bars(kind: str, spans: Sequence[PathSpan]) -> Spec:
         "y": [f"rank {span.rank}" for span in spans],
         "text": [_plain(span.name) for span in spans],
         "textposition": "none",
-        "marker": {"color": _COLOURS.get(kind, _COLOURS["unknown"]), "pattern": shading, "line": {"width": 0}},
+        "marker": {"color": COLOURS.get(kind, COLOURS["unknown"]), "pattern": shading, "line": {"width": 0}},
         "hovertemplate": f"%{{y}}, from %{{base:.6~g}} ms: %{{x:.6~g}} ms<br>%{{text}}<extra>{WORDS[kind]}</extra>",
     }
 

@@ -6,14 +6,15 @@ from perfkit.base.formatting import duration, in_ms
 from perfkit.records.per_run.monitor import StepTimeCurve
 from perfkit.records.run import RunReport
 from perfkit.subjects.monitor.tables import events
-from perfkit.tables.charts import HUES, Chart, RunChart, axis
+from perfkit.tables.charts import Chart, RunChart, axis
+from perfkit.tables.labels import HUES
 
 _FEWEST: Final = 2
 _FAR: Final = 1.5
 """Longest steps are drawn where they take so many times the block's median."""
 _FLAT: Final = 3.0
 """A first block whose longest step takes so many times the longest of all others is left out: they would be flat."""
-_BAND: Final = "rgba(0, 114, 178, 0.25)"
+_BAND: Final = "rgba(0, 158, 115, 0.25)"
 
 
 def whole_run_chart(run: RunReport) -> Chart | None:
@@ -51,7 +52,7 @@ def whole_run_chart(run: RunReport) -> Chart | None:
         | {
             "y": [one if one >= _FAR * usual else None for one, usual in zip(longest, median, strict=True)],
             "mode": "markers",
-            "marker": {"color": HUES[4], "size": 4},
+            "marker": {"color": HUES[3], "size": 4},
             "name": "longest step",
             "hovertemplate": f"{hover}longest step</extra>",
         },

@@ -7,7 +7,8 @@ from perfkit.records.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS
 from perfkit.records.roofline import DevicePeaks, Roofline, RooflineRow
 from perfkit.records.run import RunReport
 from perfkit.subjects.roofline.tables import element_type
-from perfkit.tables.charts import HUES, Chart, RunChart, Spec, axis
+from perfkit.tables.charts import Chart, RunChart, Spec, axis
+from perfkit.tables.labels import HUES
 
 _MOST_POINTS: Final = 200
 _SMALLEST, _LARGEST = 6, 30

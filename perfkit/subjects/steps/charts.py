@@ -24,7 +24,7 @@ def _by_step(run: RunReport) -> Chart | None:
         for name in CATEGORIES
     ]
     title = "Time per profiled step" + (", mean over ranks" if len(ranks) > 1 else "")
-    return stacked_bars(title, [step_label(number) for number in by_step], series, label="step")
+    return stacked_bars(title, [step_label(number) for number in by_step], series, label="step", in_time=True)
 
 
 def _heat_map(run: RunReport) -> Chart | None:

@@ -1,4 +1,7 @@
-"""Read the timelines of a few steps of a run, for its page: on two ranks, of the longest step and a typical one."""
+"""Read the timelines of a few steps of a run, for its page: on two ranks, of the longest step and a typical one.
+
+The slowest rank's trace has its flame graphs too, if it has stacks.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,14 +10,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.base.parsing import Ranges
+from perfkit.engine.attribution.stacks import flame_graphs
 from perfkit.engine.runs.drawn_steps import chosen_steps, on_reference_clock
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS as MOST_TRACE_STEPS
 from perfkit.errors import TraceError, UsageError
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.kernel_rules import KernelRule
+from perfkit.records.per_run.flame_graph import FlameGraph
 from perfkit.records.per_run.step_timeline import StepTimeline
-from perfkit.records.rank import RankReport, StepBreakdown
+from perfkit.records.rank import RankReport
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
 from perfkit.tools.merge.step_rows import Links, step_timeline
@@ -56,17 +61,7 @@ def with_step_timelines(
         _check_steps(report, steps)
     if len(report.runs) > MOST_RUNS:
         return report
-    runs = [
-        replace(
-            run,
-            step_timelines=[
-                drawn
-                for rank, wanted in chosen_steps(run.ranks, run.cross_rank, steps)
-                for drawn in _timelines(run, rank, wanted, (step_marker, data_marker), kernel_rules, max_bytes)
-            ],
-        )
-        for run in report.runs
-    ]
+    runs = [_drawn(run, steps, (step_marker, data_marker), kernel_rules, max_bytes) for run in report.runs]
     without = next((run for run in runs if not run.step_timelines), None)
     if steps is not None and without is not None:
         raise UsageError(
@@ -89,21 +84,37 @@ def _check_steps(report: Report, steps: Ranges) -> None:
             )
 
 
-def _timelines(
+def _drawn(
     run: RunReport,
-    rank: RankReport,
-    wanted: Sequence[StepBreakdown],
+    steps: Ranges | None,
     markers: tuple[str | None, str | None],
     kernel_rules: Sequence[KernelRule],
     max_bytes: int | None,
-) -> Iterator[StepTimeline]:
-    """Yield the timelines of some steps, from whichever of the rank's traces has them."""
-    left = {(step.step, step.start_ns) for step in wanted}
-    links = _links(run, rank.rank)
-    clock = _clock(run, rank.rank)
+) -> RunReport:
+    """Return a run with its timelines, and the flame graphs of the rank that comes first: the slowest."""
+    timelines: list[StepTimeline] = []
+    flames: list[FlameGraph] = []
+    for place, (rank, wanted) in enumerate(chosen_steps(run.ranks, run.cross_rank, steps)):
+        left = {(step.step, step.start_ns) for step in wanted}
+        for name, read in _contexts(run, rank, markers, kernel_rules, max_bytes):
+            timelines += _timelines(run, rank, left, name, read)
+            if place == 0 and not flames:
+                flames = flame_graphs(read, rank=rank.rank, trace=name)
+            del read
+            if not left:
+                break
+    return replace(run, step_timelines=timelines, flame_graphs=flames)
+
+
+def _contexts(
+    run: RunReport,
+    rank: RankReport,
+    markers: tuple[str | None, str | None],
+    kernel_rules: Sequence[KernelRule],
+    max_bytes: int | None,
+) -> Iterator[tuple[str, TraceContext]]:
+    """Yield the rank's traces that can be read again, one in memory at a time."""
     for name in rank.traces:
-        if not left:
-            return
         path = Path(run.path)
         path = path if path.name == name else path / name
         if not path.is_file():
@@ -116,11 +127,21 @@ def _timelines(
         except TraceError:  # gone or changed since the analysis
             continue
         del trace
-        for place, step in enumerate(zip(read.steps.number, read.steps.bounds[:-1].tolist(), strict=True)):
-            if step in left:
-                left.remove(step)
-                begin_ns = on_reference_clock(clock, step[1])
-                yield step_timeline(read, place, links, rank=rank.rank, trace=name, begin_ns=begin_ns)
+        yield name, read
+        del read
+
+
+def _timelines(
+    run: RunReport, rank: RankReport, left: set[tuple[int | None, int]], name: str, read: TraceContext
+) -> Iterator[StepTimeline]:
+    """Yield the timelines of those steps, by number and start, that one of the rank's traces has; remove them."""
+    links = _links(run, rank.rank)
+    clock = _clock(run, rank.rank)
+    for place, step in enumerate(zip(read.steps.number, read.steps.bounds[:-1].tolist(), strict=True)):
+        if step in left:
+            left.remove(step)
+            begin_ns = on_reference_clock(clock, step[1])
+            yield step_timeline(read, place, links, rank=rank.rank, trace=name, begin_ns=begin_ns)
 
 
 def _links(run: RunReport, rank: int | None) -> Links:

@@ -21,14 +21,22 @@ from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import PerfkitError
 from perfkit.record.on_demand.mailbox import has_died
+from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, reporter
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest
+from perfkit.tables.charts import PATTERNS
+from perfkit.tables.labels import COLOURS, LONG
 from perfkit.tools.serve.runs import RunList, find_trace, has_data, key_of, links, signature_of
+from perfkit.tools.serve.summaries import RunSummary, summary_of
 
-_KEPT: Final = 32
-"""Reports that are kept; each is some megabytes."""
+_HTML: Final = "text/html; charset=utf-8"
+_JSON: Final = "application/json"
+_MOST_REPORTS: Final = 32
+"""So many are kept; each is some megabytes."""
+_MOST_SUMMARIES: Final = 10_000
+"""Likewise; each has less than a kilobyte."""
 _MOST_LINKS: Final = 64
 """Traces with their own link."""
 _MOST_DIGITS: Final = 9
@@ -38,12 +46,36 @@ class Page(NamedTuple):
     """An answer to a request."""
 
     content: bytes
-    media_type: str = "text/html; charset=utf-8"
+    media_type: str = _HTML
     status: HTTPStatus = HTTPStatus.OK
     frames: bool = False
     """Whether it shows another page of the server in itself."""
     location: str = ""
     """Where the browser is sent instead."""
+
+
+_ANALYSING: Final = threading.Lock()
+
+
+class _Kept:
+    """Answers by what they are about, the newest `most`; made one at a time, for an analysis takes all cores."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        """Return what is kept under a key, or make it."""
+        found = self._answers.get(key)
+        if found is not None:
+            return found
+        with _ANALYSING:
+            if key not in self._answers:
+                self._answers[key] = make()
+            found = self._answers[key]
+            while len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+        return found
 
 
 class Pages:
@@ -59,8 +91,8 @@ class Pages:
         self._runs = RunList(folders)
         self._folders = folders
         self._open_trace = open_trace
-        self._reports: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._analysing = threading.Lock()
+        self._reports = _Kept(_MOST_REPORTS)
+        self._summaries = _Kept(_MOST_SUMMARIES)
         self._templates = Environment(
             loader=PackageLoader("perfkit.tools.serve", "assets"), autoescape=True, undefined=StrictUndefined
         )
@@ -76,6 +108,7 @@ class Pages:
         answers: dict[str, Callable[[], Page]] = {
             "": self._list,
             "runs.json": self._runs_json,
+            "summary": lambda: self._summary(rest),
             "run": lambda: self._run(rest),
             "report": lambda: self._report(rest),
             "compare": lambda: self._compare(given),
@@ -90,10 +123,26 @@ class Pages:
             return self._message(f"perfkit failed: {error!r}", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _list(self) -> Page:
-        return self._render("runs.html.j2", folders=[str(folder) for folder in self._folders])
+        keys = [(LONG[name], COLOURS[name], PATTERNS.get(name, "")) for name in CATEGORIES]
+        return self._render("runs.html.j2", folders=[str(folder) for folder in self._folders], keys=keys)
 
     def _runs_json(self) -> Page:
-        return Page(msgspec.json.encode(self._runs.read()), "application/json")
+        return Page(msgspec.json.encode(self._runs.read()), _JSON)
+
+    def _summary(self, key: str) -> Page:
+        """Return the answer of a run for its row; the browser asks for those that are in view, one at a time."""
+        location = self._runs.find(key)
+        if location is None:
+            return _not_found()
+        if not has_data(location):
+            return Page(b"null", _JSON)
+        try:
+            found = self._summaries.get(
+                (key, signature_of(location)), lambda: msgspec.json.encode(summary_of(_analysed(location)))
+            )
+        except PerfkitError as error:
+            found = msgspec.json.encode(RunSummary(verdict=escape_unprintable(str(error)), tone="error"))
+        return Page(found, _JSON)
 
     def _run(self, key: str) -> Page:
         location = self._runs.find(key)
@@ -119,7 +168,8 @@ class Pages:
             return _not_found()
         if not has_data(location) and _is_running(location):
             return self._message("This run has written nothing to analyse yet. Reload once it has.", HTTPStatus.OK)
-        return self._kept((key, signature_of(location)), lambda: _analyse(location))
+        signature = signature_of(location)
+        return Page(self._reports.get((key, signature), lambda: _as_page(_with_timelines(_analysed(location)))))
 
     def _compare(self, given: dict[str, str]) -> Page:
         before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
@@ -143,7 +193,7 @@ class Pages:
         from perfkit.pipeline.compare import compare
 
         signatures = tuple((key_of(side.path), signature_of(side)) for side in (before, after))
-        return self._kept(signatures, lambda: compare(before.path, after.path))
+        return Page(self._reports.get(signatures, lambda: _as_page(compare(before.path, after.path))))
 
     def _perfetto(self, key: str, given: dict[str, str]) -> Page:
         location = self._runs.find(key)
@@ -153,21 +203,6 @@ class Pages:
             return _not_found()
         address = self._open_trace(trace, int(step) if step else None, given.get("at", ""))
         return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
-
-    def _kept(self, key: Hashable, analyse: Callable[[], Any]) -> Page:
-        """Return the report kept under a key, or analyse; one at a time, for it takes all cores."""
-        if key not in self._reports:
-            with self._analysing:
-                if key not in self._reports:
-                    self._keep(key, analyse())
-        return Page(self._reports[key])
-
-    def _keep(self, key: Hashable, record: Any) -> None:
-        text = io.StringIO()
-        reporter(type(record), "html").write(record, text, top=DEFAULT_TOP)
-        self._reports[key] = text.getvalue().encode("utf-8", "replace")
-        while len(self._reports) > _KEPT:
-            self._reports.popitem(last=False)
 
     def _message(self, text: str, status: HTTPStatus) -> Page:
         return self._render("message.html.j2", status=status, message=text)
@@ -179,13 +214,23 @@ class Pages:
         return Page(text.encode("utf-8", "replace"), status=status, frames=frames)
 
 
-def _analyse(location: RunLocation) -> Report:
+def _analysed(location: RunLocation) -> Report:
     from perfkit.pipeline.analyze import analyze
-    from perfkit.tools.merge.step_timelines import with_step_timelines
 
     by_folder = location.has_manifest or not location.traces
-    report = analyze(*([location.path] if by_folder else location.traces))
+    return analyze(*([location.path] if by_folder else location.traces))
+
+
+def _with_timelines(report: Report) -> Report:
+    from perfkit.tools.merge.step_timelines import with_step_timelines
+
     return with_step_timelines(report)
+
+
+def _as_page(record: Any) -> bytes:
+    text = io.StringIO()
+    reporter(type(record), "html").write(record, text, top=DEFAULT_TOP)
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def _is_running(location: RunLocation) -> bool:

@@ -23,7 +23,7 @@ from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
 _KEY_LENGTH: Final = 16
 _NEWEST: Final = 32
-"""Steps of a log that the time per step is the median of."""
+"""Steps of a log that the time per step is the median of; of a run, those whose times are listed."""
 
 Signature = tuple[tuple[str, int, int], ...]
 """Names, times of the last change in ns, and sizes in bytes of a run's files."""
@@ -45,6 +45,8 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     """Completed steps, by the rank that completed the most; 0 if unknown."""
     step_ns: int | None
     """Time per step, by the run's own clock."""
+    newest_ns: list[int]
+    """Times of its newest steps, of those that `step_ns` is of."""
     started: str
     """In ISO 8601; empty if unknown."""
     changed_s: float
@@ -145,7 +147,7 @@ def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:
         except StoreError as error:
             problem = str(error)
     numbers = {rank_in_name(trace.name) for trace in location.traces}
-    steps, step_ns = _progress(location, manifest)
+    steps, step_ns, newest_ns = _progress(location, manifest)
     return ListedRun(
         key=key,
         name=escape_unprintable(location.name),
@@ -154,32 +156,35 @@ def _listed(key: str, location: RunLocation, signature: Signature) -> ListedRun:
         ranks=manifest.world.world_size if manifest else len(numbers) or len(_logs(location)),
         steps=steps,
         step_ns=step_ns,
+        newest_ns=newest_ns,
         started=manifest.started_at if manifest else "",
         changed_s=max((changed for _, changed, _ in signature), default=0) / 1e9,
         traces=len(location.traces),
     )
 
 
-def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int, int | None]:
+def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int, int | None, list[int]]:
     """Return the number of steps, and the time per step by the manifest, else of the newest in the monitor's log.
 
-    The manifest has the first steps of a script, or of a loop without a schedule, only.
+    The manifest has the first steps of a script, or of a loop without a schedule, only. The last value are the times
+    of the newest steps.
     """
     steps = max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0) if manifest else 0
-    step_ns = _step_ns(manifest) if manifest else None
+    walls_ns = _walls_ns(manifest) if manifest else []
+    step_ns = round(median(walls_ns)) if walls_ns else None
     with suppress(StoreError):
         for log in _logs(location)[:1]:
             newest = StepLogReader(log).read_new(newest=_NEWEST).records
             if len(newest):
                 steps = max(steps, int(newest["step"][-1] + newest["steps"][-1]))
-                step_ns = step_ns or int(median(newest["step_ns"].tolist()))
-    return steps, step_ns
+                walls_ns = newest["step_ns"].tolist()
+                step_ns = step_ns or int(median(walls_ns))
+    return steps, step_ns, [round(ns) for ns in walls_ns[-_NEWEST:]]
 
 
-def _step_ns(manifest: RunManifest) -> int | None:
+def _walls_ns(manifest: RunManifest) -> list[int]:
     times = clock_step_times(manifest.ranks, manifest.step_kinds)
-    walls_ns = times.plain_ns or times.recorded_ns
-    return round(median(walls_ns)) if walls_ns else None
+    return list(times.plain_ns or times.recorded_ns)
 
 
 def _what(manifest: RunManifest) -> str:

@@ -3,12 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
-
-import numpy as np
+from typing import NamedTuple
 
 from perfkit.base.parsing import Ranges
-from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
+from perfkit.engine.attribution.stacks import BYS, By, Stack, Weight, stacks_of
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.runs.rank_reports import assign_ranks
 from perfkit.engine.trace_context import TraceContext
@@ -19,16 +17,7 @@ from perfkit.pipeline.summarize import Options
 from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.discovery import find_run
-from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import Ints
 from perfkit.trace.reader import read_trace
-
-Weight = Literal["device", "exposed", "host", "communication-bytes"]
-By = Literal["python", "module", "operator"]
-BYS: Final[tuple[By, ...]] = get_args(By)
-
-Stack = tuple[str, ...]
-"""Names from the outermost to the innermost."""
 
 
 class RankStacks(NamedTuple):
@@ -95,7 +84,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
         by = by or _first_recorded(work)
         _check_recorded(weight, by, work, file)
         sums = found.setdefault(file.name if number is None else f"rank {number}", defaultdict(int))
-        for stack, value in _stacks_of(work, weight, by, selection.steps).items():
+        for stack, value in stacks_of(work, weight, by, selection.steps).items():
             sums[stack] += value
     _check(selection, ranks, steps)
     by_weight = {name: dict(sorted(sums.items(), key=lambda item: (-item[1], item[0]))) for name, sums in found.items()}
@@ -148,31 +137,3 @@ def _check_recorded(weight: Weight, by: By, work: TraceContext, file: Path) -> N
     if not work.located.has(by):
         what = "calls of modules" if by == "module" else "functions of the program"
         raise UsageError(f"--by {by}: {file} has no {what}; record with --with-stack (with_stack=True)")
-
-
-def _stacks_of(work: TraceContext, weight: Weight, by: By, wanted: Ranges | None) -> dict[Stack, int]:
-    located, table = work.located, PathTable()
-    path = located.paths(by, table)
-    if by != "operator":
-        path = _with_work(work, path, table)
-    columns = {"exposed": located.items.exposed_ns, "communication-bytes": located.items.communication_bytes}
-    values = columns.get(weight, located.items.total_ns)
-    if wanted is not None:
-        shown = np.array([step is not None and step in wanted for step in work.steps.number], np.bool_)
-        values = np.where((located.items.step >= 0) & shown[located.items.step], values, 0)
-    sums = sum_by(path, values, len(table.parent))
-    texts = PathTexts(table, located.texts)
-    found: defaultdict[Stack, int] = defaultdict(int)
-    for number in np.flatnonzero(sums).tolist():
-        found[texts[number]] += int(sums[number])
-    return found
-
-
-def _with_work(work: TraceContext, path: Ints, table: PathTable) -> Ints:
-    """Return the paths extended by the innermost operator and the kernel: what runs at the end of the stack."""
-    located, events = work.located, work.located.events
-    operator, row = located.operator_row, located.items.row
-    path = path.copy()
-    for own, of in ((operator, operator >= 0), (row, (row >= 0) & (events.kind[row] != EventKind.OPERATOR))):
-        path[of] = table.extend(path[of], events.name[own[of]].astype(np.int64))
-    return path

@@ -1,7 +1,6 @@
 """Write stacks as speedscope JSON, collapsed stacks, or pprof."""
 
 import gzip
-import re
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -10,10 +9,10 @@ import msgspec
 from perfkit.base.formatting import escape_unprintable
 from perfkit.base.protobuf_columns import message, number, text, varint
 from perfkit.errors import UsageError
+from perfkit.python_functions import PYTHON_FUNCTION
 from perfkit.tools.stacks.collect import Stacks
 
 _SPEEDSCOPE_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
-_PYTHON: Final = re.compile(r"(?P<file>[^()<>]+)\((?P<line>\d{1,9})\): (?P<function>.+)")
 
 
 class _Frame(NamedTuple):
@@ -26,7 +25,7 @@ class _Frame(NamedTuple):
 
 def _frame(name: str) -> _Frame:
     shown = escape_unprintable(name)
-    match = _PYTHON.fullmatch(shown)
+    match = PYTHON_FUNCTION.fullmatch(shown)
     return _Frame(match["function"], match["file"], int(match["line"])) if match else _Frame(shown)
 
 

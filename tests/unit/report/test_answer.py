@@ -91,7 +91,7 @@ def of_parts(**parts: float) -> RunReport:
 
 
 def bar(shown: str) -> str:
-    return next(line for line in shown.splitlines() if set(line) <= set("█▓▚▒░") and line)
+    return next(line for line in shown.splitlines() if set(line) <= set("█▓▚▒░▞▛·") and line)
 
 
 def test_the_bar_is_as_wide_as_the_screen_and_shows_shares() -> None:
@@ -180,7 +180,7 @@ def test_the_answer_comes_first_and_a_short_line_keeps_the_step_time() -> None:
 
 
 def test_what_would_be_shown_as_nothing_is_not_in_the_bar() -> None:
-    shares = {part.category: part.percent for part in run_answer(of_parts(compute=1000, memcpy=0.01)).parts}
+    shares = {part.cause: part.percent for part in run_answer(of_parts(compute=1000, memcpy=0.01)).parts}
     assert shares == {"compute": "100.0 %"}
     shares = {part.label: part.percent for part in run_answer(of_parts(compute=1000, memcpy=1)).parts}
     assert shares == {"compute": "99.9 %", "other": "0.1 %"}

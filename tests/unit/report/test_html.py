@@ -18,7 +18,7 @@ from perfkit.report.views.comparison import page_charts
 from perfkit.subjects.comparison.changes import changes
 from perfkit.subjects.steps.charts import MOST_CELLS
 from perfkit.tables.charts import Chart
-from perfkit.tables.labels import COLOURS
+from perfkit.tables.labels import COLOURS, HUES, MAX_RANKS
 from tests.support.reports.report_builders import (
     MS,
     make_across,
@@ -96,12 +96,16 @@ def test_a_comparison_without_charts_has_no_empty_block_for_them() -> None:
 
 
 def series(chart: Chart) -> dict[str, list[float]]:
-    return {one["name"]: one["y"] for one in chart.spec["data"]}
+    return {one["name"]: one["x" if one.get("orientation") == "h" else "y"] for one in chart.spec["data"]}
 
 
 def test_the_charts_are_the_reports_numbers() -> None:
     by_rank, waiting, by_step, heat, bandwidth = run_charts(make_run())
-    assert [chart.spec["data"][0]["x"] for chart in (by_rank, by_step)] == [["0", "1"], ["5", "6"]]
+    assert (by_rank.spec["data"][0]["y"], by_step.spec["data"][0]["x"]) == (["0", "1"], ["5", "6"])
+    before = [0.0, 0.0]
+    for bars in by_rank.spec["data"]:  # rows: each bar begins where the one before ends
+        assert bars["base"] == before
+        before = [base + length for base, length in zip(before, bars["x"], strict=True)]
     assert series(by_step)["compute"] == [60.0, 90.0]
     assert series(by_rank)["idle"] == [5.0, 20.0]
     whole = heat.spec["data"][0]
@@ -135,10 +139,11 @@ def test_every_chart_is_a_plotly_specification() -> None:
 
 def test_stacked_bars_have_a_color_each_and_a_unit() -> None:
     charts = [*run_charts(make_run()), comparison_chart()]
-    stacks = [one.spec for one in charts if one.spec["layout"].get("barmode") == "stack"]
+    stacks = [one.spec for one in charts if one.spec["data"][0]["type"] == "bar"]
     assert len(stacks) == 4
     for spec in stacks:
-        assert spec["layout"]["yaxis"]["title"]["text"].startswith("ms, exposed")
+        across = "xaxis" if spec["data"][0].get("orientation") == "h" else "yaxis"
+        assert spec["layout"][across]["title"]["text"].startswith("ms, exposed")
         colours = [bars["marker"]["color"] for bars in spec["data"]]
         assert len(set(colours)) == len(colours)
         assert set(colours) <= set(COLOURS.values())
@@ -209,10 +214,33 @@ def test_a_bar_of_a_category_has_its_colour_and_pattern() -> None:
         look = f'data-pattern="{pattern}" style="background-color: {COLOURS[category]}; '
         assert f'<span class="bar" {look}width: ' in text
         assert f"<span {look}flex: " in text
+        assert f"<i {look[:-2]}" in text
 
 
-def test_charts_of_few_columns_are_as_wide_as_their_columns() -> None:
-    assert '<figure class="chart" style="--columns: 2">' in page(make_report(make_run()))
-    wide = Chart("", "", {"data": [{"type": "bar", "orientation": "h", "x": [1.0]}], "layout": {"xaxis": {}}})
-    lines = Chart("", "", {"data": [{"type": "scatter", "x": ["0", "1"]}], "layout": {"xaxis": {"type": "category"}}})
-    assert (wide.columns, lines.columns) == (0, 0)
+def test_two_charts_of_few_bars_share_a_row() -> None:
+    by_rank, waiting, by_step, heat, bandwidth = run_charts(make_run())
+    assert [one.is_narrow for one in (by_rank, waiting, by_step, heat, bandwidth)] == [True, True, True, False, False]
+    assert '<figure class="chart narrow">' in page(make_report(make_run()))
+    many = make_run(ranks=[make_rank(number) for number in range(MAX_RANKS + 1)])
+    wide = subject_charts()["ranks"].draw(many)
+    assert wide
+    assert not wide.is_narrow
+    assert "orientation" not in wide.spec["data"][0]
+
+
+def test_a_colour_of_a_series_means_nothing_else() -> None:
+    assert not set(HUES) & set(COLOURS.values())
+    for paper in ("#ffffff", "#12161c"):
+        assert all(contrast(colour, paper) >= 3 for colour in HUES)
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours (WCAG 2.2)."""
+    low, high = sorted(luminance(colour) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

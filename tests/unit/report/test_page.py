@@ -108,6 +108,7 @@ def test_long_tables_are_shown_in_pages_and_filtered(browser: Any, tmp_path: Pat
     with path.open("w") as stream:
         write(make_report(make_run(ranks=[make_rank(operators=operators)])), stream, top=10_000)
     visit = Visit(browser, path)
+    visit.unfold()
     page = visit.page
     table = page.locator("table", has_text="Top operators")
     controls = page.get_by_label("Filter: Top operators").locator("..")
@@ -123,7 +124,7 @@ def test_long_tables_are_shown_in_pages_and_filtered(browser: Any, tmp_path: Pat
     controls.get_by_role("button", name="next").click()
     assert names.all_text_contents() == ["aten::op777"]
     assert controls.get_by_role("button", name="next").is_disabled()
-    title = table.locator("caption > span").bounding_box()
+    title = page.locator("summary", has_text="Top operators").bounding_box()
     assert title["y"] < controls.bounding_box()["y"] < table.locator("thead").bounding_box()["y"]
     assert page.get_by_role("table", name="Top operators", exact=False).get_attribute("aria-label").startswith("Top ")
     controls.locator("input").fill("nothing")
@@ -133,7 +134,9 @@ def test_long_tables_are_shown_in_pages_and_filtered(browser: Any, tmp_path: Pat
 
 def test_a_print_has_more_rows_and_counts_those_left_out(browser: Any, tmp_path: Path) -> None:
     operators = [make_operator(f"aten::op{number}", total_ns=(40 - number) * 1000) for number in range(40)]
-    page = Visit(browser, make_page(tmp_path / "report.html", make_run(ranks=[make_rank(operators=operators)]))).page
+    visit = Visit(browser, make_page(tmp_path / "report.html", make_run(ranks=[make_rank(operators=operators)])))
+    visit.unfold()
+    page = visit.page
     table = page.locator("table", has_text="Top operators")
     names, left_out = table.locator("tbody td:first-child span"), table.locator(".unprinted")
 
@@ -151,7 +154,9 @@ def test_a_print_has_more_rows_and_counts_those_left_out(browser: Any, tmp_path:
     page.get_by_label("Filter: Top operators").fill("op3")
     assert printed() == (11, "29 of 40 rows are not printed")
     operators = operators[:20]
-    page = Visit(browser, make_page(tmp_path / "short.html", make_run(ranks=[make_rank(operators=operators)]))).page
+    visit = Visit(browser, make_page(tmp_path / "short.html", make_run(ranks=[make_rank(operators=operators)])))
+    visit.unfold()
+    page = visit.page
     table = page.locator("table", has_text="Top operators")
     names, left_out = table.locator("tbody td:first-child span"), table.locator(".unprinted")
     assert printed() == (20, "")
@@ -168,7 +173,6 @@ def test_series_are_charted(browser: Any, tmp_path: Path) -> None:
     charts = visit.page.locator("#comparison figure.chart")
     assert charts.count() == 4
     for place in range(4):
-        charts.nth(place).scroll_into_view_if_needed()
         charts.nth(place).locator(".plot > svg").wait_for()
     ticks = charts.first.locator(".tick.x").all_text_contents()
     assert ticks == ["1", "2", "4"]
@@ -241,7 +245,7 @@ def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert swatches.evaluate_all(drawn) == [
         [COLOURS[category], *([f"url(#hatch-{ord(shape)})"] if shape else [])] for category, shape in shapes.items()
     ]
-    assert visit.page.locator(".plot .axis").last.text_content() == "ms, exposed"
+    assert visit.page.locator(".plot .axis").first.text_content() == "ms, exposed"
     assert visit.trouble == []
 
 
@@ -368,6 +372,7 @@ def test_a_tables_row_leads_to_its_longest(browser: Any, delayed: Path) -> None:
     visit = Visit(browser, delayed)
     page = visit.page
     found, chosen = page.locator(".found"), page.locator(".chosen h4")
+    visit.unfold()
 
     def follow(table: str, name: str) -> None:
         rows = page.locator("table", has=page.locator("caption", has_text=table)).locator("tbody tr", has_text=name)
@@ -392,6 +397,7 @@ def test_without_timelines_a_row_leads_to_the_command(browser: Any, delayed: Pat
     path = delayed.with_name("bare.html")
     assert main(["analyze", str(delayed.parent), "--no-timelines", "-o", str(path)]) == 0
     visit = Visit(browser, path)
+    visit.unfold()
     page = visit.page
     operators = page.locator("table", has=page.locator("caption", has_text="Top operators"))
     operators.locator("tbody tr", has_text="aten::mul").locator("button.find").click()
@@ -490,6 +496,7 @@ def test_a_narrow_page_shows_the_buttons_beside_names_and_a_print_is_light(brows
     path = tmp_path / "report.html"
     assert main(["analyze", str(ROOT / "traces" / "sample-memory"), "--no-timelines", "-o", str(path)]) == 0
     visit = Visit(browser, path, 400, color_scheme="dark")
+    visit.unfold()
     beyond = visit.page.locator("td.name:first-child button.find").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().right - one.closest('td').getBoundingClientRect().right)"
     )

@@ -28,11 +28,11 @@ function powersOfTen(low, high) {
 // At most `most` of the values, evenly.
 const thinned = (values, most) => values.filter((_, place) => place % Math.max(1, Math.ceil(values.length / most)) === 0);
 
-// A scale: `at(value)` is a pixel, `ticks` are [pixel, label] pairs, `band` the width of a category, `end` where the last ends.
+// A scale: `at(value)` is a pixel, `ticks` are [pixel, label] pairs, `band` the width of a category.
 function categoryScale(names, from, to, most) {
   const band = (to - from) / (names.length || 1), places = new Map(names.map((name, place) => [name, place]));
   const at = name => from + (places.get(name) + .5) * band;
-  return { at, band, end: to, ticks: thinned(names, most).map(name => [at(name), name]), grid: false };
+  return { at, band, ticks: thinned(names, most).map(name => [at(name), name]), grid: false };
 }
 
 function numberScale(axis, values, from, to, most) {

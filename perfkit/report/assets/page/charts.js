@@ -3,8 +3,7 @@
 // (a point has no size) with a function that tells what it is: pointing at a chart finds the nearest.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 260, ROW = 26, REACH = 30;
-const WIDEST_BAND = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--widest-band"));
+const HEIGHT = 260, ROW = 26, REACH = 30, WIDEST_BAR = 90;
 const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 
@@ -45,7 +44,7 @@ function filled(canvas, path, { color, pattern }) {
 
 // Vertical bars on categories, each series on top of the one before; below zero, below.
 function drawBars(canvas, series, { x, y }, layout, marks) {
-  const up = new Map(), down = new Map(), width = Math.max(1, x.band * (1 - (layout.bargap ?? .25)));
+  const up = new Map(), down = new Map(), width = Math.min(WIDEST_BAR, Math.max(1, x.band * (1 - (layout.bargap ?? .25))));
   for (const one of series) {
     const path = one.x.map((name, place) => {
       const value = one.y[place];
@@ -66,7 +65,7 @@ function drawSpans(canvas, series, { x, y }, marks) {
     const path = one.x.map((value, place) => {
       const [base, name] = [one.base[place], one.y[place]];
       const left = x.at(base), right = Math.max(x.at(base + value), left + .5), top = y.at(name) - y.band * .33, bottom = y.at(name) + y.band * .33;
-      marks.push({ left, top, right, bottom, tell: () => told(one.hovertemplate, { x: value, y: name, base, text: one.text[place] }) });
+      marks.push({ left, top, right, bottom, tell: () => told(one.hovertemplate, { x: value, y: name, base, text: one.text?.[place] }) });
       return box(left, top, right - left, bottom - top);
     });
     filled(canvas, path.join(""), one.marker);
@@ -160,7 +159,7 @@ function scales({ layout }, shown, frame) {
   const xs = shown.flatMap(one => one.base ? one.x.map((value, place) => value + one.base[place]) : one.x), ys = shown.flatMap(heights(shown));
   const across = Math.max(2, Math.floor((frame.right - frame.left) / 80)), upwards = layout.yaxis.autorange === "reversed";
   const x = isCategory(layout.xaxis, xs)
-    ? categoryScale(distinct(xs), frame.left, Math.min(frame.right, frame.left + distinct(xs).length * WIDEST_BAND), across * 2)
+    ? categoryScale(distinct(xs), frame.left, frame.right, across * 2)
     : numberScale(layout.xaxis, xs, frame.left, frame.right, across);
   const rows = layout.yaxis.categoryarray ?? distinct(ys), ends = upwards ? [frame.top, frame.bottom] : [frame.bottom, frame.top];
   const limits = (layout.shapes ?? []).flatMap(shape => [shape.y0, shape.y1]);
@@ -220,7 +219,6 @@ function drawChart(plot, spec, layer) {
   const canvas = svg("svg", { width: plot.clientWidth, height: frame.bottom + 24 + lines * 13, "aria-hidden": "true" }), marks = [];
   frame.left = Math.max(left, ...scales(spec, shown, frame).y.ticks.map(([, label]) => 14 + label.length * 6.5));
   const scale = scales(spec, shown, frame);
-  if (scale.x.end) frame.right = scale.x.end;
   drawAxes(canvas, spec, scale, frame);
   const bars = shown.filter(one => one.type === "bar"), sums = new Map();
   if (bars.length) (bars[0].orientation === "h" ? drawSpans(canvas, bars, scale, marks) : drawBars(canvas, bars, scale, layout, marks));
@@ -336,25 +334,15 @@ function showChart(figure) {
     list = fresh;
   };
   spec.layout.updatemenus?.forEach(menu => addMenu(figure, menu, chosen => { layer = chosen; draw(); }));
-  draw();
   answerPointer(plot, state);
-  let width = plot.clientWidth;
-  new ResizeObserver(() => { if (plot.clientWidth !== width) { width = plot.clientWidth; draw(); } }).observe(plot);
+  let width = 0;
+  const fit = () => { if (plot.clientWidth && plot.clientWidth !== width) { width = plot.clientWidth; draw(); } };
+  new ResizeObserver(fit).observe(plot);
+  return fit;
 }
 
-// Charts are drawn when they come into view: a page of fifty runs opens as fast as one of one.
-function watchCharts() {
-  addHatches();
-  document.body.append(hint);
-  const seen = new IntersectionObserver(entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
-    seen.unobserve(entry.target);
-    showChart(entry.target);
-  }), { rootMargin: "400px" });
-  const figures = [...document.querySelectorAll("figure.chart")];
-  figures.forEach(figure => seen.observe(figure));
-  addEventListener("beforeprint", () => figures.filter(figure => !figure.querySelector(".plot svg")).forEach(figure => {
-    seen.unobserve(figure);
-    showChart(figure);
-  }));
-}
-watchCharts();
+// A chart is drawn as soon as it has a width: those of a folded run when it is unfolded, so that a page of fifty runs
+// opens as fast as one of one.
+addHatches();
+document.body.append(hint);
+const fitCharts = [...document.querySelectorAll("figure.chart")].map(showChart);

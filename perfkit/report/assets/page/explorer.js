@@ -57,7 +57,8 @@ class Explorer {
     // Ranks that wait for each other take equally long: without communication the slow ones stand out.
     const communication = this.data.categories.findIndex(([key]) => key === "communication");
     const together = this.data.ranks.length > 1 && this.data.times.some(steps => steps.some(times => times?.[communication]));
-    Object.assign(this, { measure: together ? 1 : 0, order: "rank", rank: null, step: null, proposed: false });
+    const [rank, step] = this.data.opens ?? [null, null];
+    Object.assign(this, { measure: together ? 1 : 0, order: "rank", rank, step, proposed: new Set(this.data.opens ? ["rank", "step"] : []) });
     this.controls();
     this.rankCells = this.data.ranks.map(([label], place) => this.cell(label, `rank ${label}`, () => this.choose("rank", place)));
     this.stepCells = this.data.steps.map((label, place) => this.cell(label, `step ${label}`, () => this.choose("step", place)));
@@ -65,6 +66,10 @@ class Explorer {
     root.querySelectorAll(".strip").forEach(moveByArrows);
     this.arrange();
     this.strip("steps").replaceChildren(...this.stepCells);
+    // Of one rank or one step there is nothing to choose, nor a scale of colours.
+    const alone = ["ranks", "steps"].filter(name => this.data[name].length < 2);
+    alone.forEach(name => { this.strip(name).parentElement.hidden = true; });
+    root.querySelector(".controls").hidden = alone.length === 2;
     this.stepCells[0].tabIndex = 0;
     this.show();
   }
@@ -94,17 +99,21 @@ class Explorer {
     return cell;
   }
 
-  // Choosing again lets go, but of a step only if the reader has chosen it: with a rank comes its likely step.
+  // Choosing again lets go, but only of what the reader has chosen: the page proposes a rank and its likely step.
   choose(what, place) {
-    const again = this[what] === place && !(what === "step" && this.proposed);
+    const again = this[what] === place && !this.proposed.has(what);
     this[what] = again ? null : place;
-    if (what === "step") this.proposed = false;
-    if (what === "rank" && this.rank !== null && (this.step === null || this.proposed)) {
+    this.proposed.delete(what);
+    if (what === "rank" && this.rank !== null && (this.step === null || this.proposed.has("step"))) {
       this.step = this.likelyStep();
-      this.proposed = true;
+      this.proposed.add("step");
     }
     this.show();
   }
+
+  // What the reader has chosen, by which cells are coloured; null otherwise.
+  get ownRank() { return this.proposed.has("rank") ? null : this.rank; }
+  get ownStep() { return this.proposed.has("step") ? null : this.step; }
 
   // The longest step of the chosen rank of which there is a timeline, otherwise its longest.
   likelyStep() {
@@ -119,12 +128,12 @@ class Explorer {
   }
 
   rankValue(rank) {
-    if (this.step !== null) return this.value(rank, this.step);
+    if (this.ownStep !== null) return this.value(rank, this.ownStep);
     return mean(this.data.steps.map((_, step) => this.value(rank, step)).filter(value => value !== null));
   }
 
   stepValue(step) {
-    if (this.rank !== null) return this.value(this.rank, step);
+    if (this.ownRank !== null) return this.value(this.ownRank, step);
     const values = this.data.ranks.map((_, rank) => this.value(rank, step)).filter(value => value !== null);
     return values.length ? Math.max(...values) : null;
   }
@@ -146,13 +155,13 @@ class Explorer {
   }
 
   show() {
-    const label = this.measures[this.measure][0], ofStep = this.step === null ? "mean over steps" : `step ${this.data.steps[this.step]}`;
-    const ofRank = this.rank === null ? "largest over ranks" : `rank ${this.data.ranks[this.rank][0]}`;
+    const label = this.measures[this.measure][0], ofStep = this.ownStep === null ? "mean over steps" : `step ${this.data.steps[this.ownStep]}`;
+    const ofRank = this.ownRank === null ? "largest over ranks" : `rank ${this.data.ranks[this.ownRank][0]}`;
     const byRank = this.paintAll(this.rankCells, this.rankCells.map((_, place) => this.rankValue(place)), this.rank, `${label}, ${ofStep}`);
     const byStep = this.paintAll(this.stepCells, this.stepCells.map((_, place) => this.stepValue(place)), this.step, `${label}, ${ofRank}`);
     const late = Object.keys(this.data.stragglers).length ? [made("span", { className: "late-key", textContent: "straggler" })] : [];
-    this.root.querySelector(".of-ranks").replaceChildren(`Ranks: ${label}, ${ofStep}`, ...byRank, ...late);
-    this.root.querySelector(".of-steps").replaceChildren(`Steps: ${label}, ${ofRank}`, ...byStep);
+    this.root.querySelector(".of-ranks").replaceChildren(`Ranks, ${ofStep}`, ...byRank, ...late);
+    this.root.querySelector(".of-steps").replaceChildren(`Steps, ${ofRank}`, ...byStep);
     this.showChosen();
   }
 
@@ -180,7 +189,8 @@ class Explorer {
     const times = this.data.times[this.rank][this.step], [label] = this.data.ranks[this.rank];
     this.follow = null;
     const title = made("h4", { textContent: `Rank ${label}, step ${this.data.steps[this.step]}: ${duration(this.measures[0][1](times))}` });
-    panel.replaceChildren(title, this.against(times), this.command(timeline), timeline ? this.drawn(timeline).element : this.otherTimelines());
+    const drawn = timeline ? this.drawn(timeline).element : this.otherTimelines();
+    panel.replaceChildren(title, drawn, this.against(times), this.command(timeline));
   }
 
   // The timeline of the chosen rank and step, above what other ranks of the page did in it.
@@ -231,7 +241,7 @@ class Explorer {
       return own || usual ? `${label} ${duration(own)}${compared}` : null;
     });
     const than = others.length === 1 ? "than the other rank" : "than the median of the other ranks";
-    return made("p", { textContent: `${entries.filter(Boolean).join(", ")}${others.length ? `; in brackets: more or less ${than} in this step` : ""}.` });
+    return made("p", { className: "against", textContent: `${entries.filter(Boolean).join(", ")}${others.length ? `; in brackets: more or less ${than} in this step` : ""}.` });
   }
 
   // The command that opens the trace in Perfetto, at what the timeline shows.
@@ -289,7 +299,8 @@ class Explorer {
     const known = rank >= 0 && step >= 0, own = known && this.data.timelines.find(one => one.rank === rank && one.step === step);
     const drawn = own || this.longestDrawn(instance.name);
     if (drawn) ({ rank, step } = drawn);
-    Object.assign(this, { rank, step, proposed: false });
+    Object.assign(this, { rank, step });
+    this.proposed.clear();
     this.show();
     const begins = instance.at_ns === null ? "" : `, ${duration(instance.at_ns)} after the step's start`;
     const where = known ? `: the ${instance.what} is ${duration(instance.ns)}, on rank ${instance.rank} in step ${instance.step}${begins}` : "";

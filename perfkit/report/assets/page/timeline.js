@@ -309,9 +309,5 @@ class Timeline {
 
 // One listener for the timelines that are in the document: those of earlier choices are let go.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".timeline").forEach(({ timeline }) => timeline.draw()));
-// Colour, and whether text on it is black.
-const CATEGORY_COLOURS = JSON.parse(document.querySelector("#category-colours")?.textContent ?? "{}");
-const LANE_COLOURS = {
-  idle: ["#d9d9d9", true], annotation: ["#56b4e9", true], operator: ["#b9cfe4", true], compute: ["#0072b2", false],
-  communication: ["#d55e00", true], copy: ["#cc79a7", true],
-};
+// Colour, and whether text on it is black: those of perfkit's charts.
+const { categories: CATEGORY_COLOURS = {}, lanes: LANE_COLOURS = {} } = JSON.parse(document.querySelector("#slice-colours")?.textContent ?? "{}");

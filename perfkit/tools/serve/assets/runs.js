@@ -20,12 +20,71 @@
     return `${Math.floor(seconds / 86400)} days ago`;
   };
 
-  const cell = (text, kind) => {
+  const cell = (kind, ...content) => {
     const made = document.createElement("td");
-    made.textContent = text;
-    if (kind) made.className = kind;
+    made.setAttribute("role", "cell");
+    made.className = kind;
+    made.append(...content);
     return made;
   };
+  const small = (text, kind = "") => Object.assign(document.createElement("small"), { textContent: text, className: kind });
+
+  const SVG = "http://www.w3.org/2000/svg";
+  const LEAST_SPREAD = .25; // as in reports: smaller differences do not use the whole height
+  const spark = (times) => {
+    if (times.length < 2) return [];
+    const low = Math.min(...times), high = Math.max(...times, low * (1 + LEAST_SPREAD));
+    const points = times.map((ns, place) => `${(100 * place / (times.length - 1)).toFixed(1)} ${(20 - 20 * (ns - low) / (high - low || 1)).toFixed(1)}`);
+    const made = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
+    const what = `The newest ${times.length} steps: ${duration(low)} to ${duration(Math.max(...times))}`;
+    for (const [name, value] of Object.entries({ viewBox: "0 0 100 20", preserveAspectRatio: "none", class: "spark", role: "img", "aria-label": what })) made.setAttribute(name, value);
+    path.setAttribute("d", `M${points.join("L")}`);
+    made.append(path);
+    return [made];
+  };
+
+  // What takes the step, and the answer: analysed when the row is in view, or a screen below.
+  const answers = new Map();
+  const version = (run) => `${run.key} ${run.state} ${run.traces}`;
+  const answer = (run) => {
+    const found = answers.get(version(run));
+    if (found === undefined) return cell("answer faint", "…");
+    if (found === null) return cell("answer faint", "nothing to analyse yet");
+    const bar = document.createElement("div");
+    bar.className = "shares";
+    bar.setAttribute("role", "img");
+    bar.setAttribute("aria-label", `Where the step goes: ${found.rows.map(([label, , , percent]) => `${label} ${percent}`).join(", ")}`);
+    bar.append(...found.rows.map(([label, time, share, percent, colour, pattern]) => {
+      const part = document.createElement("span");
+      Object.assign(part.style, { backgroundColor: colour, flex: String(share) });
+      part.dataset.pattern = pattern;
+      part.title = `${label}: ${time}, ${percent}`;
+      return part;
+    }));
+    const verdict = Object.assign(document.createElement("span"), { textContent: found.verdict, className: found.tone });
+    return cell("answer", ...(found.rows.length ? [bar] : []), verdict);
+  };
+  let asking = false;
+  const ask = async () => {
+    if (asking) return;
+    const seen = (row) => { const { top, bottom } = row.getBoundingClientRect(); return bottom > 0 && top < 2 * innerHeight; };
+    const next = runs.find((run, place) => !answers.has(version(run)) && body.rows[place] && seen(body.rows[place]));
+    if (!next) return;
+    asking = true;
+    try {
+      const got = await fetch(`summary/${next.key}`);
+      answers.set(version(next), got.ok ? await got.json() : null);
+      draw();
+    } catch {
+      return; // the server has ended
+    } finally {
+      asking = false;
+    }
+    ask();
+  };
+  addEventListener("scroll", ask);
+  addEventListener("resize", ask);
+
   const box = (run) => {
     const input = document.createElement("input");
     input.type = "checkbox";
@@ -39,25 +98,28 @@
       for (const other of body.querySelectorAll("input")) other.checked = chosen.includes(other.value);
       button.disabled = chosen.length !== 2;
     });
-    const made = document.createElement("td");
-    made.append(input);
-    return made;
+    return cell("box", input);
   };
   const link = (run) => {
-    const made = document.createElement("td");
     const anchor = document.createElement("a");
     anchor.href = `run/${run.key}`;
     anchor.textContent = run.name;
-    made.append(anchor);
-    return made;
+    return cell("run", anchor, small(run.what, "what"));
+  };
+  const count = (what, number) => {
+    const unit = Object.assign(document.createElement("span"), { className: "unit", textContent: ` ${number === 1 ? what.slice(0, -1) : what}` });
+    return cell(`number ${what}${number ? "" : " unknown"}`, String(number || "–"), unit);
   };
   const row = (run) => {
     const made = document.createElement("tr");
+    made.setAttribute("role", "row");
+    const time = document.createElement("b");
+    time.textContent = duration(run.step_ns);
+    const started = run.started.replace("T", " ").replace(/[+]00:00$/, " UTC") || "–";
+    const changed = run.changed_s ? `changed ${ago(Date.now() / 1000 - run.changed_s)}` : "";
     made.append(
-      box(run), link(run), cell(run.state || "–", run.state), cell(run.what, "what"),
-      cell(run.ranks || "–", "number"), cell(run.steps || "–", "number"), cell(duration(run.step_ns), "number"),
-      cell(run.started.replace("T", " ").replace(/[+]00:00$/, " UTC") || "–"),
-      cell(run.changed_s ? ago(Date.now() / 1000 - run.changed_s) : "–"),
+      box(run), link(run), cell(`state ${run.state}`, run.state || "–"), answer(run), cell("step", time, ...spark(run.newest_ns)),
+      count("ranks", run.ranks), count("steps", run.steps), cell("when", started, small(changed)),
     );
     return made;
   };
@@ -80,6 +142,7 @@
       const minute = Math.floor(Date.now() / 60000);
       if (text + minute !== drawn) draw();
       drawn = text + minute;
+      ask();
       status.textContent = runs.length ? `${runs.length} run${runs.length === 1 ? "" : "s"}` : "No runs yet.";
     } catch {
       status.textContent = "perfkit serve has ended, or a folder is gone.";

@@ -137,6 +137,40 @@ def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, monkey
         assert len(calls) == 2
 
 
+def test_a_summary_is_the_answer_of_the_report(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def counted(*paths: Path) -> Report:
+        calls.append(paths)
+        return analyze(*paths)
+
+    monkeypatch.setattr("perfkit.pipeline.analyze.analyze", counted)
+    with serving(runs) as server:
+        rows = listed(server)
+        found = json.loads(page(server, f"summary/{rows['one']['key']}"))
+        assert json.loads(page(server, f"summary/{rows['one']['key']}")) == found
+        assert len(calls) == 1
+        (run,) = analyze(SAMPLE).runs
+        assert found["verdict"] == run.verdict.sentence
+        assert sum(share for _, _, share, *_ in found["rows"]) == pytest.approx(1)
+        assert page(server, f"summary/{rows['two']['key']}") == "null"  # it has nothing to analyse yet
+        for trace in (runs / "one").glob("*.json.gz"):
+            trace.write_text("<script>")
+        damaged = json.loads(page(server, f"summary/{rows['one']['key']}"))
+        assert (damaged["tone"], damaged["rows"]) == ("error", [])
+        assert "rank0.json.gz" in damaged["verdict"]
+        assert ask(server, f"/{server.secret}/summary/nope")[0] == 404
+
+
+def test_the_newest_step_times_are_those_of_the_time_per_step(runs: Path) -> None:
+    with serving(runs) as server:
+        one = listed(server)["one"]
+        newest = one["newest_ns"]
+        assert isinstance(newest, list)
+        assert len(newest) == 32
+        assert min(newest) < int(str(one["step_ns"])) < max(newest)
+
+
 def test_a_run_without_traces_yet_and_a_damaged_one_are_sentences(runs: Path) -> None:
     with serving(runs) as server:
         assert "nothing to analyse yet" in page(server, f"report/{listed(server)['two']['key']}")
