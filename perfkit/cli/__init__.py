@@ -21,7 +21,7 @@ from perfkit.base.process import EXIT_INTERRUPTED, clear_pending_interrupt, prep
 from perfkit.base.standard_streams import discard, settle_stderr, write_stderr
 from perfkit.base.validation import plain_message
 from perfkit.cli.help_screen import Group
-from perfkit.cli.typer_app import COMPLETION_VARIABLE, App, answer_shell
+from perfkit.cli.typer_app import COMPLETION_VARIABLE, App, answer_shell, converting_lazily
 from perfkit.errors import PerfkitError
 
 
@@ -86,7 +86,7 @@ class Commands(Group):
         if row.group in _READING:
             prepare_for_reading()
         module, _, attribute = row.target.partition(":")
-        return name, get_command(getattr(import_module(module), attribute)), rest
+        return name, converting_lazily(get_command(getattr(import_module(module), attribute))), rest
 
     # typer does not publish the type of a formatter.
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -210,7 +210,7 @@ def _repeats_another_process() -> bool:
 
 def _invoke(call: Call) -> int:
     # `main()` of the command would print errors itself and turn an interrupt into an exit code.
-    command = get_command(application())
+    command = converting_lazily(get_command(application()))
     if COMPLETION_VARIABLE in os.environ:
         return answer_shell(command)
     try:

@@ -113,7 +113,7 @@ def _with_annotations(trace: RankTrace, spans: Union, thread: int) -> RankTrace:
         name=extended(events.name, name),
         start_ns=np.append(events.start_ns, spans.start),
         end_ns=np.append(events.end_ns, spans.end),
-        thread=extended(events.thread, thread),
+        thread=np.append(events.thread, np.full(count, thread, events.thread.dtype)),
         correlation=np.append(events.correlation, np.full(count, UNKNOWN, events.correlation.dtype)),
         names=names,
         known_shapes=[shapes],

@@ -24,7 +24,7 @@ class Subject:
     run: Mapping[str, Callable[["RunContext"], Any]] = field(default_factory=dict)
     """Records of the run; a subject has at most one part in `RunReport.subjects`."""
     needs: tuple[str, ...] = ()
-    """Subjects whose records of traces its records of the run are made of, too."""
+    """Subjects whose records of traces its records of the run compare: computed where there are several traces."""
     losses: str | None = None
     """`module:name` of what it costs: rules by the name of what they find (`perfkit.engine.losses.loss`)."""
     words: Words = field(default_factory=dict)

@@ -144,7 +144,7 @@ def analyze(
         data_marker=data_marker,
         max_bytes=max_bytes,
         kernel_rules=rules,
-        subjects=with_needed(asked),
+        subjects=asked,
     )
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
@@ -267,11 +267,18 @@ def _read(
             # Before anything that can fail on one rank alone, because the other ranks wait in it.
             executor = stack.enter_context(open_executor("mpi", executor_options))
         locations = find_runs(given)
-        tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
+        tasks = [
+            task_for(file, _with_needed(options, location), cache) for location in locations for file in location.traces
+        ]
         outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
     if cache and any(outcome.fresh for outcome in outcomes):
         results.prune()
     return locations, outcomes
+
+
+def _with_needed(options: Options, location: RunLocation) -> Options:
+    """Add the subjects that are needed to compare traces, where there are several."""
+    return replace(options, subjects=with_needed(options.subjects)) if len(location.traces) > 1 else options
 
 
 def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]:

@@ -87,7 +87,7 @@ class AllocatorEventCollector:
 
     def threads(self) -> NDArray[Any]:
         """Return the index of each record's thread, as given, device by device."""
-        return np.concatenate([np.zeros(0, np.int32), *(columns.thread.build() for _, columns in self._sorted())])
+        return np.concatenate([np.zeros(0, np.int16), *(columns.thread.build() for _, columns in self._sorted())])
 
     def build(self, base_ns: int, thread: NDArray[Any]) -> dict[tuple[int, int], AllocatorTimeline]:
         """Return the timelines by type and number of the device, in order of absolute time; callable once.
@@ -115,7 +115,7 @@ def _no_records() -> _Columns:
         GrowableArray(np.int64),
         GrowableArray(np.int64),
         GrowableArray(np.int64),
-        GrowableArray(np.int32),
+        GrowableArray(np.int16),
     )
 
 

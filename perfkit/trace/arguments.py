@@ -108,7 +108,8 @@ def _parse_rank(value: Any) -> int | None:
 
 def _limited(raw: msgspec.Raw) -> bytes:
     """Return the text of a value; empty if it is too large to be kept."""
-    return bytes(raw) if len(bytes(raw)) <= _LARGEST_ARGUMENT_BYTES else b""
+    text = bytes(raw)
+    return text if len(text) <= _LARGEST_ARGUMENT_BYTES else b""
 
 
 def _decoded(text: bytes) -> Any:

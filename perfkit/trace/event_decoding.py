@@ -11,7 +11,7 @@ import json
 import operator
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -30,14 +30,20 @@ SUFFIXES: Final = (".json", ".json.gz", ".json.zst")
 
 
 class RawArgs(Struct, gc=False, frozen=True):
-    """The fields of `args` that the analysis uses, not validated, in the order of traces: it is decoded faster."""
+    """The fields of `args` that the analysis uses, not validated; those that are looked at in all events first.
+
+    An event's first fields share a line of the processor's cache. The others are in the order of traces, in which they
+    are decoded faster.
+    """
 
     correlation: Any = -1
+    sequence_number: Any = msgspec.field(name="Sequence number", default=-1)
+    input_dims: Raw = msgspec.field(name="Input Dims", default=MISSING)
+    collective: Any = msgspec.field(name="Collective name", default=None)
     grid: Raw = MISSING
     block: Raw = MISSING
     occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=MISSING)
     bytes_: Any = msgspec.field(name="bytes", default=-1)
-    collective: Any = msgspec.field(name="Collective name", default=None)
     in_elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
@@ -50,15 +56,31 @@ class RawArgs(Struct, gc=False, frozen=True):
     destination: Any = msgspec.field(name="Dst Rank", default=None)
     concrete_inputs: Raw = msgspec.field(name="Concrete Inputs", default=MISSING)
     input_type: Raw = msgspec.field(name="Input type", default=MISSING)
-    input_dims: Raw = msgspec.field(name="Input Dims", default=MISSING)
-    sequence_number: Any = msgspec.field(name="Sequence number", default=-1)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=-1)
 
 
-class RawEvent(Struct, gc=False, tag_field="ph", tag="X"):
+_Listed = Literal[
+    "cpu_op",
+    "user_annotation",
+    "cuda_runtime",
+    "cuda_driver",
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "python_function",
+    "gpu_user_annotation",
+    "overhead",
+    "cuda_sync",
+    "Trace",
+]
+"""Categories that kineto writes: a text of this list is not made anew for each event."""
+CategoryT = TypeVar("CategoryT")
+
+
+class RawEvent(Struct, Generic[CategoryT], gc=False, tag_field="ph", tag="X"):
     """The fields of a complete event that the analysis uses; times as text, to avoid floats."""
 
-    cat: str | None = None
+    cat: CategoryT | None = None
     name: str = "None"
     pid: int | str = "None"
     tid: int | str = "None"
@@ -103,34 +125,45 @@ class NotAnEvent(Struct, gc=False):
     """An object that is not an event: it has no `ph`."""
 
 
-def _decoder(*kinds: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
-    """Return a decoder of lists of events of these kinds; all others become empty records."""
-    tags = {kind.__struct_config__.tag for kind in kinds}
+def _decoder(category: Any, *further: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
+    """Return a decoder of lists of complete events of a type of category, of instants, and of further kinds of events.
+
+    All others become empty records.
+    """
+    kept: tuple[type[Struct], ...] = RawInstant, *further
+    tags = {kind.__struct_config__.tag for kind in kept}
     others = (other for other in _OTHERS if other.__struct_config__.tag not in tags)
-    return msgspec.json.Decoder(list[functools.reduce(operator.or_, (*kinds, *others))])  # type: ignore[misc]
+    kinds = functools.reduce(operator.or_, (RawEvent[category], *kept, *others))
+    return msgspec.json.Decoder(list[kinds])  # type: ignore[valid-type]
 
 
-_DECODER: Final = _decoder(RawEvent, RawInstant)
-_DECODER_WITH_METADATA: Final = _decoder(RawEvent, RawInstant, RawMetadata)
+_DECODERS: Final = _decoder(_Listed), _decoder(str)
+"""Of events of the listed categories only, and of any."""
+_DECODER_WITH_METADATA: Final = _decoder(str, RawMetadata)
 
 _OTHER: Final = _OTHERS[0]()
 
 
-def decode_strictly(text: bytes) -> list[Any] | None:
+def decode_strictly(text: bytes | memoryview) -> list[Any] | None:
     """Decode events separated by commas into `RawEvent` and `RawInstant`; None if not JSON of the right types."""
-    return _decode(text, _DECODER)
+    return _decode(text, *_DECODERS)
 
 
-def decode_with_metadata(text: bytes) -> list[Any] | None:
+def decode_with_metadata(text: bytes | memoryview) -> list[Any] | None:
     """Decode likewise, and metadata events into `RawMetadata`."""
     return _decode(text, _DECODER_WITH_METADATA)
 
 
-def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] | None:
-    try:
-        return decoder.decode(b"[" + text + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return None
+def _decode(text: bytes | memoryview, *decoders: msgspec.json.Decoder[list[Any]]) -> list[Any] | None:
+    listed = b"".join((b"[", text, b"]"))
+    for decoder in decoders:
+        try:
+            return decoder.decode(listed)
+        except msgspec.ValidationError:
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+            return None
+    return None
 
 
 def contains_no_object(text: bytes) -> bool:

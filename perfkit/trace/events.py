@@ -232,7 +232,7 @@ class Events:
     """Index into `names`."""
     start_ns: Ints
     end_ns: Ints
-    thread: NDArray[np.int32]
+    thread: NDArray[np.int16] | NDArray[np.int32]
     """Interned (pid, tid)."""
     correlation: NDArray[np.int32] | Ints
     """`args.correlation`; -1 if missing. 64 bits only where some need them."""
@@ -347,7 +347,7 @@ class AllocatorTimeline:
     """What was allocated (positive) or released (negative); 0 if not recorded."""
     address: Ints
     """Of what was allocated or released; -1 if not recorded."""
-    thread: NDArray[np.int32]
+    thread: NDArray[np.int16] | NDArray[np.int32]
     """As in `Events.thread`."""
 
 

@@ -21,7 +21,8 @@ from perfkit.trace.json_recovery import UNOPENED, UNREADABLE, EventRecovery
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
 from perfkit.trace.module_names import MODULES_KEY
 
-SLICE_BYTES: Final = 1 << 19
+SLICE_BYTES: Final = 1 << 18
+"""Twice as much takes equal time, and 3 MB more memory."""
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST_EVENT_BYTES: Final = 4 << 20
 """Finding where an event of nothing but brackets ends takes a hundred times its size in memory."""
@@ -155,7 +156,7 @@ class JsonScanner:
             self._cursor.peek()
             text.fill(self._slice_bytes)
             guess = text.guess_boundary(self._slice_bytes)
-            events = self._decode_strictly(text.data[: guess[0]]) if guess else None
+            events = self._decode_strictly(memoryview(text.data)[: guess[0]]) if guess else None
             if guess and events is not None:
                 yield events
                 text.drop(guess[1])

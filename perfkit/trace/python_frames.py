@@ -29,11 +29,11 @@ class PythonFrameCollector:
         self._clear()
 
     def _clear(self) -> None:
-        self._name, self._thread = GrowableArray(np.int32), GrowableArray(np.int32)
+        self._name, self._thread = GrowableArray(np.int32), GrowableArray(np.int16)
         self._start_ns, self._end_ns = GrowableArray(np.int64), GrowableArray(np.int64)
         self._count = 0
 
-    def long_enough(self, events: list[RawEvent]) -> list[RawEvent]:
+    def long_enough(self, events: list[RawEvent[str]]) -> list[RawEvent[str]]:
         """Return the frames that are to be kept."""
         if not events:
             return events
@@ -42,7 +42,7 @@ class PythonFrameCollector:
         kept = valid & (dur_ns >= shortest_ns) & (dur_ns <= LONGEST_NS)
         return [events[place] for place in np.flatnonzero(kept).tolist()]
 
-    def add(self, events: list[RawEvent], thread: NDArray[np.int32]) -> None:
+    def add(self, events: list[RawEvent[str]], thread: NDArray[np.int32]) -> None:
         """Add frames that are long enough, and the index of each one's thread."""
         start_ns, valid = to_nanoseconds([event.ts for event in events])
         dur_ns, _ = to_nanoseconds([event.dur for event in events])
@@ -93,7 +93,7 @@ class PythonFrameCollector:
         )
 
 
-def _are_modules(events: list[RawEvent]) -> NDArray[np.bool_]:
+def _are_modules(events: list[RawEvent[str]]) -> NDArray[np.bool_]:
     """Return which events are calls of modules."""
     # Comparing texts takes half as long as `startswith`, and there may be millions.
     begin, end = MODULE, MODULE[:-1] + "!"

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-_ZERO, _NINE, _DOT, _MINUS, _COMMA = ord("0"), ord("9"), ord("."), ord("-"), ord(",")
+_ZERO, _NINE, _DOT, _MINUS = ord("0"), ord("9"), ord("."), ord("-")
 _DIGITS = 3
 """Decimals of a microsecond down to a nanosecond."""
 _SAFE_WIDTH = 18
@@ -47,21 +47,21 @@ def to_nanoseconds(texts: Sequence[bytes | Raw]) -> tuple[NDArray[np.int64], NDA
 
 def _convert_uniform(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
     """Convert texts that are all integers, or all have three decimals, as one profiler writes them; else None."""
-    joined = b",".join(texts)
+    joined = b",".join(texts) + b","
     chars = np.frombuffer(joined, np.uint8)
-    commas = np.append(np.flatnonzero(chars == _COMMA), len(chars))
-    lengths = np.diff(commas, prepend=-1) - 1
-    dots = np.flatnonzero(chars == _DOT)
-    if len(commas) != len(texts) or lengths.min() < 1 or lengths.max() > _SAFE_WIDTH:
+    marks = np.flatnonzero(chars < _ZERO)
+    kinds = chars[marks].tobytes()
+    decimals = _DIGITS if kinds == b".," * len(texts) else 0
+    if (not decimals and kinds != b"," * len(texts)) or chars.max() > _NINE:
         return None
-    if len(dots) and (len(dots) != len(texts) or (commas - dots != _DIGITS + 1).any() or lengths.min() < 5):
-        return None
-    if np.count_nonzero((chars >= _ZERO) & (chars <= _NINE)) != len(chars) - len(dots) - len(texts) + 1:
+    gaps = np.diff(marks, prepend=-1)
+    whole = gaps[::2] if decimals else gaps
+    if whole.min() < 2 or whole.max() > _SAFE_WIDTH - decimals or (decimals and (gaps[1::2] != decimals + 1).any()):
         return None
     # Parses integers only: no floats involved.
     value = np.fromstring(joined.replace(b".", b""), np.int64, sep=",")
-    scale = 1 if len(dots) else 10**_DIGITS
-    return value * scale if (value < LIMIT_NS // scale).all() else None
+    scale = 10 ** (_DIGITS - decimals)
+    return value * scale if value.max() < LIMIT_NS // scale else None
 
 
 def _digit_by_digit(chars: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

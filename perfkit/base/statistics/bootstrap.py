@@ -23,12 +23,12 @@ _INTERVAL: Final = (2.5, 97.5)
 Floats = NDArray[np.float64]
 
 
-def generator(stream: int = 0) -> np.random.Generator:
+def generator(stream: int = 0) -> "np.random.Generator":
     """Return the random generator of a stream; different streams are independent."""
     return np.random.default_rng([_SEED, stream])
 
 
-def medians(values: Sequence[float] | Floats, draw: np.random.Generator) -> Floats:
+def medians(values: Sequence[float] | Floats, draw: "np.random.Generator") -> Floats:
     """Return the medians of `DRAWS` resamples of `values`, shape (DRAWS,).
 
     Nothing is resampled explicitly. A value drawn with replacement is `sorted[floor(n U)]` with U uniform, so the

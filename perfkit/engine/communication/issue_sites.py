@@ -29,8 +29,8 @@ UNKNOWN: Final = -1
 def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
     """Return for each row (-1: none) whether it ran inside a gradient hook on its thread."""
     inside = np.zeros(len(rows), np.bool_)
-    hooks = events.rows(EventKind.OPERATOR)
-    hooks = hooks[events.shapes.starting_with(_GRADIENT_HOOK)[events.name[hooks]]]
+    is_hook = events.shapes.starting_with(_GRADIENT_HOOK)
+    hooks = np.flatnonzero((events.kind == EventKind.OPERATOR) & is_hook[events.name])
     known = np.flatnonzero(rows >= 0)
     inside[known] = nested_on_thread(events, rows[known], hooks)
     return inside

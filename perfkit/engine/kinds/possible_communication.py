@@ -68,7 +68,8 @@ def possible_communication(events: Events, names: Names, device: Device, world_s
     suspects = sorted(_suspects(events, names, device), key=lambda suspect: -suspect.total_ns)
     if not suspects:
         return []
-    total_ns = int((events.end_ns - events.start_ns)[device.row[~device.is_copy]].sum())
+    kernels = device.row[~device.is_copy]
+    total_ns = int((events.end_ns[kernels] - events.start_ns[kernels]).sum())
     first = suspects[0]
     ns = sum(suspect.total_ns for suspect in suspects)
     values = {
@@ -88,15 +89,15 @@ def _shortened(name: str) -> str:
 
 
 def _suspects(events: Events, names: Names, device: Device) -> Iterator[_Suspect]:
-    kernels = np.flatnonzero(~device.is_copy)
-    row = device.row[kernels]
-    name, duration_ns = events.name[row].astype(np.int64), events.end_ns[row] - events.start_ns[row]
-    unknown = device.is_compute[kernels] & (names.kernel[events.name[row]] == NO_RULE)
+    is_kernel = ~device.is_copy
+    row = device.row[is_kernel]
+    name, duration_ns = events.name[row], events.end_ns[row] - events.start_ns[row]
+    unknown = device.is_compute[is_kernel] & (names.kernel[name] == NO_RULE)
     unknown &= np.isin(name, _unknown_names(events, name[unknown], duration_ns[unknown], int(duration_ns.sum())))
-    unknown[unknown] = ~_launched_by_torch(events, device.launch_row[kernels[unknown]])
+    unknown[unknown] = ~_launched_by_torch(events, device.launch_row[is_kernel][unknown])
     if not unknown.any():
         return
-    communicates, stream = device.is_communication[kernels], events.thread[row]
+    communicates, stream = device.is_communication[is_kernel], events.thread[row]
     for which in np.unique(stream[unknown]).tolist():
         here = stream == which
         if not _carries_nothing_else(duration_ns, here, unknown, communicates):
@@ -111,12 +112,11 @@ def _suspects(events: Events, names: Names, device: Device) -> Iterator[_Suspect
                 yield _Suspect(one, beside, ns, len(own))
 
 
-def _unknown_names(events: Events, name: Ints, duration_ns: Ints, total_ns: int) -> Ints:
+def _unknown_names(events: Events, name: NDArray[np.int32], duration_ns: Ints, total_ns: int) -> Ints:
     """Return the names with enough time that are not common for compute kernels; few have enough."""
-    distinct, place = np.unique(name, return_inverse=True)
-    ns = np.zeros(len(distinct), np.int64)
-    np.add.at(ns, place, duration_ns)
-    long = distinct[ns >= max(1, REPORTED_SHARE * total_ns)].tolist()
+    ns = np.zeros(len(events.names), np.int64)
+    np.add.at(ns, name, duration_ns)
+    long = np.flatnonzero(ns >= max(1, REPORTED_SHARE * total_ns)).tolist()
     return np.array([one for one in long if not _computes(bare_names(events.names[one])[0])], np.int64)
 
 

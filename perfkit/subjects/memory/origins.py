@@ -1,7 +1,7 @@
 """Who allocated blocks of memory: operator, Python function or annotation, module, pass (metrics.md section 11)."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class _Finder:
         self._begin_ns = blocks.begin_ns
         self._by_thread = rows_by_key(blocks.thread)
 
-    def names_of(self, rows: Ints, thread: NDArray[np.int32] | Ints, find: Callable[[Ints, Ints], Ints]) -> Ints:
+    def names_of(self, rows: Ints, thread: NDArray[np.signedinteger[Any]], find: Callable[[Ints, Ints], Ints]) -> Ints:
         """Return for each block the name that `find` returns for the rows of its thread; -1 for none."""
         found = np.full(len(self._begin_ns), _NONE, np.int64)
         by_thread = rows_by_key(thread, rows)

@@ -16,6 +16,7 @@ from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError, RunError, StoreError, UsageError
 from tests.support.processes.launching import LIMIT_S
 
+TRACE = Path(__file__).parents[2] / "data" / "traces" / "small" / "triton.json.gz"
 HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py", "pydantic", "click"}
 
 
@@ -34,6 +35,10 @@ def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     return set(done.stdout.splitlines()[-1].split())
+
+
+def test_an_analysis_converts_no_argument_with_pydantic() -> None:
+    assert "pydantic" not in modules_after(f"from perfkit.cli import main\nmain(['analyze', {str(TRACE)!r}, '--full'])")
 
 
 def test_help_imports_nothing_heavy() -> None:

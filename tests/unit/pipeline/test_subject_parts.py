@@ -1,5 +1,6 @@
 """What subjects of packages may do, and what is computed for each output."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.engine.subject import Subject
+from perfkit.engine.trace_context import TraceContext
 from perfkit.storage import cache
 from perfkit.subjects import table
 from tests.support.traces.trace_builder import TraceBuilder
@@ -17,6 +19,18 @@ from tests.support.traces.trace_builder import TraceBuilder
 def trace(tmp_path: Path) -> Path:
     builder = TraceBuilder().step(0, 0, 100).op("aten::mm", 0, 5).launch(0, 1, 1).kernel("gemm", 10, 20, 0)
     return builder.write(tmp_path / "rank0.json")
+
+
+def test_what_compares_traces_is_computed_where_there_are_several(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(TraceContext, "graph", property(lambda context: asked.append(context.file)))
+    perfkit.analyze(trace, subjects=["ranks"], cache=False)
+    assert asked == []
+    other = shutil.copy(trace, tmp_path / "rank1.json")
+    perfkit.analyze(trace, other, subjects=["ranks"], cache=False, executor="serial")
+    assert asked == ["rank0.json", "rank1.json"]
 
 
 def add(monkeypatch: pytest.MonkeyPatch, subject: Subject) -> None:

@@ -1,5 +1,6 @@
 """Traces as other programs write them, whole or damaged."""
 
+import gc
 import gzip
 import json
 import os
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import NotATraceError, TraceError
+from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import BAD_CORRELATION, NEGATIVE_DURATION, NO_DURATION, NO_START, EventKind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.traces import trace_oracle as oracle
@@ -127,6 +129,25 @@ def test_kinds(tmp_path: Path) -> None:
     assert trace.events.kind.tolist() == [kind for kind in categories.values() if kind in kept]
     assert trace.unknown == {"tomorrow's": 1}
     assert trace.counts[EventKind.OTHER] == 2
+
+
+@pytest.mark.parametrize("category", ["kernel", "mtia_ccp_events", "none of them", None, 7])
+def test_a_category_is_read_whichever_others_are_beside_it(tmp_path: Path, category: Any) -> None:
+    events = [{"ph": "X", "cat": of, "name": "x", "ts": 1, "dur": 1} for of in ("cpu_op", category, "cpu_op")]
+    counts = read(tmp_path, events).counts
+    kinds = {"kernel": EventKind.KERNEL, "mtia_ccp_events": EventKind.KERNEL}
+    assert counts == {EventKind.OPERATOR: 2, kinds.get(category, EventKind.UNKNOWN): 1}
+
+
+def test_what_reads_is_released_when_it_has_read(tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        trace = read(tmp_path, [{"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1, "dur": 1}])
+        assert not [one for one in gc.get_objects() if isinstance(one, EventTableBuilder)]
+    finally:
+        gc.enable()
+    assert len(trace.events.kind) == 1
 
 
 def test_names_and_threads_of_any_type(tmp_path: Path) -> None:
