@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perfkit.engine.idle.host_thread import Host
     from perfkit.engine.idle.tabulate import Idle
     from perfkit.engine.pipelines.actions import PipelineActions, PipelineSpans
+    from perfkit.engine.samples import HostSamples
     from perfkit.engine.step_graph.rank.rank_graph import RankGraph
     from perfkit.engine.steps.passes import Passes
 
@@ -148,7 +149,19 @@ class TraceContext:
         from perfkit.engine.idle.attribution import host_time
 
         trace = self.trace
-        return host_time(trace.events, trace.frames, self.names, self.device, self.steps, self.step_marker)
+        return host_time(
+            trace.events, trace.frames, self.names, self.device, self.steps, self.step_marker, self.samples
+        )
+
+    @cached_property
+    def samples(self) -> "HostSamples | None":
+        """What the main thread ran, from samples; None without any."""
+        own = self.header.perfkit
+        if own is None or own.samples is None:
+            return None
+        from perfkit.engine.samples import HostSamples
+
+        return HostSamples(own.samples)
 
     @property
     def host(self) -> "Host":

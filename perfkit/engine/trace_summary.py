@@ -18,6 +18,7 @@ from perfkit.records.per_rank.operator_work import RankWork
 from perfkit.records.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.records.per_rank.work import Work
 from perfkit.records.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.records.samples import CodeTime
 from perfkit.trace.events import Header
 
 MOST_STEPS: Final = 20_000
@@ -55,6 +56,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     work: Work | None = None
     loading: RankLoading | None = None
     """None if the trace does not contain how batches were fetched."""
+    code: list[CodeTime] = []
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
     graph: RankGraph | None = None

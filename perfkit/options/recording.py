@@ -118,6 +118,14 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "of its loopback interface (docs/monitor.md; extra metrics).",
         ),
     ] = None
+    sampling: Annotated[
+        bool,
+        SUPERVISES,
+        Meta(
+            description="Sample what the main thread runs in recorded steps, for the function and line of what takes "
+            "long (docs/sampling.md; below 1 % of the step)."
+        ),
+    ] = True
     otlp: Annotated[
         bool,
         MONITOR,

@@ -252,9 +252,13 @@ def summarize_trace(
     )
 
 
+_LISTS: Final = ("collectives", "tensors", "pauses", "fetches", "samples", "worker_samples")
+
+
 def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    own = own and replace(own, collectives=None, pipeline=pipeline, tensors=None, pauses=None, fetches=None)
+    lists = dict.fromkeys(_LISTS)
+    own = own and replace(own, pipeline=pipeline, **lists)
     return replace(header, groups=[], perfkit=own)

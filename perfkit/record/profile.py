@@ -264,6 +264,7 @@ def _recorded(folder: Path, loop: MonitoredLoop) -> Iterator[Recording]:
         source=loop.source,
         monitor_limit=loop.monitor_limit,
         most_steps=_MOST_STEPS if loop.plan is None else None,
+        sampling=loop.sampling,
     )
     listen(
         recording,

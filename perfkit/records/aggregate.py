@@ -30,6 +30,7 @@ from perfkit.records.rank import (
     StepBreakdown,
 )
 from perfkit.records.run import RunReport, StepTimes
+from perfkit.records.samples import add_code
 
 MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""
@@ -62,10 +63,16 @@ def _by_time(row: IdleCause) -> tuple[int, str, str, str]:
 
 def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCause]:
     named = (
-        row if keep_details and row.detail != OTHER_DETAILS else replace(row, detail=OTHER_DETAILS, context=None)
+        row
+        if keep_details and row.detail != OTHER_DETAILS
+        else replace(row, detail=OTHER_DETAILS, context=None, code=None)
         for row in rows
     )
-    return _add_by(named, ("cause", "detail", "context"), ("count", "total_ns"), _longest_of("max_ns"))
+    return _add_by(named, ("cause", "detail", "context"), ("count", "total_ns"), _longest_and_code)
+
+
+def _longest_and_code(rows: Sequence[IdleCause]) -> dict[str, Any]:
+    return {"max_ns": max(row.max_ns for row in rows), "code": add_code(row.code for row in rows)}
 
 
 def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:

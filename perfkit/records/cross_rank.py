@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from perfkit.records.common import Category
 from perfkit.records.per_rank.loading import SlowSample, SlowWorker, WaitCause
+from perfkit.records.samples import CodeLocation
 
 FEWEST_COMPARED_STEPS: Final = 3
 """Fewer steps are no evidence that a rank is late, or that none is."""
@@ -102,6 +103,8 @@ class Straggler(Struct, frozen=True, kw_only=True):
     loading: LateLoading | None = None
     """None if it is late in something else, if the traces do not contain how batches were fetched, or if no cause
     explains half of the lag."""
+    code: CodeLocation | None = None
+    """The function in which the rank, which was sampled, is longer than the others by half of the lag or more."""
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
     also: list[CategoryLag] = []

@@ -11,6 +11,7 @@ from perfkit.records.per_rank.memory import MemoryBlock, MemoryBytes, MemoryCate
 from perfkit.records.per_rank.operator_work import RankWork
 from perfkit.records.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.records.per_rank.work import Work
+from perfkit.records.samples import CodeTime
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -234,6 +235,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     have none."""
     loading: RankLoading | None = None
     """How its batches were fetched; None if the traces do not contain it."""
+    code: list[CodeTime] = []
+    """Functions of the program by what the time of steps was in, largest first; empty if nothing was sampled."""
     subjects: dict[str, list[Any]] = {}
     """Records of subjects without a field here, such as those that packages add, one per trace, by name."""
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from perfkit.records.per_rank.loading import RecordedFetch
 from perfkit.records.per_run.pauses import RecordedPause
+from perfkit.records.samples import RecordedSamples
 
 HEADER_KEY: Final = "perfkit"
 """Key of the metadata in the trace's header."""
@@ -122,3 +123,7 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """Batches that data loaders of torch fetched since recording began, by begin; None without any."""
     core_use: CoreUse | None = None
     """None if the system does not show it."""
+    samples: RecordedSamples | None = None
+    """What the main thread ran since recording began; None without any."""
+    worker_samples: list[RecordedSamples] | None = None
+    """What the main threads of the loaders' worker processes ran; None without any."""

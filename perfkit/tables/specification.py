@@ -14,6 +14,7 @@ from msgspec.structs import fields
 
 from perfkit.base.formatting import MISSING, escape_unprintable
 from perfkit.records.common import Category
+from perfkit.records.samples import CodeLocation
 
 Tone = Literal["plain", "strong", "faint", "good", "info", "warning", "error"]
 """The meaning of a piece of text; renderers with colours map it to one."""
@@ -241,6 +242,18 @@ RANK: Final = data("rank", int | None, lambda row: row.rank.rank)
 def data_of(kind: type, get: Show = lambda row: row.of, **types: Any) -> list[Field]:
     """Return a column for each field of a record; `get` returns that record of a row, `types` replace its types."""
     return [data(field.name, types.get(field.name, field.type), _getter(get, field.name)) for field in fields(kind)]
+
+
+_CODE: Final[dict[str, Any]] = {"function": str | None, "file": str | None, "line": int | None}
+
+
+def code_data(get: Callable[[Any], CodeLocation | None]) -> list[Field]:
+    """Return the columns of the line of code of a row: function, file, line; empty where there is none."""
+    return [data(key, of, _of_code(get, key)) for key, of in _CODE.items()]
+
+
+def _of_code(get: Callable[[Any], CodeLocation | None], key: str) -> Show:
+    return lambda row: getattr(get(row), key, None)
 
 
 def _getter(get: Show, key: str) -> Show:

@@ -8,11 +8,12 @@ import numpy as np
 
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.call_paths import PathTable, PathTexts, sum_by
+from perfkit.engine.samples import Frame
 from perfkit.engine.trace_context import TraceContext
 from perfkit.records.per_run.flame_graph import FlameGraph, FlameView, FlameWeight
 from perfkit.records.per_run.step_timeline import NAME_LENGTH, TimelineLane
 from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, Union
 
 Weight = Literal["device", "exposed", "host", "communication-bytes"]
 By = Literal["python", "module", "operator"]
@@ -58,16 +59,38 @@ def _with_work(work: TraceContext, path: Ints, table: PathTable) -> Ints:
 
 
 def flame_graphs(work: TraceContext, *, rank: int | None, trace: str) -> list[FlameGraph]:
-    """Return the flame graphs of a trace's mean step: one for each of functions and modules that was recorded."""
-    weight: FlameWeight = "device" if work.has_device else "host"
+    """Return the flame graphs of a trace's mean step: of samples, functions and modules those that were recorded."""
+    weight: Literal["device", "host"] = "device" if work.has_device else "host"
     lanes = _lanes(work)
     steps = max(len(work.steps.number), 1)
+    recorded: list[tuple[FlameWeight, FlameView, dict[Stack, int]]] = [("samples", "python", sampled_stacks(work))]
+    recorded += [(weight, by, stacks_of(work, weight, by)) for by in _VIEWS if work.located.has(by)]
     found = []
-    for by in _VIEWS:
-        if work.located.has(by):
-            per_step = {stack: total // steps for stack, total in stacks_of(work, weight, by).items()}
-            found.append(flame_graph(per_step, lanes, rank=rank, trace=trace, weight=weight, by=by))
+    for kind, by, stacks in recorded:
+        per_step = {stack: total // steps for stack, total in stacks.items()}
+        found.append(flame_graph(per_step, lanes, rank=rank, trace=trace, weight=kind, by=by))
     return [graph for graph in found if graph.name]
+
+
+def sampled_stacks(work: TraceContext) -> dict[Stack, int]:
+    """Return how long the main thread was in each stack in the steps (ns); empty without samples.
+
+    A stack has the functions of the program, and the one of a library that the innermost of them called.
+    """
+    found: defaultdict[Stack, int] = defaultdict(int)
+    if work.samples is None:
+        return found
+    _, sample, length = work.samples.overlaps(Union(work.steps.bounds[:1], work.steps.bounds[-1:]))
+    for number, ns in zip(sample.tolist(), length.tolist(), strict=True):
+        found[_sampled_stack(work.samples.frames(number))] += ns
+    return found
+
+
+def _sampled_stack(frames: Sequence[Frame]) -> Stack:
+    shown = [frame for frame in frames if frame.is_own or not frame.file.startswith("perfkit/")]
+    inner = next((place for place, frame in enumerate(shown) if frame.is_own), 1)
+    kept = [*shown[max(inner - 1, 0) : inner], *(frame for frame in shown[inner:] if frame.is_own)]
+    return tuple(f"{frame.file}({frame.first_line}): {frame.name}" for frame in reversed(kept))
 
 
 def flame_graph(

@@ -4,6 +4,7 @@ On a device, what it waited for is the work of the thread that launched the next
 been launched, the device itself. Without a device, it is the work of the thread that trains.
 """
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from perfkit.engine.idle.host_thread import Host, explain, spans_of_rows
 from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.engine.kinds.classify import Device, Names, rows_by_key
+from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.windows import Steps, step_names
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
@@ -52,18 +54,34 @@ def attribute(
 
 
 def host_time(
-    events: Events, frames: PythonFrames, names: Names, device: Device, steps: Steps, step_marker: str | None
+    events: Events,
+    frames: PythonFrames,
+    names: Names,
+    device: Device,
+    steps: Steps,
+    step_marker: str | None,
+    samples: HostSamples | None = None,
 ) -> tuple[Host, "Threads"]:
     """Return what is needed to explain any time of the host's threads."""
+    if samples is not None and not len(frames.name):
+        frames = replace(frames, names=samples.names)
     annotations = events.rows(EventKind.ANNOTATION)
     is_step = step_names(events, annotations, step_marker)
     markers = annotations[is_step[events.name[annotations]]]
     is_torch_step = steps.from_annotations and step_marker is None
-    host = _host(events, frames, host_names(events, names, is_step), device, markers if is_torch_step else markers[:0])
+    spans = markers if is_torch_step else markers[:0]
+    host = _host(events, frames, host_names(events, names, is_step), device, spans, samples)
     return host, Threads(events, frames, main_thread(events, markers))
 
 
-def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device, markers: Ints) -> Host:
+def _host(
+    events: Events,
+    frames: PythonFrames,
+    names: HostNames,
+    device: Device,
+    markers: Ints,
+    samples: HostSamples | None,
+) -> Host:
     launched = np.zeros(len(events.kind), np.bool_)
     launched[device.launch_row[device.launch_row >= 0]] = True
     launches = np.flatnonzero(launched)
@@ -83,6 +101,7 @@ def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device
         profiling=spans_of_rows(events, tools[names.profiling_tool[events.name[tools]]]),
         compiling=spans_of_rows(events, tools[names.compiling_tool[events.name[tools]]]),
         stepless=_between(events, markers),
+        samples=samples,
     )
 
 
@@ -118,7 +137,8 @@ class Threads:
     def explain(self, host: Host, thread: int, spans: Union) -> Pieces:
         """Return the pieces of spans by what a thread did in them."""
         none = np.zeros(0, np.int64)
-        return explain(host, self._rows.get(thread, none), self._frames.get(thread, none), spans)
+        samples = host.by_samples if thread == self.main else None
+        return explain(host, self._rows.get(thread, none), self._frames.get(thread, none), spans, samples)
 
 
 class _Waiting(NamedTuple):

@@ -10,7 +10,8 @@ from perfkit.engine.idle import host_names as kinds
 from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.host_names import HostNames
 from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
-from perfkit.engine.idle.python_stack import FrameNames, PythonStack, Stacks
+from perfkit.engine.idle.python_stack import FrameNames, PythonStack, SampledStack, Stacks
+from perfkit.engine.samples import HostSamples
 from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
@@ -52,6 +53,13 @@ class Host:
     """Spans in which the driver compiled or loaded code."""
     stepless: Union
     """Between the steps that torch's profiler annotated: only the profiler's `step()` runs there."""
+    samples: HostSamples | None = None
+    """Of the main thread; None without any."""
+
+    @property
+    def by_samples(self) -> HostSamples | None:
+        """The samples, where they tell what Python did: where the trace has no frames."""
+        return None if len(self.frames.name) else self.samples
 
     def is_issuing(self, instant: Ints) -> NDArray[np.bool_]:
         """Return whether each instant lies in a short launch, between two close together, or shortly before one."""
@@ -79,7 +87,7 @@ class _Running(NamedTuple):
     stack: Stacks
 
 
-def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
+def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union, samples: HostSamples | None = None) -> Pieces:
     """Cut spans of idle time where what the thread does changes, and return each piece with its cause.
 
     Works through parts of the time, each with the events that run in it, because there may be millions.
@@ -89,13 +97,15 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
         rows: runtime calls, operators and annotations of the thread.
         frame_rows: its Python frames.
         spans: disjoint spans, in order.
+        samples: of the thread, in place of frames.
     """
+    sampled = None if samples is None else SampledStack(samples, host.frame_names)
     work = _Spans(host.events.start_ns, host.events.end_ns, rows)
     python = _Spans(host.frames.start_ns, host.frames.end_ns, frame_rows)
     parts = []
     for places in np.array_split(np.arange(len(spans.start)), min(_MOST_PARTS, 1 + len(spans.start) // _PART)):
         some = Union(spans.start[places], spans.end[places])
-        parts.append(_explain(host, work.near(some), python.near(some), some))
+        parts.append(_explain(host, work.near(some), python.near(some), some, sampled))
     return concatenate(parts)
 
 
@@ -120,13 +130,16 @@ class _Spans:
         return np.asarray(rows[self._end_ns[rows] > begins])
 
 
-def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
+def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union, sampled: SampledStack | None) -> Pieces:
     cuts = [host.events.start_ns[rows], host.events.end_ns[rows]]
     cuts += [host.frames.start_ns[frame_rows], host.frames.end_ns[frame_rows]]
     for others in (host.profiling, host.compiling, host.stepless, host.launches):
         cuts += [_between(edges, spans) for edges in others]
+    if sampled is not None:
+        cuts.append(_between(sampled.bounds, spans))
     parts = split(spans, np.concatenate(cuts))
-    running = _running(host, rows, frame_rows, parts.start)
+    stack = sampled or PythonStack(host.frames, frame_rows, host.frame_names)
+    running = _running(host, rows, parts.start, stack.at(parts.start))
     working = spans_of_rows(host.events, rows[host.events.kind[rows] != EventKind.ANNOTATION])
     issuing = host.is_issuing(parts.start) & _is_short(working, parts.start)
     return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
@@ -153,7 +166,7 @@ def _is_short(working: Union, instant: Ints) -> NDArray[np.bool_]:
     return np.asarray((last >= 0) & (short | (instant < working.end[last])))
 
 
-def _running(host: Host, rows: Ints, frame_rows: Ints, instant: Ints) -> _Running:
+def _running(host: Host, rows: Ints, instant: Ints, stack: Stacks) -> _Running:
     kind = host.events.kind[rows]
     operators = rows[kind == EventKind.OPERATOR]
     named = operators[~host.names.wrapper[host.events.name[operators]]]
@@ -166,7 +179,7 @@ def _running(host: Host, rows: Ints, frame_rows: Ints, instant: Ints) -> _Runnin
         operator=operator,
         named=np.where(outer >= 0, outer, operator),
         annotation=_innermost(host.events, annotations[host.names.context[host.events.name[annotations]]], instant),
-        stack=PythonStack(host.frames, frame_rows, host.frame_names).at(instant),
+        stack=stack,
     )
 
 
@@ -189,6 +202,7 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     call_kind = np.where(now.call >= 0, names.call[_at(events.name, now.call, 0)], kinds.ISSUING)
     # A Python function within an operator (a hook, an autograd.Function) is what runs, not the operator.
     in_frame = (stack.innermost >= 0) & (stack.start_ns > _at(events.start_ns, now.operator, _NEVER))
+    in_frame &= stack.start_ns <= _at(events.end_ns, now.operator, _NEVER)
     in_call = now.call >= 0
     in_operator = ~in_call & (now.operator >= 0) & ~in_frame
     outside = ~in_call & ~in_operator
@@ -197,7 +211,7 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     compiles = covers(spans_of_rows(events, rows[names.compiling[events.name[rows]]]), instant)
     compiles |= covers(host.compiling, instant)
     compiles |= (call_kind == kinds.COMPILING) | ((stack.compiler >= 0) & ~in_operator)
-    sleeps = outside & (stack.innermost >= 0) & _at(host.frame_names.waiting, stack.innermost, 0).astype(np.bool_)
+    sleeps = outside & stack.waits
     between_steps = outside & covers(host.stepless, instant)
     known = ~outside | (stack.innermost >= 0) | (now.annotation >= 0)
     decided: list[tuple[NDArray[np.bool_], Cause]] = [

@@ -1,4 +1,7 @@
-"""The Python functions on a thread's stack at an instant: the program's own, and what it called directly."""
+"""The Python functions on a thread's stack at an instant: the program's own, and what it called directly.
+
+They come from the trace's frames (`with_stack`), or from samples.
+"""
 
 import re
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.idle.host_names import flags
+from perfkit.engine.samples import HostSamples
 from perfkit.python_functions import is_own
 from perfkit.trace.events import PythonFrames
 from perfkit.trace.intervals import Ints, Nesting
@@ -75,6 +79,13 @@ class Stacks(NamedTuple):
     """Whether the profiler runs within it."""
     compiler: Ints
     """Name of the outermost compiling function within it; -1 if none runs."""
+    waits: NDArray[np.bool_]
+    """Whether the thread does not run."""
+
+    def with_none(self) -> "Stacks":
+        """Return the stacks, and after the last an empty one: at place -1."""
+        none = (-1, _NEVER, -1, _NEVER, -1, False, -1, False)
+        return Stacks(*(np.append(column, value) for column, value in zip(self, none, strict=True)))
 
     def at(self, place: Ints) -> "Stacks":
         """Return the stacks at the given places."""
@@ -86,6 +97,7 @@ class Stacks(NamedTuple):
             self.callee[place],
             self.in_profiler[place],
             self.compiler[place],
+            self.waits[place],
         )
 
 
@@ -130,7 +142,8 @@ class PythonStack:
         rootless = (own < 0) & (innermost >= 0)
         callee[rootless] = innermost[rootless]
         in_profiler[rootless] = classes.profiler[innermost[rootless]]
-        return Stacks(innermost, start_ns, own, self._start_of(current), callee, in_profiler, compiler)
+        waits = (innermost >= 0) & classes.waiting[innermost] if len(classes.names) else np.zeros(len(frame), np.bool_)
+        return Stacks(innermost, start_ns, own, self._start_of(current), callee, in_profiler, compiler, waits)
 
     def _name_of(self, frame: Ints) -> Ints:
         return np.where(frame >= 0, self._name[frame], -1) if len(self._name) else np.full_like(frame, -1)
@@ -138,3 +151,34 @@ class PythonStack:
     def _start_of(self, frame: Ints) -> Ints:
         never = np.iinfo(np.int64).min
         return np.where(frame >= 0, self._start_ns[frame], never) if len(self._name) else np.full_like(frame, never)
+
+
+class SampledStack:
+    """The stack of the main thread, from samples."""
+
+    def __init__(self, samples: HostSamples, classes: FrameNames) -> None:
+        """Prepare the samples, whose functions have these names."""
+        own = samples.own
+        self._samples = samples
+        self._stacks = Stacks(
+            samples.innermost,
+            samples.seen_ns,
+            own,
+            np.where(own >= 0, samples.own_since_ns, _NEVER),
+            samples.callee,
+            samples.within_own(classes.profiler) >= 0,
+            samples.within_own(classes.compiler),
+            samples.waits & (samples.innermost >= 0),
+        ).with_none()
+
+    @property
+    def bounds(self) -> Ints:
+        """The instants at which one stack may follow another."""
+        return self._samples.bounds
+
+    def at(self, instant: Ints) -> Stacks:
+        """Return the stack at each instant: none before and after all samples."""
+        return self._stacks.at(self._samples.at(instant))
+
+
+_NEVER: Final = np.iinfo(np.int64).min

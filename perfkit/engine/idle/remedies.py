@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
-from perfkit.engine.ledger.build import NAMED_SHARE
+from perfkit.engine.ledger.code import NAMED_SHARE
 from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle

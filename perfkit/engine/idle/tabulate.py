@@ -11,11 +11,13 @@ from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
 from perfkit.engine.idle.host_thread import Host
 from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.engine.idle.possible_loading import possible_loading
-from perfkit.engine.kinds.classify import Device
+from perfkit.engine.kinds.classify import Device, rows_by_key
+from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.passes import Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
 from perfkit.records.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
+from perfkit.records.samples import CodeLocation
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union
 
@@ -52,11 +54,11 @@ def explain_idle(
     kernel_ns = _kernel_ns(host.events, device, steps)
     has_loading = bool(len(activity.data_loading.start))
     time = IdleTime(
-        causes=_rows(found, host.texts),
+        causes=_rows(found, host),
         begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
-        has_python_frames=bool(len(host.frames.name)),
+        has_python_frames=bool(len(host.frames.name)) or host.by_samples is not None,
         possible_loading=None if has_loading else possible_loading(host, threads.main, steps, passes(), gaps),
     )
     return Idle(time, _by_step(found, steps))
@@ -82,8 +84,9 @@ def _by_step(found: Pieces, steps: Steps) -> list[IdleNs]:
     return [IdleNs(**dict(zip(CAUSES, row, strict=True))) for row in total_ns.tolist()]
 
 
-def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
+def _rows(found: Pieces, host: Host) -> list[IdleCause]:
     """Return one row per cause, detail and context; of many, the smaller are added up by cause."""
+    texts = host.texts
     key = (found.cause.astype(np.int64) * len(texts) + found.detail) * (len(texts) + 1) + found.context + 1
     keys, place = np.unique(key, return_inverse=True)
     length = found.end - found.start
@@ -92,7 +95,8 @@ def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
     np.add.at(total_ns, place, length)
     np.maximum.at(max_ns, place, length)
     listed, rest = _largest(total_ns)
-    rows = [_row(keys[k], texts, count[k], total_ns[k], max_ns[k]) for k in listed.tolist()]
+    code = _code(found, place, host.samples)
+    rows = [_row(keys[k], texts, count[k], total_ns[k], max_ns[k], code.get(k)) for k in listed.tolist()]
     cause = keys[rest] // (len(texts) * (len(texts) + 1))
     for number in np.unique(cause).tolist():
         own = rest[cause == number]
@@ -109,7 +113,16 @@ def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
     return order[:MOST_IDLE_CAUSES], order[MOST_IDLE_CAUSES:]
 
 
-def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int) -> IdleCause:
+def _code(found: Pieces, place: Ints, samples: HostSamples | None) -> dict[int, CodeLocation | None]:
+    """Return the line of the program that most of each row's time was in, by the row's place."""
+    if samples is None:
+        return {}
+    piece, sample, length = samples.overlaps(Union(found.start, found.end))
+    by_row = rows_by_key(place[piece])
+    return {row: next(iter(samples.functions_of(sample[own], length[own])), None) for row, own in by_row.items()}
+
+
+def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int, code: CodeLocation | None) -> IdleCause:
     rest, context = divmod(int(key), len(texts) + 1)
     cause, detail = divmod(rest, len(texts))
     return IdleCause(
@@ -119,6 +132,7 @@ def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int) -> Idle
         count=int(count),
         total_ns=int(total_ns),
         max_ns=int(max_ns),
+        code=code,
     )
 
 

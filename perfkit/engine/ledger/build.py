@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
+from perfkit.engine.ledger.code import NAMED_SHARE, code_of
 from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.records.cross_rank import CrossRankSummary, Straggler, take_turns
@@ -22,10 +23,6 @@ _OF_CATEGORY: Final[dict[str, tuple[LedgerCause, ...]]] = {
     "data_loading": ("data_loading",),
     "overhead": CAUSES,
 }
-
-
-NAMED_SHARE: Final = 0.25
-"""Share of a row from which its largest part is named."""
 
 
 class Claim(NamedTuple):
@@ -64,8 +61,8 @@ def build_ledger(
     by_cause: dict[LedgerCause, list[Piece]] = defaultdict(list)
     for piece in pieces:
         by_cause[piece.cause].append(piece)
-    rows = [_row(cause, taken, claim) for cause, (claim, taken) in booked.items()]
-    rows += [_row(cause, several) for cause, several in by_cause.items()]
+    rows = [_row(cause, taken, ranks, claim) for cause, (claim, taken) in booked.items()]
+    rows += [_row(cause, several, ranks) for cause, several in by_cause.items()]
     return Ledger(
         step_ns=round(step.mean_ns),
         is_profiled=step.is_profiled,
@@ -126,7 +123,9 @@ def _take(claim: Claim, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piec
     return taken, rest
 
 
-def _row(cause: LedgerCause, pieces: Sequence[Piece], claim: Claim | None = None) -> LedgerRow:
+def _row(
+    cause: LedgerCause, pieces: Sequence[Piece], ranks: Sequence[RankReport], claim: Claim | None = None
+) -> LedgerRow:
     """Return a row, its time rounded."""
     by_name: dict[str, float] = defaultdict(float)
     late = claim.late if claim else ()
@@ -144,6 +143,7 @@ def _row(cause: LedgerCause, pieces: Sequence[Piece], claim: Claim | None = None
         late_in=_late_in(late, pieces),
         phase=late[0].phase if len(late) == 1 else None,
         name=largest if largest and is_named else None,
+        code=code_of(cause, ranks, late),
     )
 
 

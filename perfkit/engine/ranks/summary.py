@@ -12,6 +12,7 @@ from perfkit.engine.ranks.bandwidth import GroupKey, bus_factor, fits, group_key
 from perfkit.engine.ranks.early_ranks import find_early_ranks
 from perfkit.engine.ranks.findings import suspect_matches
 from perfkit.engine.ranks.last_arrivals import find_last_arrivals
+from perfkit.engine.ranks.late_code import name_code
 from perfkit.engine.ranks.late_loading import name_load_causes
 from perfkit.engine.ranks.late_phase import name_phases
 from perfkit.engine.ranks.lateness import OwnTimes, own_times
@@ -82,7 +83,9 @@ def summarize_cross_rank(
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         compared_steps=len(times.steps) if times else 0,
-        stragglers=name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks),
+        stragglers=name_code(
+            name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks), ranks
+        ),
         stragglers_gain_ns=late.gain_ns,
         stragglers_gain_from=late.gain_from if late.ranks else None,
         one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),

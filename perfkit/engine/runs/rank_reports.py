@@ -31,6 +31,7 @@ from perfkit.records.per_rank.loading import add_loading
 from perfkit.records.per_rank.operator_work import add_rank_work
 from perfkit.records.per_rank.work_trees import add_work
 from perfkit.records.rank import RankReport
+from perfkit.records.samples import add_code_times
 from perfkit.storage.filenames import rank_in_name
 
 
@@ -240,6 +241,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         launches=add_launches(summary.launches for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
         loading=add_loading(summary.loading for summary in summaries),
+        code=add_code_times(row for summary in summaries for row in summary.code),
         work=add_work(summary.work for summary in summaries),
         subjects=_joined_subjects(summaries),
         events={

@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from perfkit.record.recording.worker_sampler import WorkerSampler
 
 MAIN_PROCESS: Final = -1
 """Number of the worker of a loader without workers."""
@@ -101,8 +104,9 @@ def worker_runs(path: Path) -> bool:
 class _Timer:
     """Times the parts of one fetch."""
 
-    def __init__(self, worker: int, log: FetchFile | OwnFetches) -> None:
+    def __init__(self, worker: int, log: FetchFile | OwnFetches, sampler: "WorkerSampler | None") -> None:
         self._worker, self._log = worker, log
+        self._sampler = sampler
         self.samples = self.slowest_ns = 0
         self.slowest: Any = None
         self.times_samples = True
@@ -115,7 +119,13 @@ class _Timer:
     def is_over(self) -> bool:
         return self._log.is_over
 
+    def stop_sampling(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
     def begin(self) -> None:
+        if self._sampler is not None:
+            self._sampler.before_fetch()
         self.samples = self.slowest_ns = self._got = self._got_cpu = 0
         self.slowest = None
         self._begin_ns, self._begin, self._cpu = time.time_ns(), time.perf_counter_ns(), self._cpu_now()
@@ -137,6 +147,8 @@ class _Timer:
         fields = (self._worker, self._begin_ns, got - self._begin, cpu, ended - got, self.samples, index)
         self._log.append((*fields, self.slowest_ns))
         self.times_samples = got - self._begin > _WORTH_TIMING_NS * self.samples
+        if self._sampler is not None:
+            self._sampler.after_fetch()
 
 
 class _TimedSamples:
@@ -183,10 +195,10 @@ class _TimedIterator:
         return sample
 
 
-def time_fetches(fetcher: Any, worker: int, log: FetchFile | OwnFetches) -> Any:
+def time_fetches(fetcher: Any, worker: int, log: FetchFile | OwnFetches, sampler: "WorkerSampler | None" = None) -> Any:
     """Return a fetcher of torch's that times what it fetches until its log is over; one of another kind as it is."""
     with suppress(AttributeError):
-        _hook(fetcher, _Timer(worker, log))
+        _hook(fetcher, _Timer(worker, log, sampler))
     return fetcher
 
 
@@ -201,6 +213,7 @@ def _hook(fetcher: Any, timer: _Timer) -> None:
 
     def timed_fetch(index: Any) -> Any:
         if timer.is_over:
+            timer.stop_sampling()
             for name, value in own.items():
                 setattr(fetcher, name, value)
             return fetch(index)
@@ -239,6 +252,11 @@ class TimedWorker:
             log = FetchFile(self._folder, worker)
         except OSError:  # a full disk must not fail the program
             return
+        from perfkit.record.recording.worker_sampler import WorkerSampler
+
+        sampler = WorkerSampler(self._folder, worker)
         kind: Any = dataloader._DatasetKind
         create = kind.create_fetcher
-        kind.create_fetcher = staticmethod(lambda *args, **kwargs: time_fetches(create(*args, **kwargs), worker, log))
+        kind.create_fetcher = staticmethod(
+            lambda *args, **kwargs: time_fetches(create(*args, **kwargs), worker, log, sampler)
+        )

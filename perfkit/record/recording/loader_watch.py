@@ -21,8 +21,10 @@ from perfkit.record.recording.loader_fetches import (
     time_fetches,
     worker_runs,
 )
+from perfkit.record.recording.worker_sampler import FLAG, read_samples
 from perfkit.record.step_listener import StepListener
 from perfkit.records.per_rank.loading import RecordedFetch
+from perfkit.records.samples import RecordedSamples
 
 _MOST_LISTED: Final = 20_000
 _MOST_FILES: Final = 256
@@ -37,6 +39,7 @@ class LoaderWatch(StepListener):
         self._folder: str | None = None
         self._own: OwnFetches | None = OwnFetches()
         """None while nothing is timed."""
+        self._samples = False
         self._hook_single()
         self._hook_workers()
         atexit.register(self.discard)
@@ -64,6 +67,19 @@ class LoaderWatch(StepListener):
             records += read_fetches(path)
         late = sorted((one for one in records if one[1] + one[2] + one[4] > begin_ns), key=lambda one: one[1])
         return [RecordedFetch(*one) for one in late[-_MOST_LISTED:]]
+
+    def sample_workers(self, wanted: bool) -> None:
+        """Let worker processes sample what they do from their next batches on, or no more."""
+        self._samples = wanted
+        if self._folder is None:
+            return
+        flag = Path(self._folder, FLAG)
+        with suppress(OSError):
+            flag.touch() if wanted else flag.unlink(missing_ok=True)
+
+    def samples_since(self, begin_ns: int) -> list[RecordedSamples]:
+        """Return what worker processes have sampled since an instant."""
+        return [] if self._folder is None else read_samples(Path(self._folder), begin_ns)
 
     def _hook_single(self) -> None:
         kind: Any = dataloader._SingleProcessDataLoaderIter
@@ -99,6 +115,7 @@ class LoaderWatch(StepListener):
         if self._folder is None:
             with suppress(OSError):
                 self._folder = tempfile.mkdtemp(prefix=temporary_prefix("perfkit-loader"))
+            self.sample_workers(self._samples)
         self._files()  # to remove old ones
         return self._folder
 
@@ -118,6 +135,24 @@ class LoaderWatch(StepListener):
         for _, path in ended[_MOST_FILES:]:
             path.unlink(missing_ok=True)
         return running + [path for _, path in ended[:_MOST_FILES]]
+
+
+class SampledWorkers:
+    """Samples the worker processes of loaders in recorded steps (a `Recorder`)."""
+
+    def __init__(self, loaders: LoaderWatch) -> None:
+        self._loaders = loaders
+
+    def start(self) -> None:
+        """Let workers begin."""
+        self._loaders.sample_workers(True)
+
+    def stop(self) -> None:
+        """Let workers end."""
+        self._loaders.sample_workers(False)
+
+    def write(self, stem: Path) -> None:
+        """Do nothing: the samples are in the trace's header."""
 
 
 _watches: list[LoaderWatch] = []

@@ -35,7 +35,8 @@ from perfkit.record.injected_delay import injected_delay
 from perfkit.record.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.record.recording.cycle_recorder import CycleRecorder
 from perfkit.record.recording.flight_recorder import collectives_since
-from perfkit.record.recording.loader_watch import watch_loaders
+from perfkit.record.recording.host_sampler import HostSampler
+from perfkit.record.recording.loader_watch import SampledWorkers, watch_loaders
 from perfkit.record.recording.loss_log import LossLog
 from perfkit.record.recording.manifest_writer import StepMeasurements
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
@@ -90,6 +91,7 @@ class Recording:
         first_step: Number of the first step, by which the schedule counts too.
         monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
         most_steps: How many steps, the first ones, are measured for the manifest; None is all. Only without a schedule.
+        sampling: Whether to sample what the main thread runs in recorded steps.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Recording:
         first_step: int = 0,
         monitor_limit: int | None = None,
         most_steps: int | None = None,
+        sampling: bool = True,
     ) -> None:
         self.folder = folder
         self._pid = os.getpid()
@@ -130,8 +133,18 @@ class Recording:
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
+        self._sampler = HostSampler() if sampling else None
+        sampled: list[Recorder] = [self._sampler, SampledWorkers(self._loaders)] if self._sampler else []
         self._profiler = CycleRecorder(
-            ranks, device, folder, schedule, first_step, self._options, recorders, self._header, self._losses.read
+            ranks,
+            device,
+            folder,
+            schedule,
+            first_step,
+            self._options,
+            [*recorders, *sampled],
+            self._header,
+            self._losses.read,
         )
         self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
         """Records every step; None without one."""
@@ -408,6 +421,7 @@ class Recording:
             source=source,
             mesh=self._mesh,
             first_step=first_step,
+            sampling=self._sampler is not None,
         )
         beside.pauses, beside.pipeline = self.pauses, self.pipeline
         beside.listeners = [beside._profiler]  # else it would stop what this one still needs
@@ -466,6 +480,8 @@ class Recording:
             pauses=self.pauses.since(start_ns),
             fetches=self._loaders.since(start_ns) or None,
             core_use=self._profiler.cores.read(),
+            samples=self._sampler.recorded() if self._sampler else None,
+            worker_samples=self._loaders.samples_since(start_ns) or None,
         )
 
 

@@ -376,6 +376,7 @@ class ScriptRecorder:
             workload=self._config.workload,
             source=self._config.source,
             recorders=make_recorders(self._config),
+            sampling=self._config.sampling,
         )
         recording.pauses = PauseLog(self._pause_state)
         return recording

@@ -257,4 +257,5 @@ def _recording(
         injections=job.run.injections,
         recorders=recorders,
         monitor_limit=job.run.monitor_limit,
+        sampling=job.run.sampling,
     )

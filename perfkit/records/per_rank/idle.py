@@ -5,6 +5,8 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from perfkit.records.samples import CodeLocation
+
 Cause = Literal[
     "synchronisation",
     "launch_bound",
@@ -75,6 +77,8 @@ class IdleCause(Struct, frozen=True, kw_only=True, gc=False):
     total_ns: int
     max_ns: int
     """Longest single pause."""
+    code: CodeLocation | None = None
+    """Where most of it was in the program; None if the main thread was not sampled, or did something else."""
 
 
 class PossibleLoading(Struct, frozen=True, kw_only=True, gc=False):
@@ -99,7 +103,7 @@ class IdleTime(Struct, frozen=True, kw_only=True):
     short_kernels: int
     """Those of them that ran for less than 5 us, about what launching one takes."""
     has_python_frames: bool
-    """Whether Python functions were recorded (`with_stack`)."""
+    """Whether Python functions were recorded (`with_stack`), or sampled."""
     possible_loading: PossibleLoading | None = None
     """The one with most idle time; None without any, or if loading was recorded as such."""
 

@@ -5,11 +5,22 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from perfkit.records.samples import CodeLocation, add_code
+
 _Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 _Length = Annotated[int, Meta(ge=0, le=2**61)]
 
 WaitCause = Literal[
-    "reading", "transforming", "collating", "transfer", "slow_worker", "slow_sample", "workers_busy", "other"
+    "reading",
+    "transforming",
+    "collating",
+    "transfer",
+    "slow_worker",
+    "slow_sample",
+    "workers_busy",
+    "waiting",
+    "core",
+    "other",
 ]
 WAIT_CAUSES: Final[tuple[WaitCause, ...]] = get_args(WaitCause)
 
@@ -81,8 +92,30 @@ class WaitNs(Struct, frozen=True, kw_only=True):
     slow_sample: int = 0
     workers_busy: int = 0
     """The worker still fetched batches before."""
+    waiting: int = 0
+    """For something else than files, such as a lock; part of `reading` where nothing was sampled, as is the next."""
+    core: int = 0
+    """For a free core."""
     other: int = 0
     """Outside of the loader's `__next__`, and of fetches in the process that trains."""
+
+
+LoadActivity = Literal[
+    "reading", "decoding", "transforming", "collating", "pinning", "transfer", "workers", "core", "waiting"
+]
+LOAD_ACTIVITIES: Final[tuple[LoadActivity, ...]] = get_args(LoadActivity)
+MOST_PARTS: Final = 20
+
+
+class LoadingPart(Struct, frozen=True, kw_only=True):
+    """What ran while a step waited for its batch: an activity in a function of the program."""
+
+    activity: LoadActivity
+    """`workers`: waiting for the loader's workers; `transfer`: taking over a finished batch; `waiting`: sleeping, or
+    waiting for a lock."""
+    code: CodeLocation | None = None
+    """None where the program's own code does not run."""
+    ns: int
 
 
 class RankLoading(Struct, frozen=True, kw_only=True):
@@ -93,6 +126,8 @@ class RankLoading(Struct, frozen=True, kw_only=True):
     slow_workers: list[int] = []
     slow_samples: list[SlowSample] = []
     """Those that a step waited for, longest first; at most 10."""
+    parts: list[LoadingPart] = []
+    """What ran in the waits, largest first, at most 20; empty if nothing was sampled."""
 
 
 def add_loading(parts: Iterable[RankLoading | None]) -> RankLoading | None:
@@ -118,5 +153,23 @@ def add_loading(parts: Iterable[RankLoading | None]) -> RankLoading | None:
             for worker, rows in sorted(workers.items())
         ],
         slow_workers=sorted({worker for part in known for worker in part.slow_workers}),
+        parts=add_parts(row for part in known for row in part.parts),
         slow_samples=sorted(samples.values(), key=lambda one: -one.ns)[:10],
     )
+
+
+def add_parts(parts: Iterable[LoadingPart]) -> list[LoadingPart]:
+    """Return one part per activity and function, largest first."""
+    groups: dict[tuple[object, ...], list[LoadingPart]] = {}
+    for part in parts:
+        where = (part.code.file, part.code.function) if part.code else ()
+        groups.setdefault((part.activity, *where), []).append(part)
+    added = (
+        LoadingPart(
+            activity=group[0].activity,
+            code=add_code(part.code for part in group),
+            ns=sum(part.ns for part in group),
+        )
+        for group in groups.values()
+    )
+    return sorted(added, key=lambda part: -part.ns)[:MOST_PARTS]

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from perfkit.records.per_run.step_timeline import TimelineLane
 
-FlameWeight = Literal["device", "host"]
+FlameWeight = Literal["samples", "device", "host"]
 FlameView = Literal["python", "module"]
 
 
@@ -20,7 +20,7 @@ class FlameGraph(Struct, frozen=True, kw_only=True):
     trace: str
     """File name, relative to the run."""
     weight: FlameWeight
-    """Time of kernels and copies; without a device, self time of operators."""
+    """Time of the main thread by its samples; of kernels and copies; without a device, self time of operators."""
     by: FlameView
     total_ns: int
     """Of all stacks, per recorded step."""

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.records.per_rank.idle import Cause
+from perfkit.records.samples import CodeLocation
 
 LedgerCause = Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading"] | Cause
 """What a row is about: `compute` is no loss; `late_ranks` is what the others wait for them, `bubble` that of pipelines;
@@ -30,6 +31,8 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     name: str | None = None
     """What takes most of it: an operator, kernel, collective, function or annotation; None if the traces name
     nothing."""
+    code: CodeLocation | None = None
+    """The line of the program that most of it is at; None if nothing was sampled there."""
 
 
 class StepTime(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,11 @@ from perfkit.records.per_run.flame_graph import FlameGraph, FlameView, FlameWeig
 from perfkit.records.run import RunReport
 from perfkit.tables.labels import rank_label
 
-_WHAT: Final[dict[FlameWeight, str]] = {"device": "device time", "host": "time of operators on the host"}
+_WHAT: Final[dict[FlameWeight, str]] = {
+    "samples": "time of the main thread",
+    "device": "device time",
+    "host": "time of operators on the host",
+}
 _BY: Final[dict[FlameView, str]] = {"python": "function", "module": "module"}
 
 
@@ -19,7 +23,7 @@ def flames(run: RunReport) -> list[dict[str, Any]]:
 
 def _flame(graph: FlameGraph) -> dict[str, Any]:
     return {
-        "by": f"by {_BY[graph.by]}",
+        "by": "sampled" if graph.weight == "samples" else f"by {_BY[graph.by]}",
         "title": f"{_WHAT[graph.weight]} of rank {rank_label(graph.rank)} by {_BY[graph.by]}, mean step",
         "total_ns": graph.total_ns,
         "names": [_shown(name) for name in graph.names],

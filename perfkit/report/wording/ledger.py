@@ -68,6 +68,8 @@ def place(row: LedgerRow) -> str:
 
 
 def _name(row: LedgerRow) -> str:
+    if row.code:
+        return _line(row.code.function, row.code.file, row.code.line)
     name = row.name or ""
     if name.startswith(_TORCH_LOADER):
         return ""
@@ -80,8 +82,13 @@ def _name(row: LedgerRow) -> str:
 def _in_code(name: str) -> str:
     """Return a name of the trace for a sentence: of a Python function, with its line."""
     if frame := _FRAME.fullmatch(name):
-        return escape_unprintable(f"`{frame['function']}`, {frame['file'].rpartition('/')[2]}:{frame['line']}")
+        return _line(frame["function"], frame["file"], int(frame["line"]))
     return shorten(escape_unprintable(name), _NAME_WIDTH)
+
+
+def _line(function: str, file: str, line: int) -> str:
+    where = escape_unprintable(f"{file.rpartition('/')[2]}:{line}")
+    return where if function == "<module>" else f"`{escape_unprintable(function)}`, {where}"
 
 
 _UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "bubble"})
@@ -122,7 +129,7 @@ def headline(row: LedgerRow, bound: str) -> str:
 
 def loses(row: LedgerRow, why: str) -> str:
     """Return what a row loses and how much: the begin of a recommendation."""
-    where = why or place(row)
+    where = place(row) if row.code or not why else why
     return f"{_capital(label(row))}, {_size(row)}{f': {where}' if where else ''}"
 
 

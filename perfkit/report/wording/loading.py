@@ -13,6 +13,8 @@ WAIT_WORDS: Final[dict[WaitCause, str]] = {
     "slow_worker": "a slow worker",
     "slow_sample": "a slow sample",
     "workers_busy": "waiting for workers, of which there are too few",
+    "waiting": "samples that wait for something else than files",
+    "core": "waiting for a free core",
     "other": "not in the loader's fetches",
 }
 
@@ -37,6 +39,8 @@ REMEDIES: Final[Words] = {
     "transfer": "return fewer or smaller tensors per batch, and pin memory if they go to a device",
     "slow_worker": "find what only this worker does: its share of the files, its host's cores, its seed",
     "slow_sample": "look at this sample: its size, its file, what is decoded; leave it out or prepare it",
+    "waiting": "remove what samples wait for: a lock, sleeping, another process",
+    "core": "leave more cores to loading: fewer workers, threads or other programs on this host",
     "workers_busy": "use more workers, or fetch a batch with less work",
     "reading_without_cores": "read whole batches at once, from faster storage, or on a host with more cores",
     "transforming_without_cores": "transform samples once before training, or with fewer ranks per host",

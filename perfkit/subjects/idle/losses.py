@@ -34,7 +34,7 @@ def host_idle(context: LossContext) -> Loss | None:
     return Loss(
         cause=row.cause,
         row=row.cause,
-        code=part.largest.detail if part and part.is_named() else None,
+        code=row.code.text if row.code else part.largest.detail if part and part.is_named() else None,
         facts=_where(part, row, loading),
         evidence=evidence(part) if part else {},
         remedy=(*advice.facts, *((fact("mark_loading", name=loading.name),) if loading else ())),

@@ -14,6 +14,7 @@ from perfkit.tables.specification import (
     RUN,
     Listing,
     Table,
+    code_data,
     data_of,
     make_table,
     name,
@@ -101,4 +102,9 @@ def _launches(run: RunReport, steps: int) -> Table | None:
     )
 
 
-LISTINGS: Final = {"idle": Listing(of_ranks(lambda rank: rank.idle.causes), (RUN, RANK, *data_of(IdleCause)))}
+LISTINGS: Final = {
+    "idle": Listing(
+        of_ranks(lambda rank: rank.idle.causes),
+        (RUN, RANK, *data_of(IdleCause)[:-1], *code_data(lambda row: row.of.code)),
+    )
+}

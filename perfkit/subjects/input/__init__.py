@@ -9,11 +9,11 @@ from perfkit.records.per_rank.loading import RankLoading
 
 def _loading(trace: TraceContext) -> RankLoading | None:
     own = trace.header.perfkit
-    if own is None or not own.fetches:
+    if own is None or not (own.fetches or own.samples):
         return None
     from perfkit.subjects.input.waits import explain_loading
 
-    return explain_loading(trace.events, trace.names, trace.steps, own.fetches)
+    return explain_loading(trace.events, trace.names, trace.steps, own.fetches, trace.samples, own.worker_samples or [])
 
 
 SUBJECT: Final = Subject(

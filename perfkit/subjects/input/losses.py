@@ -16,8 +16,7 @@ from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.runs.data_loading import main_cause
 from perfkit.engine.whatif.changes import NO_INPUT
 from perfkit.records.aggregate import MAJORITY
-from perfkit.records.common import UNNAMED
-from perfkit.records.facts import Fact, Facts, fact
+from perfkit.records.facts import Facts, fact
 from perfkit.records.per_rank.loading import WaitCause
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DataLoading
@@ -46,7 +45,7 @@ def slow_input(context: LossContext) -> Loss | None:
     share, loads = context.share(exposed_ns), context.run.data_loading
     if share < MIN_SHARE or loads is None:
         return None
-    where = _where(context)
+    where, row = _where(context), context.ledger.of("data_loading")
     evidence = {"exposed_share": share, "median_load_ns": float(_median_ns(where, loads))}
     if context.load_ratio:
         evidence["load_ratio"] = context.load_ratio
@@ -59,6 +58,7 @@ def slow_input(context: LossContext) -> Loss | None:
     return Loss(
         cause=why[0] if why else "input",
         row="data_loading",
+        code=row.code.text if row is not None and row.code else None,
         ranks=tuple(rank.rank for rank in where.ranks if rank.rank is not None) if where.facts else (),
         facts=(why[1],) if why else (),
         evidence=evidence,
@@ -67,22 +67,6 @@ def slow_input(context: LossContext) -> Loss | None:
         change=NO_INPUT,
         blames=None if why and why[0] in _OWN_WORK else "storage",
     )
-
-
-def _loads(context: LossContext, loads: DataLoading, where: _Where) -> Fact:
-    """Return how long loads take, and those from memory."""
-    source = (fact("from_source", source=loads.source),) if loads.source not in (None, UNNAMED) else ()
-    ratio = context.load_ratio if context.load_ratio and context.load_ratio > 1.1 and not where.facts else None
-    against = (fact("as_long_as_memory", ratio=ratio),) if ratio else ()
-    spans_ns, median_ns = _spans_ns(where.ranks), _median_ns(where, loads)
-    count = len(spans_ns) if where.facts else loads.count
-    waited_ns = sum(step.exposed_ns.data_loading for rank in where.ranks for step in rank.steps)
-    # Where few loads take most of the time, the median one tells nothing of it.
-    few = median_ns * count < MAJORITY * waited_ns
-    longest_ns = max(spans_ns, default=loads.max_ns) if where.facts else loads.max_ns
-    longest = (fact("the_longest", ns=longest_ns),) if few else ()
-    there = (fact("on_the_others" if where.others else "there"),) if where.facts else ()
-    return fact("median_load", source=source, there=there, ns=median_ns, longest=longest, against=against)
 
 
 def _median_ns(where: _Where, loads: DataLoading) -> int:

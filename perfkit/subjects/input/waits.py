@@ -8,10 +8,22 @@ from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import load_rows
 from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
+from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.windows import Steps
-from perfkit.records.per_rank.loading import WAIT_CAUSES, RankLoading, RecordedFetch, SlowSample, WaitNs, WorkerFetches
+from perfkit.records.per_rank.loading import (
+    WAIT_CAUSES,
+    LoadingPart,
+    RankLoading,
+    RecordedFetch,
+    SlowSample,
+    WaitNs,
+    WorkerFetches,
+    add_parts,
+)
+from perfkit.records.samples import RecordedSamples
+from perfkit.subjects.input.parts import parts_in, without_workers
 from perfkit.trace.events import Events
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, union
 
 MAIN_PROCESS: Final = -1
 """Number of the worker of a loader without workers."""
@@ -50,33 +62,68 @@ class Fetches(NamedTuple):
 
 
 def explain_loading(
-    events: Events, names: Names, steps: Steps, recorded: Sequence[RecordedFetch] | None
+    events: Events,
+    names: Names,
+    steps: Steps,
+    recorded: Sequence[RecordedFetch] | None,
+    samples: HostSamples | None = None,
+    worker_samples: Sequence[RecordedSamples] = (),
 ) -> RankLoading | None:
-    """Return what the loads of the steps were spent on; None if the trace does not contain how batches were fetched."""
+    """Return what the loads of the steps were spent on; None if neither fetches nor samples tell it."""
     loads = load_rows(events, names, steps)
     loads = loads[steps.within(events.start_ns[loads])]
-    if not recorded or not len(loads):
-        return None
-    calls = _next_calls(events, names, steps)
-    fetches = fetch_columns(recorded)
+    spans = union(events.start_ns[loads], events.end_ns[loads])
+    parts = [] if samples is None else parts_in(samples, spans)
+    fetches = fetch_columns(recorded or ())
     paused = steps.pauses.at(fetches.begin)  # an evaluation has its own loader, as a rule
     fetches = Fetches(*(column[~paused] for column in fetches))
-    if not len(fetches.end):
+    total_ns = int((events.end_ns - events.start_ns)[loads].sum())
+    if not len(loads) or not (len(fetches.end) or parts):
         return None
+    if not len(fetches.end):
+        return RankLoading(waits_ns=WaitNs(other=total_ns), workers=[], parts=parts)
     slow_workers = _slow_workers(fetches)
     slow = slow_samples(fetches)
+    calls = _next_calls(events, names, steps)
     start, end = events.start_ns[calls], events.end_ns[calls]
     needed = _needed(start, end, fetches)
     waits = _Waits(start, end, needed)
     by_cause = _split(waits, fetches, np.isin(fetches.worker, slow_workers), slow)
-    by_cause[_PLACE["other"]] += max(0, int((events.end_ns - events.start_ns)[loads].sum() - by_cause.sum()))
+    by_cause[_PLACE["other"]] += max(0, total_ns - by_cause.sum())
     waited_for = np.unique(needed[needed >= 0])
+    parts = without_workers(parts, _parts_of_workers(waits, fetches, worker_samples))
+    _divide_reading(by_cause, parts)
     return RankLoading(
         waits_ns=WaitNs(**dict(zip(WAIT_CAUSES, by_cause.tolist(), strict=True))),
         workers=[_worker(fetches, rows) for rows in _by_worker(fetches).values()],
         slow_workers=slow_workers,
         slow_samples=_named(fetches, waited_for[slow[waited_for]]),
+        parts=parts,
     )
+
+
+def _parts_of_workers(waits: "_Waits", fetches: Fetches, recorded: Sequence[RecordedSamples]) -> list[LoadingPart]:
+    """Return what workers did of the fetches that were waited for, while they were."""
+    known = waits.needed >= 0
+    needed = waits.needed[known]
+    begin = np.maximum(waits.start[known], fetches.begin[needed])
+    end = np.minimum(waits.end[known], fetches.end[needed])
+    found: list[LoadingPart] = []
+    for one in recorded:
+        own = (fetches.worker[needed] == one.worker) & (end > begin)
+        found += parts_in(HostSamples(one), union(begin[own], end[own]))
+    return add_parts(found)
+
+
+def _divide_reading(by_cause: Ints, parts: Sequence[LoadingPart]) -> None:
+    """Take from the time in which processes did not run what samples show to be no reading of files."""
+    ns = {name: sum(part.ns for part in parts if part.activity == name) for name in ("reading", "waiting", "core")}
+    not_running = int(by_cause[_PLACE["reading"]])
+    if not (all_ns := sum(ns.values())):
+        return
+    for name in ("waiting", "core"):
+        by_cause[_PLACE[name]] = moved = not_running * ns[name] // all_ns
+        by_cause[_PLACE["reading"]] -= moved
 
 
 def _next_calls(events: Events, names: Names, steps: Steps) -> Ints:
@@ -114,7 +161,7 @@ def fetch_columns(recorded: Sequence[RecordedFetch]) -> Fetches:
             for one in recorded
         ],
         np.int64,
-    )
+    ).reshape(-1, 8)
     worker, begin, get, cpu, collate, samples, slowest, slowest_ns = table.T
     order = np.argsort(begin + get + collate, kind="stable")
     got = begin + get

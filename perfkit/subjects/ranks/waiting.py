@@ -178,7 +178,7 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
     """Return the loss of waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
-    evidence = {"gain_ns": gain_ns}
+    evidence, row = {"gain_ns": gain_ns}, context.ledger.of("late_ranks")
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
     reason = find_reason(context, late)
@@ -188,6 +188,7 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
         phase=late[0].phase if len(late) == 1 else None,
         row="late_ranks",
         blames="rank",
+        code=row.code.text if row is not None and row.code else None,
         facts=reason.facts if reason else (),
         evidence=evidence,
         remedy=tuple(_remedy(context, late, reason)),

@@ -1,0 +1,232 @@
+"""What the main thread ran, from samples of its stack: which function of the program, and at which line.
+
+A sample stands for the time since the one before. Where Python could note it at once, the thread may have changed what
+it does at any instant in between: the halves of the interval count for the samples at their ends.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.engine.kinds.classify import rows_by_key
+from perfkit.python_functions import is_own
+from perfkit.records.samples import CodeLocation, RecordedSamples, SampledFunction, SampledPlace
+from perfkit.trace.events import LONGEST_NS
+from perfkit.trace.intervals import Ints, Union
+
+_RUNS: Final = 0.5
+"""Share of a sample's time from which the thread ran, and did not wait."""
+_MOST_FRAMES: Final = 200
+
+_HOOKS: Final = (
+    "perfkit/record/script/hooks/",
+    "perfkit/record/monitor/",
+    "perfkit/record/recording/loader_fetches.py",
+)
+"""Functions of perfkit around calls of the program: what runs in them runs in their callers."""
+_WORKER_LOOP: Final = "torch/utils/data/_utils/worker.py"
+
+Bools = NDArray[np.bool_]
+
+
+class Frame(NamedTuple):
+    """A function on a stack."""
+
+    file: str
+    name: str
+    """Qualified."""
+    call: str
+    """What it calls, as the source writes it; empty if nothing."""
+    is_own: bool = False
+    """Whether it is the program's."""
+    first_line: int = 0
+
+
+class HostSamples:
+    """The samples of one thread; columns of shape (s,).
+
+    Args:
+        recorded: as the trace's header has them, possibly damaged.
+    """
+
+    def __init__(self, recorded: RecordedSamples) -> None:
+        rows = [(one.ns, one.cpu_ns, one.waits, one.stack) for one in recorded.samples]
+        table = np.array(rows, np.int64).reshape(-1, 4)
+        known = (table[:, 3] >= 0) & (table[:, 3] < len(recorded.stacks)) & (table[:, 0] >= 0)
+        elapsed, cpu, waits, self._stack = table[known].T
+        elapsed = np.minimum(elapsed, LONGEST_NS)
+        self.seen_ns: Ints = recorded.begin_ns + np.cumsum(elapsed)
+        """When each was taken."""
+        half = np.minimum(elapsed, max(0, recorded.interval_ns)) // 2
+        self.bounds: Ints = np.append(self.seen_ns - elapsed + half, self.seen_ns[-1:])
+        """Each lasts from its bound to the next one, shape (s + 1,); empty without samples."""
+        self.waits: Bools = (cpu < _RUNS * elapsed) & (waits > 0)
+        """Whether the thread waited for most of it, and not for a core."""
+        self.starves: Bools = (cpu < _RUNS * elapsed) & (waits == 0)
+        """Whether it waited for a core."""
+        whole = all(0 <= place.function < len(recorded.functions) for place in recorded.places)
+        self._functions = recorded.functions
+        self._places = recorded.places if whole else []
+        self._all = [self._valid(stack) for stack in recorded.stacks]
+        hooks = {number for number, place in enumerate(self._places) if self._function(place).file.startswith(_HOOKS)}
+        self._stacks = [[place for place in stack if place not in hooks] for stack in self._all]
+
+    def __len__(self) -> int:
+        return len(self.seen_ns)
+
+    def _valid(self, stack: Sequence[int]) -> list[int]:
+        valid = [place for place in stack[:_MOST_FRAMES] if 0 <= place < len(self._places)]
+        # Below the loop of a forked worker are functions of the process that it was forked from.
+        files = [self._function(self._places[place]).file for place in valid]
+        return valid[: files.index(_WORKER_LOOP)] if _WORKER_LOOP in files else valid
+
+    def _function(self, place: SampledPlace) -> SampledFunction:
+        return self._functions[place.function]
+
+    def at(self, instant: Ints) -> Ints:
+        """Return the sample of each instant; -1 before and after all."""
+        place = np.searchsorted(self.bounds, instant, side="right") - 1
+        return np.where(place < len(self), place, -1)
+
+    def frames(self, sample: int) -> list[Frame]:
+        """Return the stack of a sample, innermost function first, perfkit's hooks included."""
+        return self._frames[self._stack[sample]]
+
+    @cached_property
+    def _frames(self) -> list[list[Frame]]:
+        rows = []
+        for place in self._places:
+            one, own = self._function(place), self._is_own[place.function]
+            rows.append(Frame(one.file, one.name, place.call, bool(own), one.first_line))
+        return [[rows[place] for place in stack] for stack in self._all]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of each function the name that torch's profiler gives it, as in `train.py(12): main`."""
+        return tuple(f"{one.file}({one.first_line}): {one.name.rpartition('.')[2]}" for one in self._functions)
+
+    @cached_property
+    def _is_own(self) -> Bools:
+        return np.array([is_own(name) for name in self.names], np.bool_)
+
+    @cached_property
+    def _depths(self) -> Ints:
+        """Of each stack the depth, from inside, of the innermost function of the program; -1 without any."""
+        own = self._is_own
+        return np.array(
+            [
+                next((depth for depth, place in enumerate(stack) if own[self._places[place].function]), -1)
+                for stack in self._stacks
+            ],
+            np.int64,
+        )
+
+    def _of_stack(self, values: Sequence[int]) -> Ints:
+        return np.asarray(np.array(values, np.int64)[self._stack])
+
+    @cached_property
+    def own_place(self) -> Ints:
+        """Place in the innermost function of the program; -1 without any."""
+        pairs = zip(self._stacks, self._depths.tolist(), strict=True)
+        return self._of_stack([stack[depth] if depth >= 0 else -1 for stack, depth in pairs])
+
+    def _function_at(self, depth: Ints) -> Ints:
+        pairs = zip(self._stacks, depth.tolist(), strict=True)
+        return self._of_stack(
+            [self._places[stack[at]].function if 0 <= at < len(stack) else -1 for stack, at in pairs],
+        )
+
+    @cached_property
+    def innermost(self) -> Ints:
+        """The innermost function; -1 without any."""
+        return self._function_at(np.zeros(len(self._stacks), np.int64))
+
+    @cached_property
+    def own(self) -> Ints:
+        """The innermost function of the program; -1 without any."""
+        return self._function_at(self._depths)
+
+    @cached_property
+    def callee(self) -> Ints:
+        """The function of a library that this one called; without one of the program, the innermost; else -1."""
+        return self._function_at(np.where(self._depths < 0, 0, self._depths - 1))
+
+    def within_own(self, flags: Bools) -> Ints:
+        """Return the outermost function with a flag that runs within the innermost of the program; -1 without any.
+
+        Args:
+            flags: of each function, shape (number of functions,).
+        """
+        inner = zip(self._stacks, self._depths.tolist(), strict=True)
+        functions = (
+            [self._places[place].function for place in stack[: depth if depth >= 0 else None]] for stack, depth in inner
+        )
+        return self._of_stack([next((one for one in reversed(within) if flags[one]), -1) for within in functions])
+
+    @cached_property
+    def own_since_ns(self) -> Ints:
+        """From when the innermost function of the program is known to have run: from the first sample in a row."""
+        if not len(self):
+            return self.seen_ns
+        callers = [
+            (tuple(stack[depth + 1 :]), self._places[stack[depth]].function) if depth >= 0 else None
+            for stack, depth in zip(self._stacks, self._depths.tolist(), strict=True)
+        ]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(callers))}
+        key = self._of_stack([numbers[one] for one in callers])
+        fresh = np.append(True, key[1:] != key[:-1])
+        return np.asarray(self.seen_ns[np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))])
+
+    def overlaps(self, spans: Union) -> tuple[Ints, Ints, Ints]:
+        """Return which spans overlap which samples, and for how long; columns of shape (o,).
+
+        Args:
+            spans: spans in order of time, disjoint.
+        """
+        if not len(self) or not len(spans.start):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        first = np.maximum(np.searchsorted(self.bounds, spans.start, side="right") - 1, 0)
+        last = np.minimum(np.searchsorted(self.bounds, spans.end, side="left"), len(self))
+        count = np.maximum(last - first, 0)
+        span = np.repeat(np.arange(len(spans.start)), count)
+        sample = np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+        begin = np.maximum(spans.start[span], self.bounds[sample])
+        length = np.minimum(spans.end[span], self.bounds[sample + 1]) - begin
+        kept = length > 0
+        return span[kept], sample[kept], length[kept]
+
+    def functions_in(self, spans: Union) -> list[CodeLocation]:
+        """Return the functions of the program that the time of spans was in, largest first.
+
+        Args:
+            spans: spans in order of time, disjoint.
+        """
+        _, sample, length = self.overlaps(spans)
+        return self.functions_of(sample, length)
+
+    def functions_of(self, sample: Ints, length: Ints) -> list[CodeLocation]:
+        """Return the functions of the program that samples were in, largest first.
+
+        Args:
+            sample: the samples, shape (o,).
+            length: how much of each counts (ns).
+        """
+        own = self.own[sample]
+        rows = rows_by_key(own, np.flatnonzero(own >= 0))
+        found = [self._location(key, self.own_place[sample[at]], length[at]) for key, at in rows.items()]
+        return sorted(found, key=lambda one: -one.ns)
+
+    def _location(self, function: int, places: Ints, length: Ints) -> CodeLocation:
+        by_line: dict[int, int] = {}
+        by_call: dict[tuple[int, str], int] = {}
+        for place, ns in zip(places.tolist(), length.tolist(), strict=True):
+            one = self._places[place]
+            by_line[one.line] = by_line.get(one.line, 0) + ns
+            by_call[one.line, one.call] = by_call.get((one.line, one.call), 0) + ns
+        line = max(by_line, key=lambda line: by_line[line])
+        call = max((call for at, call in by_call if at == line), key=lambda call: by_call[line, call])
+        own = self._functions[function]
+        return CodeLocation(function=own.name, file=own.file, line=line, call=call or None, ns=int(length.sum()))
