@@ -37,6 +37,7 @@ class RunContext:
         default_rank: int | None = None,
         device_table: Sequence[DevicePeaks] = (),
         page_steps: Container[int] | None = None,
+        step_marker: str | None = None,
     ) -> None:
         """Group the traces of a run by rank.
 
@@ -46,9 +47,10 @@ class RunContext:
             default_rank: rank of traces without one.
             device_table: peaks of devices, for the roofline.
             page_steps: the steps whose timelines a page has; None for those of `chosen_steps`.
+            step_marker: of the traces' steps, as in `TraceContext`.
         """
         self.traces, self.manifest, self.device_table = traces, manifest, device_table
-        self._page_steps = page_steps
+        self._page_steps, self._step_marker = page_steps, step_marker
         self.grouped: Ranks
         self.layout: RunLayout
         self.grouped, self.layout = lay_out(group_by_rank(traces, default_rank), traces, manifest)
@@ -156,7 +158,8 @@ class RunContext:
     @cached_property
     def step_time(self) -> StepTime | None:
         """How long a step takes; None without steps."""
-        if self.manifest is None or self.manifest.state != "completed":
+        # Another marker marks other steps than those that the run itself timed.
+        if self._step_marker is not None or self.manifest is None or self.manifest.state != "completed":
             return step_time((), self.ranks)
         from perfkit.engine.runs.manifest_checks import manifest_metrics
 

@@ -318,7 +318,7 @@ def _runs(
             build_run(
                 f"{location.name} ({job.label})" if job.label else location.name,
                 str(location.path),
-                RunContext(job.traces, manifest, rank, devices, page_steps),
+                RunContext(job.traces, manifest, rank, devices, page_steps, options.step_marker),
                 lost,
                 subjects,
             ),

@@ -22,7 +22,7 @@ from perfkit.storage.kernel_rules_file import KernelRules
 from perfkit.subjects.comparison.changes import changes, differences, disagreement, few_runs, findings
 from perfkit.subjects.comparison.gates import check_gates, parse_gate
 from perfkit.subjects.comparison.history import config_histories, excluded_runs
-from perfkit.subjects.comparison.step_work import mean_step, step_work
+from perfkit.subjects.comparison.step_work import step_work
 
 _JOBS_AS_RUNS: Final = "several_jobs"
 """The finding of a folder whose jobs count as repeats."""
@@ -83,7 +83,6 @@ def compare(
             [
                 *word_all(step_work(*compared)),
                 *word_all(disagreement(changed)),
-                *word_all(mean_step(compared[0], compared[1], measured_on)),
                 *word_all(findings(compared[0], compared[1], assume_noise)),
                 *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
                 *word_all(unused_rules(add_rule_uses(report.kernel_rules for report in reports))),

@@ -59,7 +59,6 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         ledger=context.ledger if is_advised(subjects) else None,
         ranks=context.ranks,
         profiler_cost=worded(context.profiler_cost),
-        throughput=manifest.throughput if manifest else None,
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         findings=findings,
@@ -67,7 +66,7 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         core_loads=context.core_loads,
         subjects=added,
         **({"data_loading": None, "efficiency": None, "cross_rank": None} | {n: worded(p) for n, p in parts.items()}),
-        **(manifest_metrics(manifest) if manifest else {}),
+        **(manifest_metrics(manifest) if manifest else {"throughput": None}),
     )
     return BuiltRun(report, context.graph.graph)
 

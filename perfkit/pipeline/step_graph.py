@@ -66,7 +66,7 @@ def load_run_graph(
         kernel_rules=load_kernel_rules(kernel_rules),
     )
     loaded = load_run(path, options, cache, progress)
-    return RunContext(loaded.summaries, loaded.manifest, rank).graph
+    return RunContext(loaded.summaries, loaded.manifest, rank, step_marker=step_marker).graph
 
 
 def load_run(path: str | Path, options: Options, cache: bool, progress: Progress | None) -> LoadedRun:

@@ -133,7 +133,7 @@ def _load(
     """
     loaded = load_run(path, options, True, progress)
     location = loaded.location
-    context = RunContext(loaded.summaries, loaded.manifest)
+    context = RunContext(loaded.summaries, loaded.manifest, step_marker=options.step_marker)
     built = build_run(location.name, str(location.path), context, loaded.lost)
     report = built.report
     if built.graph is None:

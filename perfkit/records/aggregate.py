@@ -1,6 +1,6 @@
 """Aggregates of records: rows summed over the cycles of a rank or the ranks of a run, and the step time.
 
-The step time (metrics.md section 7) is the median over steps of the largest wall time over ranks. It has two sources,
+The step time (metrics.md section 7) is the mean over steps of the largest wall time over ranks. It has two sources,
 which differ: the run's own clock times every step, with and without the profiler (`clock_step_times`); traces contain
 the recorded steps only, and the windows of their steps (`traced_step_ns`), which are called profiled steps. Runs are
 compared by steps without the profiler if all of them have some (`common_kind`).
@@ -9,7 +9,7 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -295,10 +295,16 @@ def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:
 
 
 def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
-    """Return the wall times of a run's steps of one kind, by its own clock; empty unless the run completed."""
+    """Return the wall times of a run's steps of one kind (ns); empty unless the run completed.
+
+    Plain steps are by its own clock, recorded ones by its traces, or by its clock if it has none.
+    """
     if run.step_times is None or run.state != "completed":
         return []
-    walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
+    times = run.step_times
+    # Another marker marks other steps than those that the run itself timed.
+    traced = traced_step_ns(run.ranks).values() if run.step_marker is None else ()
+    walls = times.plain_ns if measured_on == "plain" else traced or times.recorded_ns
     return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
 
 
@@ -314,8 +320,8 @@ def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
 
 
 def step_time_ns(walls_ns: Collection[int]) -> float | None:
-    """Return the step time, the median of the steps' wall times (ns); None without steps."""
-    return median(walls_ns) if walls_ns else None
+    """Return the step time, the mean of the steps' wall times (ns); None without steps."""
+    return fmean(walls_ns) if walls_ns else None
 
 
 _MIN_DISAGREEMENT: Final = 0.01

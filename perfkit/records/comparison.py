@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-COMPARISON_VERSION: Final = 2
+COMPARISON_VERSION: Final = 3
 MODELS_DIFFER: Final = "models_differ"
 SAMPLES_DIFFER: Final = "samples_per_step_differ"
 RANKS_DIFFER: Final = "ranks_differ"
@@ -29,7 +29,8 @@ class Change(Struct, frozen=True, kw_only=True):
     """Also the name that gates use, for every kind except collectives and operators."""
     unit: Literal["ns", "1/s", "ratio"]
     before: float | None
-    """Median over the runs of that side; None if that side does not have the metric."""
+    """Median over the runs of that side, of times per step the mean over the steps of each; None if that side does not
+    have the metric."""
     after: float | None
     ratio: float | None
     """After / before."""
@@ -95,7 +96,7 @@ class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     findings: list[Finding]
 
 
-HISTORY_VERSION: Final = 2
+HISTORY_VERSION: Final = 3
 HistoryBy = Literal["run", "commit"]
 
 
@@ -110,7 +111,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     """Package versions of the last run."""
     step_ns: float
-    """Median over steps of the largest wall time over ranks (metrics.md section 7); the median over several runs."""
+    """Mean over steps of the largest wall time over ranks (metrics.md section 7); the median over several runs."""
     interval_ns: tuple[float, float] | None
     """95 % bootstrap interval over runs; of one run, the spread over its steps. None for two runs, or for one with
     fewer than five steps."""

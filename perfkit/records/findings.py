@@ -94,7 +94,6 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     # Comparisons and histories
     "too_few_repeats": "There are too few repeats to distinguish a change from noise.",
     "profiled_step_disagrees": "Steps with and without the profiler differ between runs in opposite directions.",
-    "mean_step_disagrees": "The mean step time changed differently from the median, which `step_time` is.",
     "mixed_configurations": "The runs on one side of a comparison are not repeats of one configuration.",
     "models_differ": "The runs before and after train different models: neither steps nor rates are comparable.",
     "samples_per_step_differ": "A step has more samples on one side of a comparison than on the other.",

@@ -128,7 +128,7 @@ class Throughput(Struct, frozen=True, kw_only=True):
     time: with loader workers, which read ahead, or with an injected loading delay."""
     measured_on: Literal["plain", "active"]
     step_ns: int
-    """Median over those steps of the largest wall time over ranks."""
+    """Mean over those steps of the largest wall time over ranks."""
 
     @property
     def samples_per_step(self) -> int:

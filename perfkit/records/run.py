@@ -46,7 +46,7 @@ class DataLoading(Struct, frozen=True, kw_only=True):
 
 
 class ProfilerCost(Struct, frozen=True, kw_only=True):
-    """Cost of profiling by the run's own clock (largest wall time over ranks, median over steps)."""
+    """Cost of profiling by the run's own clock (largest wall time over ranks, mean over steps)."""
 
     plain_step_ns: int | None
     recorded_step_ns: int | None

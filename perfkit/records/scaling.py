@@ -32,7 +32,7 @@ class StepTimeEstimate(Struct, frozen=True, kw_only=True):
     """Steps without the profiler, or recorded ones."""
     resampled: Resampling | None
     step_ns: Estimate
-    """Median over runs of the median over steps of the largest wall time over ranks."""
+    """Median over runs of the mean over steps of the largest wall time over ranks."""
     samples_per_s: Estimate | None
     tokens_per_s: float | None
 
@@ -76,7 +76,8 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     factors_reason: str | None
     """Why there are no factors."""
     computation_ns: Estimate | None
-    """Compute time per step, summed over ranks, geometric mean over runs; the interval is of the median."""
+    """Compute time per step, summed over ranks, geometric mean over runs; the interval is of the mean over steps, or of
+    the median over runs."""
 
 
 class LostEfficiency(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from perfkit.records.aggregate import (
     add_operators,
     add_phases,
     step_time_ns,
-    steps_ns,
     traced_step_ns,
 )
 from perfkit.records.common import CATEGORIES
@@ -49,17 +48,8 @@ def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
 
 
 def step_time(run: RunReport) -> float | None:
-    """Return the median over steps of the largest wall time over ranks (ns; metrics.md section 7)."""
+    """Return the mean over profiled steps of the largest wall time over ranks (ns; metrics.md section 7)."""
     return step_time_ns(traced_step_ns(run.ranks).values())
-
-
-def headline_step_ns(run: RunReport) -> float | None:
-    """Return the step time that a report begins with (ns): of steps without the profiler if it has any, else profiled.
-
-    None without steps.
-    """
-    plain = step_time_ns(steps_ns(run, "plain"))
-    return step_time(run) if plain is None else plain
 
 
 def merged_operators(run: RunReport) -> list[OperatorStat]:

@@ -166,7 +166,7 @@ between ranks, as `make strategies` runs them on one host and writes this page. 
 process, to a relative {TOLERANCE:.0e}, and the largest difference.
 
 P + G + O are the bytes of parameters, gradients and optimizer state on the rank that holds most of them
-([definition](metrics.md#11-memory-of-a-rank)). The step is the median; the ranks share the cores of the host
+([definition](metrics.md#11-memory-of-a-rank)). The step is the mean; the ranks share the cores of the host
 ({{cores}} here, gloo, no accelerator), so that times do not show which strategy is the fastest elsewhere. With experts,
 rounding may send a token whose scores are almost equal to another expert: longer runs of larger models differ by more.
 """

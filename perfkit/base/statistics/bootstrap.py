@@ -1,10 +1,10 @@
-"""Intervals of medians by bootstrap (Efron 1979), and of shifts by ranks, for everything that compares runs.
+"""Intervals of means and medians by bootstrap (Efron 1979), and of shifts by ranks, for everything that compares runs.
 
 A shift between two samples is bounded by the ranks of their values (Mann and Whitney 1947): exact for as few as three
 values on each side, where a bootstrap has too few distinct resamples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import isfinite, sqrt
 from typing import Final
@@ -21,11 +21,27 @@ _SEED: Final = 20_260_101  # the same runs give the same interval
 _INTERVAL: Final = (2.5, 97.5)
 
 Floats = NDArray[np.float64]
+Resample = Callable[[Sequence[float] | Floats, "np.random.Generator"], Floats]
 
 
 def generator(stream: int = 0) -> "np.random.Generator":
     """Return the random generator of a stream; different streams are independent."""
     return np.random.default_rng([_SEED, stream])
+
+
+_MOST_DRAWN: Final = 1 << 20
+"""Values drawn at once: 8 MiB."""
+
+
+def means(values: Sequence[float] | Floats, draw: "np.random.Generator") -> Floats:
+    """Return the means of `DRAWS` resamples of `values`, shape (DRAWS,)."""
+    known = np.asarray(values, np.float64)
+    resamples = max(1, _MOST_DRAWN // len(known))
+    found = [
+        known[draw.integers(len(known), size=(min(resamples, DRAWS - start), len(known)))].mean(axis=1)
+        for start in range(0, DRAWS, resamples)
+    ]
+    return np.concatenate(found)
 
 
 def medians(values: Sequence[float] | Floats, draw: "np.random.Generator") -> Floats:
@@ -55,15 +71,28 @@ def interval(draws: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def mean_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
+    """Return the 95 % interval of the mean."""
+    return interval(means(values, generator()))
+
+
 def median_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
     """Return the 95 % interval of the median."""
     return interval(medians(values, generator()))
 
 
-def ratio_interval(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """Return the 95 % interval of median(after) / median(before); None if unbounded because `before` may be 0."""
+def ratio_interval(
+    before: Sequence[float] | Floats, after: Sequence[float] | Floats, resample: Resample = medians
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of median(after) / median(before); None if unbounded because `before` may be 0.
+
+    Args:
+        before: values before.
+        after: values after.
+        resample: `means` for the interval of the means.
+    """
     draw = generator()
-    old, new = (medians(values, draw) for values in (before, after))
+    old, new = (resample(values, draw) for values in (before, after))
     low, high = interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))
     return (low, high) if isfinite(high) else None
 

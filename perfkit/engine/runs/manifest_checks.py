@@ -3,12 +3,14 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from perfkit.records.aggregate import clock_step_times
+from msgspec.structs import replace
+
+from perfkit.records.aggregate import clock_step_times, step_time_ns
 from perfkit.records.common import Observation
 from perfkit.records.facts import Statement, statement
-from perfkit.records.manifest import Compiled, RankMemory, RankRecord, RunManifest, StepKind
+from perfkit.records.manifest import Compiled, RankMemory, RankRecord, RunManifest, StepKind, Throughput
 from perfkit.records.rank import RankReport
-from perfkit.records.run import HostUsage
+from perfkit.records.run import HostUsage, StepTimes
 from perfkit.records.sweep import SweepPoint
 
 _MIN_COMPILING_SHARE: Final = 0.1
@@ -94,6 +96,7 @@ def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Col
 
 def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
     """Return the fields of a run's report that come from its manifest only."""
+    times = clock_step_times(manifest.ranks, manifest.step_kinds) if _all_ranks(manifest) else None
     return {
         "batch_size": manifest.batch_size,
         "started_at": manifest.started_at,
@@ -102,8 +105,20 @@ def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
         "device_names": sorted({rank.device_name for rank in manifest.ranks}),
         "hosts": host_usage(manifest.ranks) if _all_ranks(manifest) else [],
         "rank_memory": _rank_memory(manifest),
-        "step_times": clock_step_times(manifest.ranks, manifest.step_kinds) if _all_ranks(manifest) else None,
+        "step_times": times,
+        "throughput": manifest.throughput and at_mean_step(manifest.throughput, times),
     }
+
+
+def at_mean_step(rates: Throughput, times: StepTimes | None) -> Throughput:
+    """Return rates for the mean step: manifests of earlier versions have those for the median one."""
+    mean_ns = step_time_ns((times.plain_ns if rates.measured_on == "plain" else times.recorded_ns) if times else [])
+    step_ns = rates.step_ns if mean_ns is None else max(1, round(mean_ns))
+    if step_ns == rates.step_ns:
+        return rates
+    names = ("samples_per_s", "tokens_per_s", "flops_per_s", "mfu")
+    known = {name: rate for name in names if (rate := getattr(rates, name)) is not None}
+    return replace(rates, step_ns=step_ns, **{name: rate * rates.step_ns / step_ns for name, rate in known.items()})
 
 
 def host_usage(ranks: list[RankRecord]) -> list[HostUsage]:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from perfkit.records.monitor import LOSS_GIVEN
 from perfkit.storage.step_log.follow import RankLog, RunFollower
 from perfkit.storage.step_log.reader import Records
@@ -49,7 +47,7 @@ _DURATIONS: Final = (
     _Column("optimizer", "s", "optimizer_ns", "steps of the optimizer"),
     _Column("collective_wait", "s", "collective_ns", "waiting of the host for collectives of a step"),
 )
-"""Medians of the last steps in which they are known."""
+"""Means of the last steps in which they are known."""
 _NEWEST: Final = (
     _Column("allocated", "By", "allocated_bytes", "bytes of the device that tensors hold"),
     _Column("peak_allocated", "By", "peak_allocated_bytes", "most bytes of the device that tensors held"),
@@ -89,8 +87,8 @@ class HostFigures:
 
     def _columns(self, logs: Mapping[int, RankLog]) -> Iterator[Figure]:
         for name, unit, column, meaning in _DURATIONS:
-            values = _known(logs, partial(_median_s, column=column))
-            yield Figure(name, unit, f"{meaning}: median of the last {RECENT} steps", values)
+            values = _known(logs, partial(_mean_s, column=column))
+            yield Figure(name, unit, f"{meaning}: mean of the last {RECENT} steps", values)
         for name, unit, column, meaning in _NEWEST:
             yield Figure(name, unit, meaning, _known(logs, partial(_newest, column=column)))
 
@@ -102,10 +100,10 @@ class HostFigures:
         loss = _known(logs, lambda log: _loss(log.records))
         yield Figure("loss", "", f"newest loss of the last {RECENT} steps", loss)
         rates = _known(logs, self._rate)
-        yield Figure("samples", "{sample}/s", "samples of the rank, by the median of its steps", rates)
+        yield Figure("samples", "{sample}/s", "samples of the rank, by its mean step", rates)
 
     def _rate(self, log: RankLog) -> float | None:
-        step_s = _median_s(log, "step_ns")
+        step_s = _mean_s(log, "step_ns")
         return None if self._samples_per_step is None or not step_s else self._samples_per_step / step_s
 
 
@@ -114,13 +112,13 @@ def _known(logs: Mapping[int, RankLog], value_of: Callable[[RankLog], float | No
     return {rank: value for rank, value in values.items() if value is not None}
 
 
-def _median_s(log: RankLog, column: str) -> float | None:
-    """Return the median of a column of durations in seconds; None if it is not known."""
+def _mean_s(log: RankLog, column: str) -> float | None:
+    """Return the mean of a column of durations in seconds; None if it is not known."""
     if column == "collective_ns" and not log.device.startswith("cpu"):
         return None  # the device waits, and the host does not see it
     values = log.records[column]
     known = values[values >= 0]
-    return float(np.median(known)) / 1e9 if len(known) else None
+    return float(known.mean()) / 1e9 if len(known) else None
 
 
 def _newest(log: RankLog, column: str) -> float | None:

@@ -44,7 +44,7 @@ def measure_throughput(
 ) -> Throughput | None:
     """Return the rates over the plain steps, else over the active ones; None if there are neither.
 
-    The time of a step is the maximum over ranks; the rates use the median over steps.
+    The time of a step is the maximum over ranks; the rates use the mean over steps.
 
     Args:
         kinds: Kind of each step.
@@ -56,10 +56,10 @@ def measure_throughput(
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
     chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]
     times = clock_step_times(ranks, kinds)
-    median_ns = step_time_ns(times.plain_ns if measured_on == "plain" else times.recorded_ns)
-    if median_ns is None:
+    mean_ns = step_time_ns(times.plain_ns if measured_on == "plain" else times.recorded_ns)
+    if mean_ns is None:
         return None
-    step_ns = max(1, round(median_ns))
+    step_ns = max(1, round(mean_ns))
     samples_per_s = (work.replicas or len(ranks)) * work.batch_size * 1e9 / step_ns
     tokens_per_s = _times(samples_per_s, work.tokens_per_sample)
     flops_per_s = None if tokens_per_s is None else _times(tokens_per_s, work.flops_per_token)

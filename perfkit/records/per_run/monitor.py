@@ -116,7 +116,7 @@ class MonitorSummary(Struct, frozen=True, kw_only=True):
     span_ns: int
     """From the beginning of the first step to the end of the last."""
     step_ns: int
-    """Median over steps of the longest step over ranks; 0 if no step's time is known."""
+    """Mean over the compared steps of the longest step over ranks; 0 if no step's time is known."""
     data_share: float | None
     """Waiting for data / step time, over all ranks and steps; None if unknown."""
     collective_share: float | None

@@ -163,7 +163,7 @@ def _steps(run: RunReport) -> KeyValue:
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step")
     time = duration(sums.step_time(run))
-    each = f"{time} (on its slowest rank)" if len(known) == 1 else f"median {time} (slowest rank of each step)"
+    each = f"{time} (on its slowest rank)" if len(known) == 1 else f"mean {time} (slowest rank of each step)"
     return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each}")
 
 
@@ -171,7 +171,7 @@ def _timed(run: RunReport) -> list[str]:
     """Return the time of steps that were only timed, unless the throughput or the monitor's table tells it."""
     plain = step_time_ns(steps_ns(run, "plain"))
     told = plain is None or run.throughput is not None or run.monitor is not None
-    return [] if told else [f"median {duration(plain)} without the profiler"]
+    return [] if told else [f"mean {duration(plain)} without the profiler"]
 
 
 def _throughput(known: Throughput | None) -> list[KeyValue]:

@@ -51,7 +51,7 @@ def steps_table(runs: list[RunReport]) -> Table | None:
         *(_share(category) for category in CATEGORIES),
     )
     remark = "step: without the profiler; profiled step and shares: recorded steps" if plain else ""
-    return make_table("Runs (median over steps of the slowest rank; mean exposed shares)", runs, columns, remark)
+    return make_table("Runs (mean over steps of the slowest rank; mean exposed shares)", runs, columns, remark)
 
 
 def _seen(run: RunReport) -> str:

@@ -7,11 +7,11 @@ different models. `recorded step` has one child per category, mean over steps an
 
 import json
 from collections.abc import Iterator
-from statistics import median
 from typing import Any, TextIO
 
 from perfkit.base.formatting import escape_unprintable
 from perfkit.errors import UsageError
+from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
@@ -46,9 +46,7 @@ def _lines(root: str, point: ScalingPoint, runs: list[RunReport]) -> Iterator[di
 
 
 def _step_ns(run: RunReport, point: ScalingPoint) -> float:
-    times = run.step_times
-    walls = times and (times.plain_ns if point.step_time.measured_on == "plain" else times.recorded_ns)
-    return median(walls) if walls else point.step_time.step_ns.value
+    return step_time_ns(steps_ns(run, point.step_time.measured_on)) or point.step_time.step_ns.value
 
 
 def _line(root: str, point: ScalingPoint, callpath: str, ns: float) -> dict[str, Any]:

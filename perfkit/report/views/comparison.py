@@ -53,7 +53,7 @@ def page_charts(report: Comparison) -> PageCharts:
         )
         for one in changes
     ]
-    note = "Mean over ranks, median over steps and runs."
+    note = "Mean over ranks and steps, median over runs."
     return PageCharts(
         [], [[specs.stacked_bars("Time per profiled step, before and after", ["before", "after"], series, note=note)]]
     )
@@ -110,7 +110,7 @@ def _tone(report: Comparison) -> Tone:
 
 def _metrics(report: Comparison) -> Table:
     changes = [change for change in report.changes if change.kind not in _TITLES and (change.before or change.after)]
-    title = "Metrics (times of steps: medians)"
+    title = "Metrics (times of steps: means)"
     first = words("metric", lambda change: change.name)
     return _filled(title, first, changes, report, _measured_on(report))
 

@@ -40,7 +40,7 @@ _FACTORS: Final = {
 _TOOLS: Final = {"perfkit"}
 """Versions that do not affect what is measured."""
 NOTES: Final = (
-    "step: median over steps of the slowest rank, without the profiler; profiled step: of recorded steps, because not "
+    "step: mean over steps of the slowest rank, without the profiler; profiled step: of recorded steps, because not "
     "all runs have others. In brackets: over the runs of a commit, if there are three or more, its 95 % bootstrap "
     "interval; over one run, the spread of its steps, which does not show run-to-run variation.",
     "change point: significant by Pettitt's test at the 5 % level, and by a bootstrap over the runs on either side.",

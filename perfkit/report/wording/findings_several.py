@@ -7,7 +7,6 @@ from perfkit.base.formatting import (
     duration,
     escape_unprintable,
     format_percent,
-    percent_change,
     ranges,
     size,
     whole_percent,
@@ -41,17 +40,6 @@ def _profiled_order(
         f"{option}={value} is {faster} than {baseline} without the profiler ({duration(plain_ns[1])} against "
         f"{duration(plain_ns[0])} per step) and {other} with it ({duration(profiled_ns[1])} against "
         f"{duration(profiled_ns[0])} per profiled step): the profiler's cost differs, so compare the steps without it"
-    )
-
-
-def _mean_step_disagrees(
-    mean_ns: tuple[float, float], median_ns: tuple[float, float], of_one_rank: bool, longer: bool
-) -> str:
-    (old, new), (old_median, new_median) = mean_ns, median_ns
-    return (
-        f"the mean step changed by {percent_change(new / old)} ({duration(old)} before, {duration(new)} after), the "
-        f"median step{' of the same rank' if of_one_rank else ''} by {percent_change(new_median / old_median)}: some "
-        f"steps take much {'more' if longer else 'less'} time than most"
     )
 
 
@@ -161,7 +149,6 @@ SEVERAL: Final[Words] = {
         "profiler's cost differs, and so may every time from the traces"
     ),
     "profiled_step_disagrees/order": _profiled_order,
-    "mean_step_disagrees": _mean_step_disagrees,
     "mixed_configurations": _mixed_configurations,
     "configurations_differ": _configurations_differ,
     "configurations_differ/benchmark": _settings_differ,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, means, ratio_interval
 from perfkit.options.identity import companions, format_option, performance_options
 from perfkit.records.aggregate import disagree
 from perfkit.records.common import MeasuredOn, Observation
@@ -93,14 +93,13 @@ def _value(side: list[Metric]) -> float | None:
 def _resample(before: list[Metric], after: list[Metric]) -> Resampled | None:
     if min(len(before), len(after)) >= FEWEST_RUNS:
         old, new = ([measure.value for measure in side] for side in (before, after))
-        return _resampled(old, new, "runs")
+        return _resampled(ratio_interval(old, new), "runs")
     if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
-        return _resampled(before[0].samples, after[0].samples, "steps")
+        return _resampled(ratio_interval(before[0].samples, after[0].samples, means), "steps")
     return None
 
 
-def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling) -> Resampled | None:
-    interval = ratio_interval(before, after)
+def _resampled(interval: tuple[float, float] | None, unit: Resampling) -> Resampled | None:
     return interval and Resampled(interval, unit)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perfkit._version import __version__
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, mean_interval, median_interval
 from perfkit.base.statistics.series import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.records.aggregate import common_kind
 from perfkit.records.common import Observation
@@ -106,7 +106,7 @@ def _point(runs: Sequence[RunReport], known: Sequence[dict[MetricName, Metric]])
     if len(runs) >= FEWEST_RUNS:
         interval, resampled = median_interval([step.value for step in steps]), "runs"
     elif len(runs) == 1 and len(steps[0].samples) >= FEWEST_STEPS:
-        interval, resampled = median_interval(steps[0].samples), "steps"
+        interval, resampled = mean_interval(steps[0].samples), "steps"
     return HistoryPoint(
         runs=[run.run for run in runs],
         started_at=str(runs[0].started_at),

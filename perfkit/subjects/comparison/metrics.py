@@ -5,7 +5,7 @@ Times are per step and rank, so that a run with twice the steps is not twice as 
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from perfkit.records.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
@@ -22,7 +22,7 @@ class Metric(NamedTuple):
     value: float
     unit: Literal["ns", "1/s", "ratio"]
     samples: list[float]
-    """The value of each step, in order, with `value` as their median; empty if known for the whole run only."""
+    """The value of each step, in order, with `value` as their mean; empty if known for the whole run only."""
 
 
 class Calls(NamedTuple):
@@ -107,7 +107,7 @@ def _idle(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
 
 
 def _sampled(samples: Sequence[float]) -> Metric:
-    return Metric(median(samples), "ns", list(samples))
+    return Metric(fmean(samples), "ns", list(samples))
 
 
 def _rates(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[MetricName, Metric]]:
@@ -116,7 +116,7 @@ def _rates(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[Met
         return
     # Each run's rates are of its own steps without the profiler if it has any, which others may lack.
     walls = steps_ns(run, measured_on) if measured_on else []
-    faster = rates.step_ns / median(walls) if walls else 1.0
+    faster = rates.step_ns / fmean(walls) if walls else 1.0
     yield MetricName("run", "samples_per_s"), Metric(rates.samples_per_s * faster, "1/s", [])
     if rates.tokens_per_s is not None:
         yield MetricName("run", "tokens_per_s"), Metric(rates.tokens_per_s * faster, "1/s", [])

@@ -60,7 +60,7 @@ def summarize(table: StepTable, facts: LogFacts) -> MonitorSummary:
         left_out_steps=int(table.counts.sum() - plain.counts.sum()),
         warmup_steps=int(plain.counts[:warmup].sum()),
         span_ns=facts.span_ns,
-        step_ns=round(float(np.median(longest[warmup:]))) if len(longest) else 0,
+        step_ns=round(float(np.average(longest[warmup:], weights=settled.counts))) if len(longest) else 0,
         data_share=_share(settled, "data_ns"),
         collective_share=_share(settled, "collective_ns"),
         pause_ns=_pauses(table),

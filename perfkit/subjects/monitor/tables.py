@@ -115,7 +115,7 @@ def _facts(seen: MonitorSummary) -> Iterator[tuple[str, str]]:
     which = f" ({', '.join(left_out)})" if left_out else ""
     yield "steps", f"{seen.steps:,}, from {seen.first_step:,} to {seen.last_step:,}{which}"
     yield "duration", duration(seen.span_ns)
-    yield "step, median", duration(seen.step_ns) if seen.step_ns else MISSING
+    yield "step, mean", duration(seen.step_ns) if seen.step_ns else MISSING
     yield "waiting for data", format_percent(seen.data_share)
     yield "waiting for collectives", format_percent(seen.collective_share)
     yield "checkpoints, evaluation, logging", duration(seen.pause_ns) if seen.pause_ns else MISSING

@@ -1,4 +1,4 @@
-"""The table of a run's ranks: mean and median step, and where its time goes."""
+"""The table of a run's ranks: the mean step, and where its time goes."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -28,7 +28,7 @@ _LEFT_OUT: Final = "{} more ranks; shown: minimum and maximum of each column, an
 
 
 def tables(run: RunReport, top: int) -> Iterator[Table | None]:  # noqa: ARG001  not ranked
-    """Yield one row per rank: mean and median step, exposed time and share by category, overlapped communication."""
+    """Yield one row per rank: mean step, exposed time and share by category, overlapped communication."""
     ranks = [rank for rank in run.ranks if rank.steps]
     shown = ranks if len(ranks) <= MAX_RANKS else _extremes(ranks)
     steps = [step for rank in shown for step in rank.steps]
@@ -38,21 +38,17 @@ def tables(run: RunReport, top: int) -> Iterator[Table | None]:  # noqa: ARG001 
     columns = (
         number("rank", lambda rank: rank_label(rank.rank)),
         number("steps", lambda rank: len(rank.steps)),
-        number("step", _mean_ns, duration, note=_median),
+        number("step", _mean_ns, duration),
         *(_exposed(CATEGORIES[i], i) for i in taken),
         *([number("overlap", _overlap, format_percent)] if communicates else []),
     )
     left = len(ranks) - len(shown)
-    title = "Ranks (mean and median profiled step; mean exposed time per step and its share)"
+    title = "Ranks (mean profiled step; mean exposed time per step and its share)"
     yield make_table(title, shown, columns, _LEFT_OUT.format(left) if left else remark)
 
 
 def _mean_ns(rank: RankReport) -> float:
     return sum(sums.exposed_sums(rank.steps)) / len(rank.steps)
-
-
-def _median(rank: RankReport) -> str:
-    return f"med {duration(sums.median_wall(rank.steps))}" if len(rank.steps) > 1 else ""
 
 
 def _exposed(category: Category, place: int) -> Field:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
-from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, generator, medians
+from perfkit.base.statistics.bootstrap import FEWEST_RUNS, FEWEST_STEPS, generator, means, medians
 from perfkit.records.facts import statement
 from perfkit.records.run import FACTORS, RunReport
 from perfkit.records.scaling import Estimate, Factors, LostEfficiency, ScalingPoint
@@ -59,7 +59,7 @@ def computation(runs: Sequence[RunReport], stream: int) -> Estimate | None:
     steps = [[step.exposed_ns.compute for step in rank.steps] for rank in runs[0].ranks]
     enough = len(runs) == 1 and len(steps[0]) >= FEWEST_STEPS
     sums = [float(sum(ranks)) for ranks in zip(*steps, strict=True)]
-    return estimate(_mean_computation(runs), medians(sums, draw) if enough else None)
+    return estimate(_mean_computation(runs), means(sums, draw) if enough else None)
 
 
 def _mean_computation(runs: Sequence[RunReport]) -> float:

@@ -7,7 +7,7 @@ All three are linear in their coefficients:
     USL (Gunther 1993) N / X = a + b (N-1) + c N (N-1)    g = 1 / a,  s = b / a,  k = c / a
 
 with X samples per second and N ranks. No parameter is negative, and the squared relative error over runs is minimised.
-The median step time of one run is one observation, because its steps share whatever disturbed that run.
+The mean step of one run is one observation, because its steps share whatever disturbed that run.
 
 Intervals come from a parametric bootstrap: runs are redrawn around the fit with the scatter of its residuals (Student's
 t with the residual degrees of freedom) and fitted again. With as many runs as parameters no residuals remain, and there

@@ -3,12 +3,21 @@
 import math
 import re
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.base.statistics.bootstrap import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
+from perfkit.base.statistics.bootstrap import (
+    DRAWS,
+    FEWEST_RUNS,
+    FEWEST_STEPS,
+    Floats,
+    generator,
+    interval,
+    means,
+    medians,
+)
 from perfkit.records.aggregate import steps_ns
 from perfkit.records.common import MeasuredOn
 from perfkit.records.run import RunReport
@@ -45,7 +54,7 @@ class StepTimeSample(NamedTuple):
     runs: Sequence[RunReport]
     measured_on: MeasuredOn
     by_run_ns: list[float]
-    """Median over the steps of each run."""
+    """Mean over the steps of each run."""
     draws: Floats | None
     """Bootstrap draws of the value, for intervals of anything derived from it; None with too little to resample."""
     resampled: Resampling | None
@@ -59,13 +68,13 @@ class StepTimeSample(NamedTuple):
 def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> StepTimeSample:
     """Return the step time of repeats; `stream` selects independent random numbers for each sample."""
     steps = [steps_ns(run, measured_on) for run in runs]
-    by_run: list[float] = [median(walls) for walls in steps]
+    by_run: list[float] = [fmean(walls) for walls in steps]
     draw = generator(stream)
     if len(runs) >= FEWEST_RUNS:
         return StepTimeSample(runs, measured_on, by_run, medians(by_run, draw), "runs")
     if min(map(len, steps)) < FEWEST_STEPS:
         return StepTimeSample(runs, measured_on, by_run, None, None)
-    draws: Floats = np.median([medians(walls, draw) for walls in steps], axis=0)
+    draws: Floats = np.median([means(walls, draw) for walls in steps], axis=0)
     return StepTimeSample(runs, measured_on, by_run, draws, "steps")
 
 

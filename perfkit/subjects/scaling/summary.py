@@ -92,7 +92,7 @@ def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int])
 def _observations(group: Group, measured: Sequence[ScalingPoint], measured_on: MeasuredOn) -> Observations:
     """Return one observation per run, without oversubscribed points."""
     rows = [
-        (point.world_size, np.median(steps_ns(run, measured_on)), point.batch_size)
+        (point.world_size, np.mean(steps_ns(run, measured_on)), point.batch_size)
         for point in measured
         if point.oversubscribed is None
         for run in group.points[point.world_size]

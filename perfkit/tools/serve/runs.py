@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
 _KEY_LENGTH: Final = 16
 _NEWEST: Final = 32
-"""Steps of a log that the time per step is the median of; of a run, those whose times are listed."""
+"""Steps of a log that the time per step is the mean of; of a run, those whose times are listed."""
 
 Signature = tuple[tuple[str, int, int], ...]
 """Names, times of the last change in ns, and sizes in bytes of a run's files."""
@@ -171,14 +171,14 @@ def _progress(location: RunLocation, manifest: RunManifest | None) -> tuple[int,
     """
     steps = max((len(rank.step_wall_ns) for rank in manifest.ranks), default=0) if manifest else 0
     walls_ns = _walls_ns(manifest) if manifest else []
-    step_ns = round(median(walls_ns)) if walls_ns else None
+    step_ns = round(fmean(walls_ns)) if walls_ns else None
     with suppress(StoreError):
         for log in _logs(location)[:1]:
             newest = StepLogReader(log).read_new(newest=_NEWEST).records
             if len(newest):
                 steps = max(steps, int(newest["step"][-1] + newest["steps"][-1]))
                 walls_ns = newest["step_ns"].tolist()
-                step_ns = step_ns or int(median(walls_ns))
+                step_ns = step_ns or round(fmean(walls_ns))
     return steps, step_ns, [round(ns) for ns in walls_ns[-_NEWEST:]]
 
 

@@ -36,12 +36,12 @@ _MOST: Final = 1 << 53
 
 
 class RankNow(NamedTuple):
-    """The state of a rank. Times are medians of the recent steps; NaN: unknown."""
+    """The state of a rank. Times are means of the recent steps; NaN: unknown."""
 
     rank: int
     step: int
     lag_ns: float
-    """Excess of its own time over the median of the others."""
+    """Median excess of its own time over the median of the others."""
     step_ns: float
     data_ns: float
     collective_ns: float
@@ -69,7 +69,7 @@ class RunView:
     """Newest step that has ended on any rank."""
     total_steps: int | None = None
     step_ns: float = float("nan")
-    """Median of the recent steps' longest over ranks."""
+    """Mean of the recent steps' longest over ranks."""
     history_ns: Floats = field(default_factory=lambda: np.zeros(0))
     """Longest over ranks of the newest steps."""
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def view(run: RunFollower, events: list[str]) -> RunView:
     end = _end_of_common_steps(table)
     recent = table.between(slice(max(0, end - RECENT), end))
     longest = over_ranks(table.wall_ns).astype(np.float64)
-    step_ns = _median(longest[-RECENT:])
+    step_ns = _mean(longest[-RECENT:])
     own = own_ns(recent)
     newest = {rank: int(records["step"][-1] + records["steps"][-1]) - 1 for rank, records in logs.items()}
     state, is_fault = _state(run, step_ns)
@@ -183,8 +183,8 @@ def _ranks(
     logs: Mapping[int, Records], newest: Mapping[int, int], recent: StepTable, excess_ns: Values | None
 ) -> list[RankNow]:
     lag = np.full(len(recent.ranks), np.nan) if excess_ns is None else np.median(excess_ns, axis=1)
-    middle = {
-        name: np.nanmedian(np.where(np.isnan(values).all(axis=1, keepdims=True), -1.0, values), axis=1)
+    mean = {
+        name: np.nanmean(np.where(np.isnan(values).all(axis=1, keepdims=True), -1.0, values), axis=1)
         for name, values in recent.columns.items()
         if name in {"step_ns", "data_ns", "collective_ns"}
     }
@@ -192,7 +192,7 @@ def _ranks(
     found = []
     for row, rank in enumerate(recent.ranks):
         last = logs[rank][-1]
-        step, data, collectives = (_positive(middle[name][row]) for name in ("step_ns", "data_ns", "collective_ns"))
+        step, data, collectives = (_positive(mean[name][row]) for name in ("step_ns", "data_ns", "collective_ns"))
         found.append(
             RankNow(
                 rank=rank,
@@ -213,9 +213,9 @@ def _positive(value: float) -> float:
     return float(value) if value >= 0 else float("nan")
 
 
-def _median(values: Floats) -> float:
+def _mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _state(run: RunFollower, step_ns: float) -> tuple[str, bool]:

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.pipeline.analyze import analyze
-from perfkit.pipeline.compare import compare
 from perfkit.pipeline.whatif import predict
 from perfkit.records.report import Insight, Report
 from perfkit.report.content.answer import run_answer
@@ -596,9 +595,6 @@ def test_tensor_parallel_ranks_that_meet_the_others_in_every_fourth_step_delay_t
     assert across.stragglers_gain_ns == truth
     assert one.potential_saving_ns == truth
     assert "of it waiting for rank 5, late by 3.60 ms per step (compute)" in one.sentence
-    # In three of four steps only two ranks are slow, in the fourth the others are: no rank's mean step is so long.
-    compared = compare(tmp_path / "healthy", tmp_path / "late")
-    assert "mean_step_disagrees" not in {finding.code for finding in compared.findings}
 
 
 def test_a_rank_that_is_always_late_takes_no_turns_with_one_that_is_later_now_and_then(tmp_path: Path) -> None:

@@ -245,14 +245,6 @@ SEVERAL: Final = [
         },
         "order",
     ),
-    Observation(
-        "mean_step_disagrees",
-        {"mean_ns": (100e6, 150e6), "median_ns": (100e6, 100e6), "of_one_rank": True, "longer": True},
-    ),
-    Observation(
-        "mean_step_disagrees",
-        {"mean_ns": (100e6, 80e6), "median_ns": (100e6, 100e6), "of_one_rank": False, "longer": False},
-    ),
     Observation("mixed_configurations", {"side": "before", "options": {"batch_size": ["32", "64"]}}),
     Observation("configurations_differ", {"options": {name: ["1", "2", "3", "4"] for name in "abcdefg"}}),
     Observation("configurations_differ", {"settings": {"threads": (1, 2), "backend": ("gloo", "nccl")}}, "benchmark"),

@@ -84,7 +84,7 @@ def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     compared = compare(trace, trace)._repr_html_()
     folded = compared.index("<details><summary>")
     assert compared.index("No change: ") < compared.index("changed: ") < folded
-    assert folded < compared.index("Metrics (times of steps: medians)")
+    assert folded < compared.index("Metrics (times of steps: means)")
     run = make_run(started_at="2026-01-01T00:00:00Z")
     assert "1 run: at least 8 are needed" in worded(config_histories([run], "run"))._repr_html_()
 

@@ -28,7 +28,7 @@ def test_where_no_communication_is_exposed_no_share_of_it_is_told() -> None:
 def test_steps_that_were_only_timed_are_told() -> None:
     run = make_run(ranks=[], throughput=None, step_times=StepTimes(plain_ns=[40 * MS], recorded_ns=[]))
     shown = {fact.label: fact.value for fact in key_values(run)}
-    assert shown["steps"] == "none recorded; median 40.0 ms without the profiler"
+    assert shown["steps"] == "none recorded; mean 40.0 ms without the profiler"
 
 
 def test_without_any_step_none_is_told() -> None:

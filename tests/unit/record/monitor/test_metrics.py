@@ -41,11 +41,11 @@ def test_a_loop_is_told_of_while_it_runs(tmp_path: Path) -> None:
         for step in range(5, 40):
             mon.step(float(step))
         second = scrape(port)
-        median_s = perfkit.steps(mon.folder)["step_ns"][-32:].median() / 1e9
+        mean_s = perfkit.steps(mon.folder)["step_ns"][-32:].mean() / 1e9
     assert (first["perfkit_steps_total"], second["perfkit_steps_total"]) == ({"0": 5.0}, {"0": 40.0})
     assert (first["perfkit_loss"], second["perfkit_loss"]) == ({"0": 4.0}, {"0": 39.0})
-    assert second["perfkit_step_seconds"]["0"] == pytest.approx(median_s)
-    assert second["perfkit_samples_per_second"]["0"] == pytest.approx(8 / median_s)
+    assert second["perfkit_step_seconds"]["0"] == pytest.approx(mean_s)
+    assert second["perfkit_samples_per_second"]["0"] == pytest.approx(8 / mean_s)
     assert (
         second["perfkit_last_step_end_timestamp_seconds"]["0"] > first["perfkit_last_step_end_timestamp_seconds"]["0"]
     )

@@ -1,7 +1,7 @@
 """Changes of known size, and the rate of false positives."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,6 @@ from perfkit.storage.run_folder import write_manifest
 from perfkit.subjects.comparison.changes import disagreement, findings
 from perfkit.subjects.comparison.gates import parse_gate
 from perfkit.subjects.comparison.metrics import Calls, MetricName, category_share, metrics
-from perfkit.subjects.comparison.step_work import mean_step
 from tests.support.manifests import make_manifest
 from tests.support.reports.report_builders import (
     MS,
@@ -96,46 +95,15 @@ def test_profiled_steps_that_change_the_other_way_are_a_finding(
     assert disagreement(changes([steady(60)], [steady(70)])) == []
 
 
-@pytest.mark.parametrize(("slow_ms", "every", "said"), [(260, 3, True), (260, 1, False), (62, 3, False)])
-def test_a_change_of_some_steps_only_is_said_beside_the_median(slow_ms: int, every: int, said: bool) -> None:
-    """A step has 40 ms besides compute. Of six steps, two are slow, or all."""
-    steps = [make_step(n, compute=(slow_ms if n % every == 0 else 60) * MS) for n in range(6)]
-    after = make_run("after", ranks=[make_rank(0, steps), make_rank(1, steps)])
-    found = mean_step([steady(60)], [after], None)
-    assert bool(found) is said
-    if said:
-        values = found[0].values
-        assert values["mean_ns"] == (100 * MS, pytest.approx(500 / 3 * MS))
-        assert (values["median_ns"], values["longer"]) == ((100 * MS, 100 * MS), True)
-
-
-def walls(*ranks_ms: Sequence[int]) -> RunReport:
-    """Return a run whose ranks have steps of so many milliseconds, of which 40 ms are not compute."""
-    steps = [[make_step(n, compute=(ms - 40) * MS) for n, ms in enumerate(of_rank)] for of_rank in ranks_ms]
-    return make_run("run", ranks=[make_rank(rank, of_rank) for rank, of_rank in enumerate(steps)])
-
-
-def test_where_ranks_are_slow_in_different_steps_mean_and_median_are_of_one_rank() -> None:
-    """In each step one of two ranks is slow, twice the first: no rank's steps are as long as the longest of each."""
-    before, after = walls([100] * 6, [100] * 6), walls([200, 100, 100] * 2, [100, 200, 100] * 2)
-    (finding,) = mean_step([before], [after], None)
-    # The largest of each step have a median of 200 ms, and a mean of 167 ms.
-    assert finding.values["mean_ns"] == (100 * MS, pytest.approx(400 / 3 * MS))
-    assert (finding.values["median_ns"], finding.values["of_one_rank"]) == ((100 * MS, 100 * MS), True)
-    assert mean_step([before], [walls([200, 100] * 3, [100, 200] * 3)], "recorded") == []
-
-
-def test_a_rank_that_is_slow_in_all_steps_is_said_by_the_step_time_already() -> None:
-    """The others wait for it in every fourth step only, and take as long on average."""
-    slow, waiting = [200] * 8, [100, 100, 100, 500] * 2
-    for ranks in ([slow, waiting], [waiting, slow]):
-        assert mean_step([walls([100] * 8, [100] * 8)], [walls(*ranks)], None) == []
-
-
-def test_some_short_steps_are_not_said_to_be_long() -> None:
-    steps = [make_step(n, compute=(10 if n % 3 == 0 else 60) * MS) for n in range(6)]
-    (finding,) = mean_step([steady(60)], [make_run("after", ranks=[make_rank(0, steps)])], None)
-    assert finding.values["longer"] is False
+def test_slow_steps_count_with_all_that_they_take() -> None:
+    """A step has 40 ms besides compute. Of six steps, two take 300 ms instead of 100."""
+    steps = [make_step(n, compute=(260 if n % 3 == 0 else 60) * MS) for n in range(6)]
+    found = changes([steady(60)], [make_run("after", ranks=[make_rank(0, steps), make_rank(1, steps)])])
+    step, compute = the("step_time", found), the("compute", found)
+    assert (step.before, compute.before) == (100 * MS, 60 * MS)
+    assert [step.after, compute.after] == pytest.approx([500 / 3 * MS, 380 / 3 * MS])
+    assert step.interval is not None
+    assert step.interval[0] < 5 / 3 < step.interval[1]
 
 
 def test_rates_of_runs_without_plain_steps_are_of_profiled_steps_on_both_sides() -> None:

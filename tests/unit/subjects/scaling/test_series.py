@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.records.common import Finding
@@ -167,12 +168,15 @@ def test_few_steps_give_no_interval() -> None:
 
 
 def test_recorded_steps_are_compared_only_with_recorded_ones() -> None:
-    only_recorded = make_scaled(2, 1, step_times=StepTimes(plain_ns=[], recorded_ns=[240_000_000] * 3))
-    series = the(found([make_scaled(1, 100), only_recorded]))
+    only_recorded = make_scaled(2, 1, ranks=[], step_times=StepTimes(plain_ns=[], recorded_ns=[240_000_000] * 3))
+    series = the(found([make_scaled(1, 100, ranks=[]), only_recorded]))
     assert [point.step_time.measured_on for point in series.points] == ["recorded", "recorded"]
-    assert [point.step_time.step_ns.value for point in series.points] == [200e6, 240e6]
+    assert [point.step_time.step_ns.value for point in series.points] == [200e6, 240e6]  # by the runs' own clocks
+    # With traces, those of the report.
+    traced = the(found([make_scaled(1, 100, ranks=[]), replace(only_recorded, ranks=make_run().ranks)]))
+    assert [point.step_time.step_ns.value for point in traced.points] == [200e6, 130e6]
     assert any("profiler overhead" in note for note in series.notes)
-    neither = make_scaled(2, 1, step_times=StepTimes(plain_ns=[], recorded_ns=[]))
+    neither = make_scaled(2, 1, ranks=[], step_times=StepTimes(plain_ns=[], recorded_ns=[]))
     assert scaling([make_scaled(1, 100), neither]) is None
 
 
