@@ -7,6 +7,8 @@ from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
 from perfkit.records.aggregate import step_time
@@ -144,11 +146,7 @@ class RunContext:
     @cached_property
     def graph(self) -> "RunGraph":
         """The graph of its steps in real time, or why there is none; neither where none was asked for."""
-        from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
-
-        if any(named.summary.graph is None for named in self.traces):
-            return RunGraph(None, None, [])
-        found = build_run_graph(self.grouped, *self.matched)
+        found = self._recorded_graph
         if found.graph is None or self.step_time is None:
             return found
         from perfkit.engine.step_graph.real_time import in_real_time
@@ -156,15 +154,51 @@ class RunContext:
         return found._replace(graph=in_real_time(found.graph, self.step_time.mean_ns))
 
     @cached_property
+    def _recorded_graph(self) -> "RunGraph":
+        from perfkit.engine.step_graph.real_time import mean_step_ns
+        from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
+
+        if any(named.summary.graph is None for named in self.traces):
+            return RunGraph(None, None, [])
+        found = build_run_graph(self.grouped, *self.matched)
+        return found if found.graph is None or mean_step_ns(found.graph) else found._replace(graph=None)
+
+    @cached_property
     def step_time(self) -> StepTime | None:
-        """How long a step takes; None without steps."""
+        """How long a step takes; None without steps.
+
+        Of recorded steps, from when all ranks have begun one to when all have begun the next, where that is known: the
+        longest rank's also has what it waits for others that began to record later.
+        """
+        graph = self._recorded_graph.graph
+        known = step_time(self._plain_ns(), self.ranks)
+        if known is None or graph is None:
+            return known
+        from perfkit.engine.step_graph.real_time import mean_step_ns
+
+        recorded_ns = min(known.profiled_ns, mean_step_ns(graph))
+        return replace(known, profiled_ns=recorded_ns, mean_ns=recorded_ns if known.is_profiled else known.mean_ns)
+
+    def _plain_ns(self) -> Sequence[int]:
+        """Return the run's steps without the profiler; empty if unknown."""
         # Another marker marks other steps than those that the run itself timed.
         if self._step_marker is not None or self.manifest is None or self.manifest.state != "completed":
-            return step_time((), self.ranks)
+            return ()
         from perfkit.engine.runs.manifest_checks import manifest_metrics
 
         times = manifest_metrics(self.manifest)["step_times"]
-        return step_time(times.plain_ns if times else (), self.ranks)
+        return times.plain_ns if times else ()
+
+    @property
+    def _is_unexplained(self) -> bool:
+        """Whether to the graph as much is idle time of threads, and not communication, as may be the largest loss."""
+        from perfkit.engine.losses.context import MIN_COMMON_SHARE
+        from perfkit.engine.whatif.unexplained import find_unexplained
+
+        if self.graph.graph is None:
+            return False
+        found = find_unexplained(self.graph.graph, self.ranks, self.world_size)
+        return found is not None and found.of_step >= MIN_COMMON_SHARE
 
     @cached_property
     def ledger(self) -> Ledger | None:
@@ -175,7 +209,8 @@ class RunContext:
 
         # On a busy machine a rank that is late may have waited for a core.
         compared = None if self.on_busy_machine else self.cross_rank
-        return build_ledger(self.graph.graph, self.ranks, self.step_time, compared, self.pipelines)
+        graph = None if self._is_unexplained else self.graph.graph
+        return build_ledger(graph, self.ranks, self.step_time, compared, self.pipelines)
 
     @cached_property
     def data_loading(self) -> DataLoading | None:

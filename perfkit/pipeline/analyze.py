@@ -277,8 +277,13 @@ def _read(
 
 
 def _with_needed(options: Options, location: RunLocation) -> Options:
-    """Add the subjects that are needed to compare traces, where there are several."""
-    return replace(options, subjects=with_needed(options.subjects)) if len(location.traces) > 1 else options
+    """Add the subjects that are needed to compare traces, where there are several, and the graph of the ledger."""
+    asked = options.subjects
+    if asked is None:
+        return options
+    ledger = ("critical-path",) if is_advised(asked) else ()
+    needed = with_needed(asked) if len(location.traces) > 1 else asked
+    return replace(options, subjects=tuple(dict.fromkeys((*(needed or ()), *ledger))))
 
 
 def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]:

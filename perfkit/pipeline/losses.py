@@ -13,6 +13,7 @@ from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.subject import Subject
 from perfkit.errors import PluginError
 from perfkit.plugins import resolve
+from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.common import Observation
 from perfkit.records.facts import Words
 from perfkit.records.per_run.ledger import LedgerRow
@@ -54,19 +55,18 @@ class Losses(NamedTuple):
 
 
 def find_losses(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> Losses:
-    """Return the losses of `runs`, largest saving first; of each rule only the one with the largest.
+    """Return the losses of `runs`, the largest first; of each rule only one.
 
-    One without a saving casts doubt on the others and is the first. A subject of a package that fails on any run costs
-    one finding, and none of its losses are kept.
+    A subject of a package that fails on any run costs one finding, and none of its losses are kept.
     """
     evaluator = _Evaluator()
     best: dict[tuple[str, str], Ranked] = {}
     for one in (*_of_runs(runs, multi_run, evaluator), *(_of_multi_run(multi_run) if multi_run else ())):
         other = best.get((one.subject, one.rule))
-        if other is None or _saving(one) > _saving(other):
+        if other is None or _weight(one) > _weight(other):
             best[one.subject, one.rule] = one
     kept = [one for one in best.values() if one.subject not in evaluator.failed]
-    return Losses(sorted(kept, key=_saving, reverse=True)[:MAX_INSIGHTS], list(evaluator.failed.values()))
+    return Losses(sorted(kept, key=_weight, reverse=True)[:MAX_INSIGHTS], list(evaluator.failed.values()))
 
 
 class _Evaluator:
@@ -129,14 +129,14 @@ def _checked(one: Ranked) -> Ranked:
     return one._replace(loss=loss)
 
 
-def _saving(one: Ranked) -> float:
-    """Return what a loss is ranked by: the saving; where that is unknown, all that it is about.
+def _weight(one: Ranked) -> tuple[float, float]:
+    """Return what a loss is ranked by: the row that it is on, or without one the saving; then the saving.
 
     One that casts doubt on the others comes first.
     """
-    if one.saving_ns is not None:
-        return one.saving_ns
-    return float("inf") if one.row is None else float(one.row.ns)
+    doubtful = one.row is None and one.saving_ns is None
+    saving_ns = one.saving_ns or 0.0
+    return float("inf") if doubtful else float(one.row.ns) if one.row else saving_ns, saving_ns
 
 
 def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evaluator: _Evaluator) -> Iterator[Ranked]:
@@ -152,7 +152,7 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
                 by_rule[one.subject, one.rule].append(one)
         for several in by_rule.values():
             if 2 * len(several) > len(contexts):
-                yield sorted(several, key=_saving)[(len(several) - 1) // 2]
+                yield sorted(several, key=_weight)[(len(several) - 1) // 2]
 
 
 def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Ranked]:
@@ -175,10 +175,13 @@ def _booked(one: Ranked, context: LossContext) -> Ranked | None:
     if row is None or row.share < MIN_SHARE:
         return None
     if loss.change is None:
-        return one._replace(row=row, saving_ns=min(loss.per_step_ns or 0.0, row.ns))
+        real = min(1.0, context.ledger.step_ns / context.step_ns)
+        return one._replace(row=row, saving_ns=min((loss.per_step_ns or 0.0) * real, row.ns))
     predicted_ns = context.predicted_saving(loss.change)
     if predicted_ns is None:
         return one._replace(row=row)
+    if predicted_ns < REPORTED_SHARE * context.ledger.step_ns:
+        return None
     if round(predicted_ns) > row.ns:  # the change also removes some of another row
         return one._replace(row=row, saving_ns=row.ns)
     return one._replace(row=row, saving_ns=max(0.0, predicted_ns), predicted_for=loss.change)

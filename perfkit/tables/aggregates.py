@@ -49,7 +49,7 @@ def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
 
 def step_time(run: RunReport) -> float | None:
     """Return the mean over profiled steps of the largest wall time over ranks (ns; metrics.md section 7)."""
-    return step_time_ns(traced_step_ns(run.ranks).values())
+    return run.step_time.profiled_ns if run.step_time else step_time_ns(traced_step_ns(run.ranks).values())
 
 
 def merged_operators(run: RunReport) -> list[OperatorStat]:

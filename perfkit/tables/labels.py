@@ -44,6 +44,7 @@ COLOURS: Final = dict(zip(CATEGORIES, (BLUE, VERMILION, PINK, ORANGE, GREY), str
     "late_ranks": "#8b1a1a",
     "bubble": "#b39ddb",
     "other": "#c8c8c8",
+    "unrecorded": "#e8e2d0",
 }
 """What each colour means, on all pages: categories, parts of communication, what the host does, causes of idle time,
 and what else a ledger has."""

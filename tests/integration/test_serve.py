@@ -66,7 +66,7 @@ def test_the_list_follows_the_folder_and_leads_to_reports(served: tuple[Path, st
         page.get_by_label("Compare first").check()
         page.click("text=Compare two runs")
         compared = page.frame_locator("iframe").locator(".verdict").first
-        assert "Step time" in compared.inner_text()
+        assert "per step" in compared.inner_text()
         assert page.text_content("h1") == "first → second"  # the earlier one first
         page.click("text=All runs")
         page.click("tbody >> text=second")

@@ -105,7 +105,7 @@ def test_micro_steps_are_one_step_with_one_averaging(runs: Runs) -> None:
         for phase in ("to_device", "forward", "backward"):
             assert len(annotations(trace, f"perfkit.{phase}")) == 4 * 3
         assert len(annotations(trace, "perfkit.optimizer")) == 3
-    assert [file.rank for file in parts.files if file.kind == "python_profile"] == [0, 0, 0]
+    assert [file.rank for file in parts.files if file.kind == "python_profile"] == [0, 0, 0, 1, 1, 1]
     text = (Path(parts_run.path) / "rank0.pyinstrument.txt").read_text()
     assert "backward" in text
     assert "write_trace" not in text  # the recorded steps only

@@ -154,7 +154,6 @@ def test_the_pages_command_shows_the_step_of_another_marker(browser: Any, tmp_pa
     assert main(["analyze", str(path), "--step-marker", "^my iter", "-o", str(page_file)]) == 0
     page = new_page(browser)
     page.goto(page_file.as_uri())
-    page.locator(".strip.ranks .cell").click()
     page.locator(".strip.steps .cell").nth(1).click()
     command = shlex.split(page.locator(".command code").text_content())
     page.close()

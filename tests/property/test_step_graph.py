@@ -15,6 +15,7 @@ from perfkit.engine.step_graph.graph import ORIGIN, StepGraph
 from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.modules import NO_MODULE
 from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
+from perfkit.engine.step_graph.real_time import in_real_time, mean_step_ns
 from perfkit.engine.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
 from perfkit.pipeline.summarize import summarize_trace
@@ -25,7 +26,7 @@ from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
 from tests.support.traces.every_trace import REAL, every_real_trace
-from tests.support.traces.step_graphs import graph_of
+from tests.support.traces.step_graphs import graph_of, run_graph
 
 
 def check(graph: StepGraph) -> None:
@@ -37,7 +38,7 @@ def check(graph: StepGraph) -> None:
     length = np.zeros(len(nodes.start), np.int64)
     np.add.at(length, parts.node, parts.ns)
     assert (length == graph.duration_ns).all()
-    assert (parts.ns > 0).all()
+    assert ((graph.recorded or graph).parts.ns > 0).all()
     assert ((parts.module >= NO_MODULE) & (parts.module < len(graph.modules))).all()
     assert all(module.parent < place for place, module in enumerate(graph.modules))
     check_summary(graph)
@@ -83,15 +84,40 @@ def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> 
         assert delayed == max(0, longer - room[node]), (node, longer)
 
 
+def check_real_time(graph: StepGraph) -> None:
+    """Brought to another time, the mean step takes that; each node still begins when what it waits for has ended."""
+    measured_ns = mean_step_ns(graph)
+    for factor in (0.3, 0.995, 1.0, 2.5):
+        found = in_real_time(graph, factor * measured_ns)
+        if factor >= 1.0 or not measured_ns:
+            assert found is graph
+            continue
+        nodes, parts = found.nodes, found.parts
+        # Clocks that are decades apart leave no exact nanoseconds to a product.
+        rounding_ns = 1 + 2.0**-51 * float(graph.nodes.end.max() - graph.nodes.start.min())
+        assert mean_step_ns(found) == pytest.approx(factor * measured_ns, abs=rounding_ns)
+        assert (found.edges.lag_ns >= 0).all()
+        assert (replay(found) == nodes.end).all()
+        length = np.zeros(len(nodes.start), np.int64)
+        np.add.at(length, parts.node, parts.ns)
+        assert (length == found.duration_ns).all()
+        assert (parts.ns >= 0).all()
+        assert found.recorded is graph
+
+
 @traces.slow_to_generate
 @given(document=traces.traces(), seed=st.integers(0, 99))
 def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
     try:
-        graph = graph_of(path)
+        found = run_graph(path)
     except TraceError:  # no step and no work
         return
+    if (graph := found.graph) is None:
+        assert found.reason is None  # steps of no duration
+        return
     check(graph)
+    check_real_time(graph)
     check_changes(graph, np.random.default_rng(seed), 3)
 
 
@@ -121,8 +147,11 @@ def test_generated_modules(document: dict[str, Any], tmp_path_factory: pytest.Te
     """Calls of modules divide the parts of the graph, and change neither its times nor their causes and names."""
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "modules.json")
     try:
-        graph = graph_of(path)
+        found = run_graph(path)
     except TraceError:  # no step and no work
+        return
+    if (graph := found.graph) is None:
+        assert found.reason is None  # steps of no duration
         return
     check(graph)
     with pytest.MonkeyPatch.context() as patch:
@@ -159,9 +188,10 @@ def test_generated_ranks(
         return
     found = RunContext(summaries).graph
     if found.graph is None:
-        assert found.reason == "different_steps"
+        assert found.reason in ("different_steps", None)
         return
     check(found.graph)
+    check_real_time(found.graph.recorded or found.graph)
     check_changes(found.graph, np.random.default_rng(seed), 3)
 
 
@@ -176,4 +206,5 @@ def test_real_traces(path: Path) -> None:
 def test_real_ranks_together(folder: str) -> None:
     graph = graph_of(*sorted((REAL / folder).glob("*.json.gz")))
     check(graph)
+    check_real_time(graph)
     check_changes(graph, np.random.default_rng(1), 20)

@@ -1,8 +1,7 @@
 """What a run's idle time goes to, and what to do about it."""
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.engine.kinds.runtime_calls import accelerator_of, call_patterns
@@ -10,16 +9,13 @@ from perfkit.engine.ledger.code import NAMED_SHARE
 from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
-from perfkit.phases import PASS_NAMES, PHASE_WORDS, PREFIX, annotation
+from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.records.aggregate import MAJORITY, OTHER_DETAILS
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import (
-    IN_GRAPH,
     NO_LAUNCH,
-    NOTHING_RECORDED,
     QUEUED_FOR_ANOTHER,
     QUEUED_FOR_NOTHING,
-    SILENT_THREAD,
     Cause,
     IdleCause,
     IdleTime,
@@ -63,64 +59,11 @@ class IdlePart(NamedTuple):
         """Return whether its largest part is so large that it stands for the cause."""
         return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= NAMED_SHARE * self.total_ns
 
-    def is_program(self) -> bool:
-        """Return whether its largest part is known to be no data loading: a function, operator, call or pass."""
-        detail = self.largest.detail
-        is_call = detail.startswith(("aten::", *PASS_NAMES)) or call_patterns().any_call.match(detail) is not None
-        return self.is_named() and (self.idle.has_python_frames or is_call) and detail not in _PHRASES
-
-
-def describe(part: IdlePart, amount: str = "", phase: str | None = None) -> Iterator[Fact]:
-    """Yield what the cause takes per step, and what of it is largest: the end of a sentence.
-
-    Args:
-        part: the largest cause.
-        amount: the fact in place of what it takes, where that is more than the sentence is about.
-        phase: phase that the sentence has already, and that is not repeated.
-    """
-    yield fact(amount) if amount else fact("part_of_it", ns=part.ns)
-    yield fact(part.cause)
-    if part.cause == "launch_bound" and part.idle.kernels:
-        yield fact("short_kernels", share=part.idle.short_kernels / part.idle.kernels)
-    row, steps = part.largest, part.steps
-    if not part.is_named():
-        yield fact("in_many_places")
-        yield from _largest_context(part)
-    elif row.detail in _PHRASES:
-        yield fact("idle_detail", detail=row.detail)
-    elif phase is None or row.detail != PREFIX + phase:
-        within = (fact("in_annotation", name=row.context),) if row.context else ()
-        # Not how often it was called: calls in a row are one pause, and short ones count for their caller.
-        often = (fact("in_pauses", count=row.count / steps),) if row.count > steps else ()
-        most = row.total_ns >= MAJORITY * part.total_ns
-        where = {"place": _place(row.detail), "within": within}
-        yield fact("largest_idle", most=most, ns=row.total_ns / steps, often=often, **where)
-
-
-def _largest_context(part: IdlePart) -> Iterator[Fact]:
-    """Yield in which annotation most of many small parts are, if one has a large share of them."""
-    total_ns: dict[str, int] = defaultdict(int)
-    for row in part.rows:
-        if row.context:
-            total_ns[row.context] += row.total_ns
-    largest = max(total_ns, key=lambda name: total_ns[name], default="")
-    if largest and total_ns[largest] >= NAMED_SHARE * part.total_ns:
-        most, place = total_ns[largest] >= MAJORITY * part.total_ns, fact("in_place", place=_named(largest))
-        yield fact("largest_idle", most=most, place=place, within=(), ns=total_ns[largest] / part.steps, often=())
-
-
-def _place(detail: str) -> Fact:
-    """Return a phase as one that something is in, and anything else by its name."""
-    return fact("in_place", place=_named(detail)) if detail in _PHASES else _named(detail)
-
 
 def _named(annotation_name: str) -> Fact:
     """Return the phase of an annotation of perfkit's, or the name of another."""
     phase = _PHASES.get(annotation_name)
     return fact("phase", phase=phase) if phase else fact("named", name=annotation_name)
-
-
-_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, SILENT_THREAD, QUEUED_FOR_NOTHING, IN_GRAPH)
 
 
 def evidence(part: IdlePart) -> dict[str, float]:
@@ -212,8 +155,8 @@ def _work_less(part: IdlePart, context: LossContext) -> Remedy:
         return Remedy((fact("warm_up_launches"),))
     if known := next((name for name, pattern in _KNOWN_WORK.items() if re.match(pattern, row.detail)), None):
         return Remedy((*_unless_first_call(part, context), fact(known)))
-    if re.match(_FUNCTION, row.detail):
-        return Remedy((fact("speed_up_function", function=row.detail), *stacks))
+    if row.code or re.match(_FUNCTION, row.detail):
+        return Remedy((fact("speed_up_function", function=row.code.text if row.code else row.detail), *stacks))
     return Remedy((fact("find_between_operators", place=_named(row.detail)), *stacks), only_finds_out=True)
 
 
@@ -248,9 +191,10 @@ def _wait_less_on_device(part: IdlePart, _context: LossContext) -> Remedy:
 
 def _run_more(part: IdlePart, _context: LossContext) -> Remedy:
     row = part.largest
-    if not part.is_named() or row.context is None:
+    name = row.code.text if row.code else row.context
+    if not part.is_named() or name is None:
         return Remedy((fact("find_thread_wait"),), only_finds_out=True)
-    return Remedy((fact("find_wait_of", name=row.context),))
+    return Remedy((fact("find_wait_of", name=name),))
 
 
 def _record_more(part: IdlePart, context: LossContext) -> Remedy:

@@ -10,6 +10,8 @@ from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
 from perfkit.engine.ledger.code import NAMED_SHARE, code_of
 from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
+from perfkit.engine.whatif.altered import settled, unaltered
+from perfkit.engine.whatif.effects.ranks import healthy
 from perfkit.records.cross_rank import CrossRankSummary, Straggler, take_turns
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow, StepTime
@@ -52,16 +54,21 @@ def build_ledger(
         compared: the comparison of ranks, with those that are late; None for a single rank.
         pipelines: those of the run.
     """
-    added_ns = max(0.0, step.profiled_ns - step.mean_ns)
-    pieces = scaled(path_pieces(graph) if graph else mean_pieces(ranks, added_ns), step.mean_ns)
-    booked: dict[LedgerCause, tuple[Claim, list[Piece]]] = {}
-    for claim in _claims(compared, pipelines, len(ranks), step.mean_ns):
+    pieces = _pieces(graph, ranks, step)
+    late = late_besides_stages(pipelines, compared)
+    claims = [_late_claim(compared, late, step.mean_ns)] if compared and late else []
+    if share := bubble_share(pipelines, len(ranks), compared):
+        claims.append(Claim("bubble", share * step.mean_ns, _OF_BUBBLE))
+    rows = []
+    for claim in claims:
         taken, pieces = _take(claim, pieces)
-        booked[claim.cause] = claim, taken
+        rows.append(_row(claim.cause, taken, ranks, claim))
+        if claim.late and graph and compared and compared.stragglers_gain_from == "replay":
+            # What is left if they are not late is the path of the replay, which may be another one.
+            pieces = _pieces(settled(healthy(unaltered(graph), late)), ranks, step, claim.ns)
     by_cause: dict[LedgerCause, list[Piece]] = defaultdict(list)
     for piece in pieces:
         by_cause[piece.cause].append(piece)
-    rows = [_row(cause, taken, ranks, claim) for cause, (claim, taken) in booked.items()]
     rows += [_row(cause, several, ranks) for cause, several in by_cause.items()]
     return Ledger(
         step_ns=round(step.mean_ns),
@@ -71,21 +78,19 @@ def build_ledger(
     )
 
 
-def _claims(
-    compared: CrossRankSummary | None, pipelines: Sequence[Pipeline], ranks: int, step_ns: float
-) -> list[Claim]:
-    bubble = bubble_share(pipelines, ranks, compared)
-    late = compared.stragglers if compared else []
-    if pipelines:
-        besides = late_besides_stages(pipelines, compared)
-        late = [row for row in late if row.rank in besides]
-    claims = []
-    if late and compared and compared.stragglers_gain_ns > 0:
-        gain_ns = min(float(compared.stragglers_gain_ns), step_ns)
-        claims.append(Claim("late_ranks", gain_ns, _of_late(late), late))
-    if bubble:
-        claims.append(Claim("bubble", bubble * step_ns, _OF_BUBBLE))
-    return claims
+def _pieces(
+    graph: StepGraph | None, ranks: Sequence[RankReport], step: StepTime, gained_ns: float = 0.0
+) -> list[Piece]:
+    """Return the pieces of the step, without what it gains; what is in no recorded step is one of its own."""
+    pieces = path_pieces(graph) if graph else mean_pieces(ranks, max(0.0, step.profiled_ns - step.mean_ns))
+    recorded_ns = min(step.mean_ns, step.profiled_ns)
+    unrecorded = [Piece("unrecorded", None, "", step.mean_ns - recorded_ns)]
+    return [*scaled(pieces, recorded_ns - gained_ns), *(unrecorded if step.mean_ns > recorded_ns else ())]
+
+
+def _late_claim(compared: CrossRankSummary, late: Sequence[int], step_ns: float) -> Claim:
+    rows = [row for row in compared.stragglers if row.rank in late]
+    return Claim("late_ranks", min(float(compared.stragglers_gain_ns), step_ns), _of_late(rows), rows)
 
 
 def _of_late(late: Sequence[Straggler]) -> list[Callable[[Piece], bool]]:
@@ -133,14 +138,16 @@ def _row(
     for piece in pieces:
         by_name[piece.name if not late or piece.cause in causes else ""] += piece.ns
     largest = max(by_name, key=by_name.__getitem__, default="")
-    is_named = by_name.get(largest, 0.0) >= NAMED_SHARE * sum(by_name.values())
+    late_in = _late_in(late, pieces)
+    # Of ranks that are late in several categories, a name would be said of all.
+    is_named = by_name.get(largest, 0.0) >= NAMED_SHARE * sum(by_name.values()) and (late_in is not None or not late)
     return LedgerRow(
         cause=cause,
         ns=round(sum(piece.ns for piece in pieces)),
         share=0.0,
         ranks=[row.rank for row in late],
         late=_when(late) if late else None,
-        late_in=_late_in(late, pieces),
+        late_in=late_in,
         phase=late[0].phase if len(late) == 1 else None,
         name=largest if largest and is_named else None,
         code=code_of(cause, ranks, late),

@@ -10,15 +10,16 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
+from perfkit.engine.idle.host_names import call_cause
 from perfkit.engine.step_graph.graph import COMMUNICATION, COMPUTE, KINDS, MEMCPY, StepGraph
-from perfkit.engine.step_graph.path_pieces import PathPieces, path_names
+from perfkit.engine.step_graph.path_pieces import PathPieces
 from perfkit.records.common import Category
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.rank import RankReport
 
 HOST: Final = "launch_bound"
-"""What operators and runtime calls of the host are, where a device waits for them."""
+"""What operators and runtime calls of the host are, where a device waits for them, unless they allocate or compile."""
 
 
 class Piece(NamedTuple):
@@ -38,7 +39,7 @@ def path_pieces(graph: StepGraph) -> list[Piece]:
     Where the path runs through a host whose device works meanwhile, that is the device's time: a step loses to the host
     what its device does not work.
     """
-    found, names = PathPieces(graph), path_names(graph)
+    found = PathPieces(graph)
     share, beside_ns = found.by_name(), found.beside_device()
     length_ns = np.concatenate((found.end - found.start, found.lag_end - found.lag_start))
     own = 1 - beside_ns.sum(axis=0) / np.maximum(length_ns, 1)
@@ -50,14 +51,15 @@ def path_pieces(graph: StepGraph) -> list[Piece]:
     ns = np.concatenate((share.ns * own[share.place], beside_ns[device, place]))
     total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1]) / len(graph.steps)
     return [
-        Piece(_cause(KINDS[kind]), rank if rank >= 0 else None, names[name] if name >= 0 else "", ns)
+        _piece(KINDS[kind], rank, graph.names[name] if 0 <= name < len(graph.names) else "", ns)
         for (kind, rank, name), ns in zip(unique.T.tolist(), total_ns.tolist(), strict=True)
         if ns
     ]
 
 
-def _cause(kind: str) -> LedgerCause:
-    return cast("LedgerCause", HOST if kind in ("host", "point") else kind)
+def _piece(kind: str, rank: int, name: str, ns: float) -> Piece:
+    cause = (call_cause(name) or HOST) if kind in ("host", "point") else cast("LedgerCause", kind)
+    return Piece(cause, rank if rank >= 0 else None, name, ns)
 
 
 def mean_pieces(ranks: Sequence[RankReport], added_ns: float) -> list[Piece]:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from perfkit.records.aggregate import exposed_sums, longest_mean_step_ns
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import Straggler
-from perfkit.records.facts import Facts, fact
 from perfkit.records.per_run.communication import DimensionStat
 from perfkit.records.per_run.ledger import Ledger
 from perfkit.records.run import RunReport
@@ -208,9 +207,3 @@ def exposed_without_stragglers(context: LossContext, category: Category) -> floa
     late = late_in(context, category)
     alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
     return context.exposed_ns[category] - alone
-
-
-def besides_stragglers(context: LossContext, category: Category) -> Facts:
-    """Return what a time of `exposed_without_stragglers` leaves out: the category as a whole takes more."""
-    late = [row.rank for row in late_in(context, category)]
-    return (fact("besides_late", ranks=late),) if late else ()

@@ -2,7 +2,7 @@
 
 Recorded steps take longer because the profiler spends about as long on each event of the host, whatever that is. So the
 difference is taken off the parts of host threads: from each the same, but no more than the part takes. Where these do
-not suffice, and where recorded steps are the shorter ones, all times are scaled.
+not suffice, all times are scaled. Where recorded steps are the shorter ones, they do not tell why others take longer.
 """
 
 from dataclasses import replace
@@ -20,11 +20,14 @@ _ROUNDING: Final = 0.01
 
 
 def in_real_time(graph: StepGraph, step_ns: float) -> StepGraph:
-    """Return a graph whose mean step takes `step_ns`, as the run's steps do."""
+    """Return a graph whose mean step takes `step_ns`, as the run's steps do; the same where its own are no longer."""
     added_ns = mean_step_ns(graph) - step_ns
+    if added_ns <= 0:
+        return graph
     real = _without_profiler(graph, added_ns) if added_ns > _ROUNDING * step_ns else graph
-    factor = step_ns / mean_step_ns(real) if mean_step_ns(real) else 1.0
-    return replace(_scaled(real, factor), recorded=graph) if factor != 1.0 else graph
+    if not mean_step_ns(real):  # all of it was host work on the path: no length is left that could be scaled
+        real = graph
+    return replace(_scaled(real, step_ns / mean_step_ns(real)), recorded=graph)
 
 
 def mean_step_ns(graph: StepGraph) -> float:
@@ -72,10 +75,10 @@ def _scaled(graph: StepGraph, factor: float) -> StepGraph:
     # What decides when a node begins still does; other dependencies do not become longer than there is room for.
     room = nodes.start[edges.target] - nodes.end[edges.source]
     lag = np.where(decides, room, np.minimum(np.floor(edges.lag_ns * factor).astype(np.int64), room))
-    return replace(graph, nodes=nodes, edges=edges._replace(lag_ns=lag), parts=_scaled_parts(graph.parts, nodes))
+    return replace(graph, nodes=nodes, edges=edges._replace(lag_ns=lag), parts=filled(graph.parts, nodes))
 
 
-def _scaled_parts(parts: Parts, nodes: Nodes) -> Parts:
+def filled(parts: Parts, nodes: Nodes) -> Parts:
     """Return parts that fill their nodes, each in proportion to what it was; they are sorted by node."""
     last = np.flatnonzero(np.diff(parts.node, append=-1))
     sums = np.cumsum(parts.ns)

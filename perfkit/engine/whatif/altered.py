@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.step_graph.graph import ARRIVAL, ORIGIN, START, Edges, StepGraph
+from perfkit.engine.step_graph.real_time import filled
 from perfkit.engine.step_graph.replay import replay
 from perfkit.trace.intervals import Ints
 
@@ -61,6 +62,15 @@ class Altered:
     def replay(self) -> Ints:
         """Return the end of each node."""
         return replay(self.graph, self.duration_ns, self.lag_ns)
+
+
+def settled(state: Altered) -> StepGraph:
+    """Return a graph whose own times are those of a replay."""
+    end = state.replay()
+    nodes = state.graph.nodes._replace(start=end - state.duration_ns, end=end)
+    parts = state.graph.parts._replace(ns=np.rint(state.part_ns).astype(np.int64))
+    edges = state.graph.edges._replace(lag_ns=state.lag_ns)
+    return replace(state.graph, nodes=nodes, edges=edges, parts=filled(parts, nodes))
 
 
 def unaltered(graph: StepGraph) -> Altered:

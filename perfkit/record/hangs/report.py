@@ -74,8 +74,8 @@ class HangReporter:
         blamed = {rank for fault in found.faults for rank in fault.ranks}
         only_slow = not blamed or read_answers(hang.folder, blamed, hang.request).paused
         if self._on_hang == "report" or only_slow or hang.resumed():
-            print_warning(line)
             _remember(hang, sorted(blamed), found.headline)
+            print_warning(line)
             return
         if record_failure(hang.folder, self._rank, RunError(line), None):
             self._report_failure(line)

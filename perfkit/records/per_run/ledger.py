@@ -7,8 +7,11 @@ from msgspec import Struct
 from perfkit.records.per_rank.idle import Cause
 from perfkit.records.samples import CodeLocation
 
-LedgerCause = Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading"] | Cause
+LedgerCause = (
+    Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading", "unrecorded"] | Cause
+)
 """What a row is about: `compute` is no loss; `late_ranks` is what the others wait for them, `bubble` that of pipelines;
+`unrecorded` is by how much steps without the profiler take longer than recorded ones;
 the others are categories, and causes of idle time as on the critical path (`launch_bound` with host operators)."""
 
 

@@ -42,7 +42,7 @@ def parts(ledger: Ledger) -> list[Part]:
     found = [
         Part(
             row.cause,
-            "overhead" if row.cause in CAUSES else row.cause,
+            _kind(row),
             label(row),
             row.share,
             percent,
@@ -57,6 +57,8 @@ def parts(ledger: Ledger) -> list[Part]:
 
 
 def _kind(row: LedgerRow) -> str:
+    if row.cause == "unrecorded":
+        return _OTHERS
     return "overhead" if row.cause in CAUSES else row.cause
 
 

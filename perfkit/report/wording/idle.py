@@ -35,25 +35,6 @@ def _mark_loading(name: str) -> str:
 
 SENTENCES: Final[Words] = {
     **{str(cause): words for cause, words in CAUSE_WORDS.items()},
-    "gpu_idle": "the GPU is idle",
-    "no_operator_runs": "no operator runs",
-    "nothing_recorded_runs": "no recorded operator or kernel runs",
-    "only_compiler_runs": "no operator but those of a compiler runs",
-    "idle": " for {share:percent} of the step ({ns:duration}{less}): ",
-    "profiler_excluded": ", profiler cost excluded",
-    "any_idle_cause": "launch gaps, Python, synchronisation",
-    "unmarked_loading": "or data if your loader is not torch's",
-    "or_unmarked_loading": ", or data if your loader is not torch's",
-    "part_of_it": "{ns:duration} of it is ",
-    "most_of_it": "most of it is ",
-    "most_of_idle": "most of all idle time is ",
-    "short_kernels": " ({share:tenths} of the kernels run for less than 5 µs)",
-    "in_many_places": ", in many places",
-    "idle_detail": lambda detail: f": {detail.removeprefix('queued ')}",  # the cause has the word
-    "largest_idle": ", {most:|most of that|the largest part} {place}{within} ({ns:duration} per step{often})",
-    "in_place": "in {place}",
-    "in_annotation": " in {name}",
-    "in_pauses": ", in {count:figures} pauses",
     "phase": lambda phase: PHASE_WORDS[phase],
     "named": "{name}",
 }

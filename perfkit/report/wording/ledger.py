@@ -21,22 +21,30 @@ LABELS: Final[dict[LedgerCause, str]] = {
     "synchronisation": "waiting for the device",
     "allocation": "allocating memory",
     "compilation": "compiling",
-    "dependency": "queued on the device",
-    "not_running": "host thread waiting",
+    "dependency": "device queue",
+    "not_running": "host waiting",
     "profiler": "profiler",
     "unknown": "idle, cause unknown",
+    "unrecorded": "not in recorded steps",
 }
 """What the rows are called."""
 _TAKES: Final[dict[LedgerCause, str]] = {
     "bubble": "The pipeline's bubble takes {share}",
     "memcpy": "Copies take {share}",
-    "launch_bound": "Launch-bound: the device waits {share} for the host to launch work",
+    "launch_bound": "Launch-bound: the device waits for launches for {share}",
     "host_work": "Host work takes {share} while nothing computes",
-    "synchronisation": "The host waits {share} for the device, which then idles",
-    "not_running": "The host's thread waits {share}",
+    "synchronisation": "The host waits for the device for {share}",
+    "not_running": "The host waits for {share}",
+    "dependency": "Work waits in the device's queue for {share}",
+    "profiler": "The profiler takes {share}",
+    "unrecorded": "{share} is in steps that were not recorded",
     "unknown": "Idle takes {share}, cause unknown",
 }
 """Begin of the headline on a row; others are 'Label takes'."""
+_LATE_IN: Final[dict[LedgerCause, str]] = {"unknown": "idle", "launch_bound": "launching", "dependency": "queued work"}
+"""What late ranks are late in, where that is not the label."""
+_MOST_WORDS: Final = 15
+"""Of a headline: without its place where that would be more."""
 _NAMED: Final = 2
 """Most late ranks that a headline names."""
 _DELAYS: Final = {
@@ -63,7 +71,7 @@ def place(row: LedgerRow) -> str:
     name = _name(row)
     if row.late_in is None:
         return name
-    late_in = "idle" if row.late_in == "unknown" else LABELS[row.late_in]
+    late_in = _LATE_IN.get(row.late_in, LABELS[row.late_in])
     return f"{late_in} in {name}" if name and len(row.ranks) == 1 else late_in
 
 
@@ -73,10 +81,12 @@ def _name(row: LedgerRow) -> str:
     name = row.name or ""
     if name.startswith(_TORCH_LOADER):
         return ""
+    if row.cause in _UNNAMED:
+        return ""
     phase = row.phase or name.removeprefix(PREFIX)
     if phase in PHASE_WORDS and not _FRAME.fullmatch(name):
         return PHASE_WORDS[phase]
-    return "" if row.cause in _UNNAMED else _in_code(name)
+    return _in_code(name)
 
 
 def _in_code(name: str) -> str:
@@ -97,8 +107,9 @@ _UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler"
 
 def takes(row: LedgerRow) -> str:
     """Return a headline on a row: what it takes of the step, and where."""
-    where = place(row)
-    return f"{_begin(row)}{f': {where}' if where else ''}."
+    begin, where = _begin(row), place(row)
+    whole = f"{begin}: {where}."
+    return whole if where and len(whole.split()) <= _MOST_WORDS else f"{begin}."
 
 
 def _begin(row: LedgerRow) -> str:

@@ -16,14 +16,16 @@ SENTENCES: Final[Words] = {
     "begin_together": "start behind a barrier",
     "ranks_without_trace": "{missing} of {of} ranks {missing:|has|have} no trace",
     "ranks_may_be_missing": "ranks may be missing",
-    "analyse_all_traces": "analyze all",
+    "analyse_all_traces": "analyse the traces of all ranks",
     "ranks_disagree": "the traces of the ranks contradict each other",
     "steps_unmarked": "no steps are marked",
     "mark_steps": "--step-marker REGEX",
     "steps_differ": "the ranks recorded different steps",
     "steps_recorded": "{steps} step{steps:||s} recorded",
     "steps_vary": "steps take {least_ns:duration} to {most_ns:duration}",
-    "record_steps": lambda steps, own: f"record {steps}: --schedule active={steps}" if own else f"record {steps}",
+    "record_steps": lambda steps, own: (
+        f"record {steps} steps: --schedule active={steps}" if own else f"record {steps} steps"
+    ),
     "steps_compile": "code was compiled in {steps:|step|steps} {steps:ranges}",
     "skip_them": "record later steps",
     "profiler_takes": "the profiler takes {share:percent} of a recorded step",

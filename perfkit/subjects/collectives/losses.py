@@ -15,8 +15,6 @@ from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Facts, fact
 from perfkit.subjects.collectives.avoidable import broadcast_buffers, reported_ns, tiny_collectives, unreported
 
-_SEND: Final = "send"
-
 
 def transfer(context: LossContext) -> Loss | None:
     """Transfers, and what cannot be told from waiting."""

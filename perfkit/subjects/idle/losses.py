@@ -39,9 +39,15 @@ def host_idle(context: LossContext) -> Loss | None:
         evidence=evidence(part) if part else {},
         remedy=(*advice.facts, *((fact("mark_loading", name=loading.name),) if loading else ())),
         per_step_ns=min(row.ns, saving_ns(part)) if part else row.ns,
-        change=change_of(part) if part and not advice.only_finds_out else None,
+        change=_change(part, row) if part and not advice.only_finds_out else None,
         only_finds_out=advice.only_finds_out,
     )
+
+
+def _change(part: IdlePart, row: LedgerRow) -> str | None:
+    """Return the change that was replayed; None where the row has another name than the part that advice is about."""
+    by_name = part.cause in ("host_work", "not_running") and part.is_named()
+    return None if by_name and part.largest.detail != row.name else change_of(part)
 
 
 def _where(part: IdlePart | None, row: LedgerRow, loading: PossibleLoading | None) -> Facts:

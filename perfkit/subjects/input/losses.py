@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from perfkit.engine.losses.context import (
     MIN_SHARE,
     LossContext,
-    besides_stragglers,
     exposed_without_stragglers,
     late_in,
 )
@@ -16,7 +15,7 @@ from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.runs.data_loading import main_cause
 from perfkit.engine.whatif.changes import NO_INPUT
 from perfkit.records.aggregate import MAJORITY
-from perfkit.records.facts import Facts, fact
+from perfkit.records.facts import fact
 from perfkit.records.per_rank.loading import WaitCause
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DataLoading
@@ -30,13 +29,11 @@ _OWN_WORK: Final[frozenset[WaitCause]] = frozenset({"transforming", "collating"}
 
 
 class _Where(NamedTuple):
-    """The ranks that a sentence about loading is true of."""
+    """The ranks that wait for data."""
 
     ranks: Sequence[RankReport]
-    facts: Facts = ()
-    """Which ones; empty if the sentence is about all."""
-    others: bool = False
-    """Whether these are all that are not late."""
+    some: bool = False
+    """Whether there are others."""
 
 
 def slow_input(context: LossContext) -> Loss | None:
@@ -59,7 +56,7 @@ def slow_input(context: LossContext) -> Loss | None:
         cause=why[0] if why else "input",
         row="data_loading",
         code=row.code.text if row is not None and row.code else None,
-        ranks=tuple(rank.rank for rank in where.ranks if rank.rank is not None) if where.facts else (),
+        ranks=tuple(rank.rank for rank in where.ranks if rank.rank is not None) if where.some else (),
         facts=(why[1],) if why else (),
         evidence=evidence,
         remedy=(advice, *faster),
@@ -70,7 +67,7 @@ def slow_input(context: LossContext) -> Loss | None:
 
 
 def _median_ns(where: _Where, loads: DataLoading) -> int:
-    return round(median(_spans_ns(where.ranks) or [loads.median_ns])) if where.facts else loads.median_ns
+    return round(median(_spans_ns(where.ranks) or [loads.median_ns])) if where.some else loads.median_ns
 
 
 def _spans_ns(ranks: Sequence[RankReport]) -> list[int]:
@@ -83,15 +80,14 @@ def _where(context: LossContext) -> _Where:
     Half of all loads may be short, and half long: there is no load between the two that takes the median time.
     """
     ranks = context.run.ranks
-    if beside := besides_stragglers(context, "data_loading"):
-        late = {row.rank for row in late_in(context, "data_loading")}
-        return _Where([rank for rank in ranks if rank.rank not in late] or ranks, beside, others=True)
+    if late := {row.rank for row in late_in(context, "data_loading")}:
+        return _Where([rank for rank in ranks if rank.rank not in late] or ranks, some=True)
     waits_ns = {rank.rank: _wait_ns(rank) for rank in ranks if rank.rank is not None}
     most = [number for number, wait_ns in waits_ns.items() if 2 * wait_ns >= max(waits_ns.values())]
     share = sum(waits_ns[number] for number in most) / (sum(waits_ns.values()) or 1.0)
     if len(waits_ns) < len(ranks) or 2 * len(most) > len(ranks) or share < _NAMED_SHARE:
         return _Where(ranks)
-    return _Where([rank for rank in ranks if rank.rank in most], (fact("mostly_on", ranks=most),))
+    return _Where([rank for rank in ranks if rank.rank in most], some=True)
 
 
 def _wait_ns(rank: RankReport) -> float:

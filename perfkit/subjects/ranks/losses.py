@@ -43,19 +43,20 @@ def oversubscribed(context: LossContext) -> Loss | None:
 
 def waiting(context: LossContext) -> Loss | None:
     """Waiting for other ranks."""
-    # What the verdict is about is worth a recommendation, however little ranks wait on average.
-    is_verdict = context.run.verdict.bound == "imbalance"
-    parts = split_communication(context, 0.0 if is_verdict else MIN_SHARE)
+    # What late ranks cost is worth a recommendation, however little ranks wait on average.
+    row = context.ledger.of("late_ranks")
+    is_large = row is not None and row.share >= MIN_SHARE
+    parts = split_communication(context, 0.0 if is_large else MIN_SHARE)
     slow = stragglers_of(context.run)
     if context.waits_in_bubbles():
         return _waiting_in_bubbles(context)
-    if parts is None and not (is_verdict and slow):
+    if parts is None and not (is_large and slow):
         return None
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
         return _in_part(cause)
     wait_ns, exposed_ns = parts
-    if wait_ns < MAJORITY * exposed_ns and not is_verdict:
+    if wait_ns < MAJORITY * exposed_ns and not is_large:
         return None
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
     if not slow and context.has("start_skew") and last_arrivals_of(context) is None:
@@ -68,7 +69,8 @@ def waiting(context: LossContext) -> Loss | None:
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return replace(
         cause,
-        facts=(fact("waits", ns=wait_ns), *cause.facts),
+        # Of the ranks that are last, without what the others wait because these began to record later.
+        facts=(fact("waits", ns=cause.evidence.get("last_wait_ns", wait_ns)), *cause.facts),
         evidence=evidence | cause.evidence,
         blames="rank",
     )

@@ -10,14 +10,20 @@ from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
 from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.replay import replay
+from perfkit.engine.step_graph.run_graph import RunGraph
 from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 
 
+def run_graph(*paths: Path) -> RunGraph:
+    """Return the graph of one run's traces, or why there is none."""
+    return RunContext([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]).graph
+
+
 def graph_of(*paths: Path) -> StepGraph:
     """Return the graph of one run's traces."""
-    found = RunContext([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]).graph
+    found = run_graph(*paths)
     assert found.graph is not None, found.reason
     return found.graph
 

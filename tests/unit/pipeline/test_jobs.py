@@ -179,7 +179,7 @@ def test_that_there_are_several_jobs_stands_before_what_is_said_of_them(tmp_path
         stream = io.StringIO()
         renderer.write(report, stream, top=10)
         text = " ".join(stream.getvalue().split())
-        assert text.index("has the traces of 3 jobs") < text.index("compute-bound")
+        assert text.index("has the traces of 3 jobs") < text.index("Communication takes 14 %")
 
 
 def test_of_ranks_of_several_jobs_nobody_is_said_to_be_late_or_not(tmp_path: Path) -> None:

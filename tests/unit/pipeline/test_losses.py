@@ -44,7 +44,7 @@ CASES: Final[dict[str, Callable[[], RunReport]]] = {
     "stragglers in turns": lambda: late(
         0, 1, every=2, in_turns=True, one_at_a_time=True, steps_late=2, category="overhead"
     ),
-    "straggler that costs little": lambda: late(1, gain_ms=4, gain_ns=4 * MS),
+    "straggler that costs little": lambda: late(1, gain_ms=6, gain_ns=6 * MS),
     "none is late": lambda: waiting_run(128, 32, slow=False),
     "single delay": lambda: waiting_run(128, 32, cross_rank=make_across(one_off_stragglers=[ONCE])),
     "early rank": lambda: waiting_run(
@@ -83,7 +83,7 @@ def names(facts: tuple[Fact, ...]) -> list[str]:
         ("straggler of a part", "waiting", {"cause": "straggler", "ranks": (1,), "change": None}),
         ("straggler in a phase", "waiting", {"ranks": (1,), "phase": "forward"}),
         ("stragglers in turns", "waiting", {"ranks": (0, 1), "change": "rank0=healthy rank1=healthy"}),
-        ("straggler that costs little", "waiting", {"cause": "straggler", "per_step_ns": 4 * MS}),
+        ("straggler that costs little", "waiting", {"cause": "straggler", "per_step_ns": 6 * MS}),
         # Rank 0 communicates for 30 ms, of which 4 are data transfer: more than the mean over ranks could be saved.
         ("none is late", "waiting", {"cause": "waiting", "ranks": (), "per_step_ns": 26 * MS}),
         ("single delay", "waiting", {"cause": "one_off_straggler", "ranks": (0,), "steps": (7,)}),

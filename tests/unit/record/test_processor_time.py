@@ -33,9 +33,9 @@ def test_the_time_of_this_process_is_its_own_and_keeps_a_core_busy() -> None:
     meter.start()
     burn()
     use = measured(meter)
-    assert use.own_ns == pytest.approx(BURNS_S * 1e9, rel=0.2)
-    assert 0.7 * use.own_ns < use.busy_ns < 1.1 * use.count * use.window_ns
-    assert use.window_ns >= use.own_ns
+    # Threads and processes that other tests of this process have left count, too.
+    assert use.own_ns >= 0.8 * BURNS_S * 1e9
+    assert 0.5 * BURNS_S * 1e9 < use.busy_ns < 1.1 * use.count * use.window_ns
 
 
 def test_the_time_of_a_child_is_its_own_too_while_it_runs_and_once_it_has_ended() -> None:

@@ -71,7 +71,7 @@ def test_a_thousand_steps_do_not_flood() -> None:
     steps = [make_step(n, compute=(60 + n % 7) * MS) for n in range(1000)]
     text = drawn(make_report(make_run(ranks=[make_rank(0, steps)], world_size=1)), 80, top=5)
     assert "423 more above the median" in text
-    assert len(text.splitlines()) < 110
+    assert len(text.splitlines()) < 120
 
 
 def test_many_runs_leave_their_tables_out() -> None:

@@ -25,7 +25,7 @@ def test_a_report_shows_its_runs_closed_and_one_run_open() -> None:
     assert several.count("<details>\n<summary><strong>") == 2
     for whole in (make_report(make_run("one"))._repr_html_(), make_run("one")._repr_html_()):
         assert whole.count("<details open>\n<summary><strong>") == 1
-        assert "the largest loss is waiting for data, 13 %" in whole
+        assert "No single large loss: 60 % is compute." in whole
         assert "Where the step&#39;s time goes" in whole
     assert len(several) < 50_000
 

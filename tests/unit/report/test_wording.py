@@ -20,6 +20,7 @@ ROOT = Path(perfkit.__file__).parent
 MAKERS = ("fact", "statement", "nothing_matches")
 WHAT_IF = sorted((ROOT / "engine" / "whatif").rglob("*.py"))
 FILES = sorted({*(path for room in ("engine", "subjects") for path in (ROOT / room).rglob("*.py"))} - {*WHAT_IF})
+FILES.append(ROOT / "pipeline" / "words.py")
 ROOMS = pytest.mark.parametrize(
     ("files", "tables"),
     [(FILES, (SENTENCES, REMEDIES)), (WHAT_IF, (APPLIES_TO, ASSUMPTIONS, REFUSALS))],

@@ -64,7 +64,7 @@ def test_a_text_is_also_written_as_token_files(tmp_path: Path, capsys: pytest.Ca
         text = load_text(tmp_path / "out")
         for name, ids in (("train.bin", text.train()), ("val.bin", text.validation())):
             assert np.fromfile(tmp_path / "out" / name, np.uint16).tolist() == ids.tolist()
-    assert "val.bin: token ids of 16 bits" in capsys.readouterr().out
+    assert "): token ids of 16 bits" in capsys.readouterr().err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("train.npy", "validation.npy", "vocabulary.json", "train.bin", "val.bin")
     }

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.idle.attribution import Threads
 from perfkit.engine.idle.host_thread import Host
-from perfkit.engine.kinds.classify import Device, Names, innermost_at_launch
+from perfkit.engine.kinds.classify import Device, Names, in_compilation, innermost_at_launch
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
 from perfkit.engine.step_graph.rank.calls import Calls
@@ -24,6 +24,7 @@ from perfkit.trace.intervals import Ints, Union, covers, split
 _JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
 """Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
 _NONE: Final = np.zeros(0, np.int64)
+_COMPILATION: Final = kinds.KINDS.index("compilation")
 
 
 class Trace(NamedTuple):
@@ -197,7 +198,10 @@ class Table:
         # Beside a device, operators that communicate only launch.
         communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
         rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
-        kind = np.select([loads[runs], communicates], [kinds.DATA_LOADING, kinds.COMMUNICATION], rest)
+        compiles = in_compilation(events, names, row)
+        kind = np.select(
+            [loads[runs], communicates, compiles], [kinds.DATA_LOADING, kinds.COMMUNICATION, _COMPILATION], rest
+        )
         name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
         self._add_host_parts(lane, pieces.node[runs], kind, name, Union(pieces.start[runs], pieces.end[runs]))
 

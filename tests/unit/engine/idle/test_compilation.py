@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import perfkit
 from perfkit.records.report import Report
 from perfkit.records.run import RunReport
@@ -46,11 +48,12 @@ def test_what_a_compiler_runs_is_no_compute_on_the_cpu(tmp_path: Path) -> None:
         assert listed["aten::mm", "overhead"] == 3 * (COMPILE_US - 400)
 
 
-def test_the_verdict_the_advice_and_a_finding_name_it(tmp_path: Path) -> None:
+def test_the_ledger_the_advice_and_a_finding_have_it(tmp_path: Path) -> None:
     report, run = report_of(tmp_path, COMPILING, COMPILING)
-    assert "(100 % of it compiling or loading code)" in run.verdict.sentence
-    # Its cause is known: neither a loader's nor the profiler's.
-    assert "loader" not in run.verdict.sentence
+    assert run.ledger is not None
+    row = run.ledger.losses[0]
+    assert row.cause == "compilation"
+    assert row.ns == pytest.approx(3 * COMPILE_US * 1000 / 12, rel=0.01)
     (message,) = (one.message for one in run.findings if one.code == "compilation_recorded")
     assert message.startswith("code was compiled or loaded during 3 recorded steps (3, 6, 9), for up to 9.00 ms (in ")
     assert "TORCH_LOGS=recompiles" in report.insights[0].recommendation

@@ -5,11 +5,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.engine.ledger.verdict import judge
 from perfkit.pipeline.words import verdict as worded
 from perfkit.records.common import Finding
+from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
+from perfkit.report.content.ledger import parts
+from perfkit.tables.labels import COLOURS, FILLS
 
 MS = 1_000_000
 FRAME = "/home/me/train.py(32): colour_jitter"
@@ -81,3 +85,13 @@ def test_traces_that_do_not_tell_have_no_verdict(code: str) -> None:
 @pytest.mark.parametrize(("known", "traces"), [(None, 1), (ledger(), 0)])
 def test_without_steps_or_traces_there_is_none(known: Ledger | None, traces: int) -> None:
     assert judge(known, [], traces).bound == "unknown"
+
+
+def test_every_row_can_be_drawn() -> None:
+    causes = ["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading", "unrecorded", *CAUSES]
+    rows = [made(1 / len(causes), cause, ranks=[1] if cause == "late_ranks" else []) for cause in causes]
+    for row in rows:
+        (part,) = parts(ledger(*[replace(row, share=1.0, ns=100 * MS)]))
+        assert FILLS[part.kind]
+        assert COLOURS[part.cause]
+        assert part.label

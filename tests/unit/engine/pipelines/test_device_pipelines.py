@@ -59,7 +59,7 @@ def test_stages_schedule_and_bubble(
     assert found.ideal_share == pytest.approx(3 / 11, abs=0.01)
     assert found.heavy is None
     assert dimensions(run) == {"pp"}
-    assert "the bubble of the pipeline" in run.verdict.sentence
+    assert run.verdict.bound == "bubble"
 
 
 @pytest.mark.parametrize("batched", [False, True])

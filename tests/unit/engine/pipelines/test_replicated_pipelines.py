@@ -51,23 +51,28 @@ def test_a_late_rank_comes_before_the_bubble(work: Work, tmp_path: Path) -> None
     (run,) = report.runs
     assert run.cross_rank is not None
     assert run.cross_rank.stragglers_gain_ns == pytest.approx(US * saved_us, rel=0.1)
-    assert run.verdict.bound == "imbalance"
+    assert run.ledger is not None
+    row = run.ledger.of("late_ranks")
+    assert row is not None
+    assert row.ns == run.cross_rank.stragglers_gain_ns
     found = insights(report)
-    assert found["waiting"].potential_saving_ns == run.cross_rank.stragglers_gain_ns
     prompt = perfkit.analyze(tmp_path / "prompt")
     bubble_ns = insights(prompt)["pipeline_bubble"].potential_saving_ns
-    assert found["pipeline_bubble"].potential_saving_ns == pytest.approx(bubble_ns, rel=0.05)
+    # No more than its row, from which what a rank waits for a late one is estimated for each rank.
+    assert found["pipeline_bubble"].potential_saving_ns == pytest.approx(bubble_ns, rel=0.12)
     assert "pipeline_transfers" not in found
 
 
 def test_a_bubble_that_costs_more_has_nothing_of_what_a_late_rank_costs(tmp_path: Path) -> None:
     report, saved_us = analyzed(tmp_path, Work(time, compute=late(3, us=2000)))
     (run,) = report.runs
-    assert "the bubble of the pipeline, 18 % of the step" in run.verdict.sentence  # 3.1 ms of 17.3
-    assert run.verdict.sentence.endswith("besides waiting for rank 3)")
-    waiting = insights(report)["waiting"]
-    assert waiting.potential_saving_ns == pytest.approx(US * saved_us, rel=0.1)
-    assert "part of it waiting for rank 3, late by" in waiting.sentence
+    assert run.ledger is not None
+    bubble, waiting = run.ledger.of("bubble"), run.ledger.of("late_ranks")
+    assert bubble is not None
+    assert waiting is not None
+    assert bubble.share == pytest.approx(0.18, abs=0.01)  # 3.1 ms of 17.3
+    assert waiting.ns == pytest.approx(US * saved_us, rel=0.1)
+    assert waiting.ranks == [3]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,6 @@ def test_a_heavy_stage_is_as_heavy_as_where_no_rank_is_late(tmp_path: Path) -> N
 def test_without_a_late_rank_nobody_is_named(work: Work, tmp_path: Path) -> None:
     report, _ = analyzed(tmp_path, work)
     (run,) = report.runs
-    assert "bubble of the pipeline" in run.verdict.sentence
+    assert run.verdict.bound == "bubble"
     assert "waiting" not in insights(report)
     assert not run.cross_rank or not run.cross_rank.stragglers

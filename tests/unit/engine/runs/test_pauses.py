@@ -87,8 +87,8 @@ def test_a_pause_is_no_part_of_its_step(tmp_path: Path, name: str, cat: str, pha
         assert sum(row.total_ns for row in rank.operators if row.name == "aten::mm") == STEPS * 700_000
     assert run.critical_path is not None
     assert run.critical_path.total_ns == 3 * STEP * 1000
-    assert f"{phase}" in run.verdict.sentence
-    assert "besides the steps" in run.verdict.sentence
+    assert run.ledger is not None
+    assert run.ledger.step_ns == STEP * 1000
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,6 @@ def test_other_annotations_are_part_of_the_step(tmp_path: Path, name: str) -> No
     run = analyse(tmp_path, *(training(rank, pause=name) for rank in range(2)))
     assert run.pauses == []
     assert run.ranks[0].steps[3].wall_ns == (STEP + PAUSE) * 1000
-    assert "besides the steps" not in run.verdict.sentence
 
 
 def test_an_evaluation_with_a_backward_pass_is_training(tmp_path: Path) -> None:
@@ -146,8 +145,6 @@ def test_an_evaluation_on_one_rank_is_waited_for_and_no_straggler(tmp_path: Path
     (row,) = run.pauses
     # Rank 1 computes for 760 us of the 5 ms, then waits: until rank 0, after the pause, has computed as long.
     assert (row.rank, row.recorded_ns, row.waited_ns) == (0, PAUSE * 1000, PAUSE * 1000)
-    assert "evaluation takes 45 % of the recorded time of rank 0" in run.verdict.sentence
-    assert "for which other ranks wait 5.00 ms" in run.verdict.sentence
 
 
 def test_waiting_for_a_pause_is_no_transfer(tmp_path: Path) -> None:
@@ -189,7 +186,6 @@ def test_what_a_rank_usually_communicates_is_no_waiting_for_a_pause(tmp_path: Pa
 def test_nobody_waits_for_a_pause_of_all_ranks(tmp_path: Path) -> None:
     run = analyse(tmp_path, *(training(rank, pause="perfkit.checkpoint") for rank in range(2)))
     assert [row.waited_ns for row in run.pauses] == [0, 0]
-    assert "wait" not in run.verdict.sentence.partition("besides the steps")[2]
 
 
 def device_trace() -> TraceBuilder:
@@ -216,7 +212,7 @@ def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> N
         builder.write(tmp_path / f"rank{rank}.json")
     insights = pipeline.analyze(tmp_path, cache=False).insights
     waiting = next(one for one in insights if one.rule == "waiting")
-    assert "waiting for evaluation on rank 0" in waiting.sentence
+    assert waiting.sentence.endswith("for evaluation on rank 0")
     assert waiting.recommendation.startswith("divide the evaluation evenly over all ranks")
 
 

@@ -92,7 +92,7 @@ def test_findings_about_the_program_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "remedy"), [(None, "record 10"), ({"detail": "time"}, "record 10: --schedule active=10")]
+    ("config", "remedy"), [(None, "record 10 steps"), ({"detail": "time"}, "record 10 steps: --schedule active=10")]
 )
 def test_a_single_step_is_few(config: dict[str, Any] | None, remedy: str) -> None:
     (doubt,) = found(walls_ms=(100,), config=config)
@@ -101,7 +101,8 @@ def test_a_single_step_is_few(config: dict[str, Any] | None, remedy: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("walls_ms", "remedy"), [((100, 100, 160), "record 10"), ((*[100] * 9, 220), "record 100"), ((*[100] * 9, 200), "")]
+    ("walls_ms", "remedy"),
+    [((100, 100, 160), "record 10 steps"), ((*[100] * 9, 220), "record 100 steps"), ((*[100] * 9, 200), "")],
 )
 def test_steps_of_which_some_are_far_longer_are_a_doubt_and_more_of_them_less_so(
     walls_ms: tuple[int, ...], remedy: str
@@ -132,8 +133,9 @@ def test_recorded_steps_that_are_faster_than_the_others_are_not_typical() -> Non
 def test_the_line_has_two_doubts_only_where_they_fit() -> None:
     missing = Observation("ranks_missing", {"missing": 2, "of": 4})
     assert trust_line([]) == ""
-    assert trust_line(found(missing, walls_ms=(100,))) == (
-        "Trust: 2 of 4 ranks have no trace (analyze all); 1 step recorded (record 10)"
+    differ = Observation("uneven_steps", {})
+    assert trust_line(found(differ, walls_ms=(100,))) == (
+        "Trust: 1 step recorded (record 10 steps); the ranks recorded different steps"
     )
     line = trust_line(found(missing, loads=(BUSY,)))
     assert line == "Trust: other processes used 1.6 of 2 cores (record on an idle machine)"

@@ -91,7 +91,7 @@ def test_kernels_are_not_shorter_for_being_launched_at_once(tmp_path: Path) -> N
     """A device that is busy all the time: nothing is saved."""
     one = predict(record(tmp_path / "busy", Loop((4, 4, 200, 300))), "kernels<5us=fused")
     assert one.prediction is not None
-    assert one.prediction.saving_ns == 0
+    assert 0 <= one.prediction.saving_ns < 0.005 * one.measured_step_ns
 
 
 def test_the_name_of_an_operator_stands_for_its_kernels(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ def test_a_saving_is_predicted_where_the_threads_are_known_to_wait(tmp_path: Pat
 def test_nothing_is_predicted_where_a_thread_goes_on_long_before_the_end_that_was_recorded(tmp_path: Path) -> None:
     """A busy machine lets the backend record the end late: then no pause is known to be a wait."""
     one = the_transfer(write(tmp_path, 502, 700))
-    assert one.predicted_for is None
-    assert one.potential_saving_ns is not None
-    assert one.potential_saving_ns > 0
+    assert (one.predicted_for, one.potential_saving_ns) == (None, None)
     (finding,) = [finding for finding in predict(tmp_path).findings if finding.code == "waits_unknown"]
     assert "what rank 1 waits for is not known for 504 µs per step of its exposed communication" in finding.message
 
@@ -76,7 +74,7 @@ def test_what_a_late_rank_costs_has_one_size(tmp_path: Path) -> None:
     assert across is not None
     assert predicted is not None
     assert across.stragglers_gain_from == "replay"
-    assert across.stragglers_gain_ns == round(predicted.mean_saving_ns)
+    assert across.stragglers_gain_ns == round(predicted.saving_ns)
     assert [row.gain_ns for row in across.stragglers] == [across.stragglers_gain_ns]
     assert report.runs[0].predicted_savings[0].saving_ns == across.stragglers_gain_ns
     (one,) = [insight for insight in report.insights if insight.rule == "waiting"]
