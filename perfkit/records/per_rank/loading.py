@@ -103,7 +103,6 @@ class WaitNs(Struct, frozen=True, kw_only=True):
 LoadActivity = Literal[
     "reading", "decoding", "transforming", "collating", "pinning", "transfer", "workers", "core", "waiting"
 ]
-LOAD_ACTIVITIES: Final[tuple[LoadActivity, ...]] = get_args(LoadActivity)
 MOST_PARTS: Final = 20
 
 

@@ -211,31 +211,15 @@ def _single_delays(once: Sequence[OneOffStraggler]) -> str:
     return f", most of it for {', '.join(f'{one_off_place(one)} ({one_off_cause(one)})' for one in once)}"
 
 
-def _stragglers(late: Sequence[Straggler], gain_ns: int, profiler_ns: int) -> str:
-    return f"straggler{'s' if len(late) > 1 else ''}: {stragglers_sentence(late, gain_ns, profiler_ns)}"
-
-
-def _late_ranks(late: Sequence[Straggler]) -> str:
-    """Return the ranks that others wait for, by how much they are late, and in what."""
-    if len(late) == 1:
-        return f"rank {late[0].rank}, late {_by(late[0], _cause(late[0]))}"
-    causes = " or ".join(dict.fromkeys(_short_cause(row) for row in late))
-    turns = " in turns" if take_turns(late) else ""
-    return f"{name_ranks(late)}{turns}, late by up to {duration(late[0].lag_ns)} ({causes})"
-
-
 def _by(row: Straggler, cause: str) -> str:
     """Return by how much a rank is late, how often, and in what."""
     return f"by {duration(row.lag_ns)} {how_often(row)} ({cause})"
 
 
 SENTENCES: Final[Words] = {
-    "stragglers": _stragglers,
-    "late_ranks": _late_ranks,
     "early_ranks": early_sentence,
     "mostly_for_single_delays": _single_delays,
     "other_ranks": "other ranks",
-    "others": "others: ",
     "namely": ": ",
     "none_is_late": ", none of which is late beyond chance in all steps",
     "too_few_steps": " (too few steps to tell which of them are late)",
