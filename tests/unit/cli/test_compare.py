@@ -28,7 +28,8 @@ def compare(*args: str) -> subprocess.CompletedProcess[str]:
 def test_the_terminal_shows_what_changed() -> None:
     done = compare(MEMORY, HDF5)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()[1:5] if line]
+    below_title = done.stdout.partition("─\n")[2]  # a title of long paths takes two lines
+    lines = [line.split(maxsplit=1) for line in below_title.splitlines()[:4] if line]
     assert [first for first, _ in lines] == ["Measured", "noise", "changed"]
     assert lines[0][1] == "faster: 29.7 ms per step instead of 32.6 ms (-9.1 %)."
     assert lines[1][1].rstrip() == "not known from 1 run before and 1 after: it takes 3 of each"
