@@ -215,11 +215,10 @@ _MOST_PERCENT: Final = 1000
 
 
 class DeviceArgsBuilder:
-    """Collects the arguments of a trace's kernels and copies."""
+    """Collects the arguments of a trace's kernels."""
 
     def __init__(self) -> None:
         self._kernel_row, self._launch = GrowableArray(np.int64), GrowableArray(np.int32)
-        self._copy_row, self._bytes = GrowableArray(np.int64), GrowableArray(np.int64)
         self._launches = Texts()
 
     def add_kernels(self, rows: Ints, args: list[RawArgs]) -> None:
@@ -228,18 +227,11 @@ class DeviceArgsBuilder:
         self._kernel_row.extend(rows)
         self._launch.extend(self._launches.column(texts, len(args)))
 
-    def add_copies(self, rows: Ints, args: list[RawArgs]) -> None:
-        """Add the arguments of copies, whose rows must ascend."""
-        self._copy_row.extend(rows)
-        self._bytes.extend(numbers([one.bytes_ for one in args]))
-
     def build(self) -> DeviceArgsColumns:
         """Return the columns; nothing can be added afterwards."""
         return DeviceArgsColumns(
             kernel_row=self._kernel_row.build(),
             launch=self._launch.build(),
-            copy_row=self._copy_row.build(),
-            bytes=self._bytes.build(),
             launches=tuple(map(_launch, self._launches)),
         )
 

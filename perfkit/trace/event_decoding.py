@@ -43,7 +43,6 @@ class RawArgs(Struct, gc=False, frozen=True):
     grid: Raw = MISSING
     block: Raw = MISSING
     occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=MISSING)
-    bytes_: Any = msgspec.field(name="bytes", default=-1)
     in_elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
@@ -293,7 +292,6 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         grid=_re_encoded(args.get("grid")),
         block=_re_encoded(args.get("block")),
         occupancy=_re_encoded(args.get("est. achieved occupancy %")),
-        bytes_=_converted(args.get("bytes", -1)),
     )
 
 

@@ -264,7 +264,6 @@ class EventTableBuilder:
         self._add_collective_args(args, name, [k for k in some if args[k].collective is not None])
         self._add_args_of(places[kind[places] == EventKind.OPERATOR], args, self._operator_args.add)
         self._add_args_of(np.flatnonzero(kind == EventKind.KERNEL), args, self._device_args.add_kernels)
-        self._add_args_of(np.flatnonzero(kind == EventKind.COPY), args, self._device_args.add_copies)
 
     def _add_collective_args(self, args: list[RawArgs], name: NDArray[np.int32], named: list[int]) -> None:
         """Add the metadata of collectives, of events that communicate by name and the `named` ones."""

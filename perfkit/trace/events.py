@@ -193,26 +193,18 @@ class KernelLaunch(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceArgsColumns:
-    """What the trace records of kernels and copies."""
+    """What the trace records of kernels."""
 
     kernel_row: Ints = field(default_factory=_no_ints)
     """Rows in `Events` of all kernels, ascending; shape (k,)."""
     launch: NDArray[np.int32] = field(default_factory=_no_numbers)
     """Index into `launches`; -1 if not kept; shape (k,)."""
-    copy_row: Ints = field(default_factory=_no_ints)
-    """Rows in `Events` of all copies, ascending; shape (c,)."""
-    bytes: Ints = field(default_factory=_no_ints)
-    """Bytes of a copy; -1 if not recorded; shape (c,)."""
     launches: tuple[KernelLaunch, ...] = ()
     """The distinct launches."""
 
     def launch_of(self, rows: Ints) -> Ints:
         """Return each row's index into `launches`; -1 without one, and for no row (-1)."""
         return at_rows(self.kernel_row, self.launch, rows)
-
-    def bytes_of(self, rows: Ints) -> Ints:
-        """Return each row's bytes; -1 if not recorded, and for no row (-1)."""
-        return at_rows(self.copy_row, self.bytes, rows)
 
 
 def at_rows(row: Ints, column: NDArray[Any], rows: Ints) -> Ints:

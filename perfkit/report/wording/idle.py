@@ -7,7 +7,6 @@ from typing import Final
 from perfkit.base.formatting import shell_word
 from perfkit.phases import PHASE_WORDS
 from perfkit.records.facts import Words
-from perfkit.records.per_rank.idle import CAUSE_WORDS
 
 _LAUNCH_WORDS: Final = {
     "compile_option": "--compile",
@@ -34,7 +33,6 @@ def _mark_loading(name: str) -> str:
 
 
 SENTENCES: Final[Words] = {
-    **{str(cause): words for cause, words in CAUSE_WORDS.items()},
     "phase": lambda phase: PHASE_WORDS[phase],
     "named": "{name}",
 }

@@ -1,4 +1,4 @@
-"""What the reader keeps of kernels and copies: grid, block, occupancy, bytes."""
+"""What the reader keeps of kernels: grid, block, occupancy."""
 
 from pathlib import Path
 
@@ -11,28 +11,24 @@ from tests.support.traces.trace_builder import TraceBuilder
 GRID = {"grid": [4, 2, 1], "block": [128, 1, 1], "est. achieved occupancy %": 31}
 
 
-def test_launches_of_kernels_and_bytes_of_copies(tmp_path: Path) -> None:
+def test_launches_of_kernels(tmp_path: Path) -> None:
     builder = TraceBuilder().step(0, 0, 1000).kernel("a", 10, 5, args=GRID).op("aten::mm", 1, 2)
-    builder.device("gpu_memcpy", "Memcpy HtoD", 20, 5, None, 7, args={"bytes": 4096}).memset(30, 1)
+    builder.device("gpu_memcpy", "Memcpy HtoD", 20, 5, None, 7, args={"bytes": 4096})
     builder.kernel("b", 40, 5, args=GRID).kernel("c", 50, 5, args=GRID | {"est. achieved occupancy %": 12.5})
     builder.kernel("d", 60, 5)
     events = read_trace(builder.write(tmp_path / "trace.json"), slice_bytes=500).events
-    kernels, copies = events.rows(EventKind.KERNEL), events.rows(EventKind.COPY)
+    kernels = events.rows(EventKind.KERNEL)
     args = events.device_args
     assert args.launch_of(kernels).tolist() == [0, 0, 1, 2]
     assert args.launches[0] == KernelLaunch(grid=(4, 2, 1), block=(128, 1, 1), occupancy_percent=31.0)
     assert [launch.occupancy_percent for launch in args.launches] == [31.0, 12.5, None]
     assert args.launches[2] == KernelLaunch()
-    assert args.bytes_of(copies).tolist() == [4096, -1]
-    assert args.bytes_of(kernels).tolist() == [-1] * 4
+    assert args.launch_of(events.rows(EventKind.COPY)).tolist() == [-1]
     assert args.launch_of(np.array([-1])).tolist() == [-1]
 
 
 def test_damage_is_unknown_not_an_error(tmp_path: Path) -> None:
     damaged = {"grid": [1, 2], "block": [1, -2, 3], "est. achieved occupancy %": "much"}
     builder = TraceBuilder().kernel("a", 10, 5, args=damaged)
-    builder.device("gpu_memcpy", "Memcpy HtoD", 20, 5, None, 7, args={"bytes": -5})
-    builder.device("gpu_memcpy", "Memcpy HtoD", 30, 5, None, 7, args={"bytes": "9"})
     events = read_trace(builder.write(tmp_path / "trace.json")).events
     assert events.device_args.launches == (KernelLaunch(),)
-    assert events.device_args.bytes_of(events.rows(EventKind.COPY)).tolist() == [-1, 9]
