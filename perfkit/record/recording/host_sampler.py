@@ -118,6 +118,8 @@ class HostSampler:
         """Note the stack. It runs between two instructions of the program: it takes no lock and raises nothing."""
         stack: list[CodeType | int] = []
         while frame is not None and len(stack) < 2 * _MOST_FRAMES:
+            if frame.f_code is _NOTE:
+                return  # this interrupts the sample before it, which is still to be noted and has the time of both
             stack += (frame.f_code, frame.f_lasti)
             frame = frame.f_back
         self._rows.append((time.time_ns(), time.thread_time_ns(), _waits(), tuple(stack)))
@@ -130,6 +132,9 @@ class HostSampler:
         seconds, rest = divmod(self.interval_ns, 10**9)
         times = _Times(seconds, rest, seconds, rest)
         _system().timer_settime(self._timer, 0, ctypes.byref(times), None)
+
+
+_NOTE: Final = HostSampler._sample.__code__
 
 
 def _waits() -> int:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import pytest
 
@@ -70,6 +71,24 @@ def test_a_c_function_that_holds_the_interpreter_has_the_time_that_it_took() -> 
     values = [hash(str(k)) for k in range(400_000)]
     found = innermost(sampled(lambda: sort_large(values)))
     assert found["sort_large", "values.sort"] > 0.8 * sum(found.values())
+
+
+def test_a_sample_that_interrupts_another_is_not_noted() -> None:
+    sampler = HostSampler()
+
+    def interrupt_samples(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code is HostSampler._sample.__code__:
+            interrupted.append(frame)
+            sampler._sample(0, frame)
+
+    interrupted: list[FrameType] = []
+    sys.setprofile(interrupt_samples)
+    try:
+        sampler._sample(0, sys._getframe())
+    finally:
+        sys.setprofile(None)
+    assert len(interrupted) == 1
+    assert len(sampler.take()) == 1
 
 
 def test_samples_are_on_the_clock_of_traces() -> None:

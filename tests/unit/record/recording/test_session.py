@@ -44,9 +44,11 @@ def grows_in_child(operators: int) -> int:
     """Return by how many MB a forked process grows while it runs operators."""
     child = os.fork()
     if child == 0:
-        before, one = memory_bytes(), torch.ones(1)
-        for _ in range(operators):
+        one = torch.ones(1)
+        for operator in range(operators):
             one + one
+            if operator == operators // 4:  # the first ones bring in libraries
+                before = memory_bytes()
         os._exit(min(255, (memory_bytes() - before) // 1_000_000))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -58,7 +60,7 @@ def test_a_process_that_is_forked_in_a_recorded_step_records_nothing(tmp_path: P
             torch.ones(8) @ torch.ones(8)
             prof.step()
         assert prof.recording
-        assert grows_in_child(300_000) < 30  # some 80 if each operator is recorded
+        assert grows_in_child(400_000) < 30  # some 80 if each operator is recorded
         torch.ones(8) @ torch.ones(8)
         prof.step()
     (rank,) = perfkit.analyze(tmp_path).runs[0].ranks
