@@ -9,7 +9,7 @@ from perfkit.engine.breakdown import Activity
 from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.common import CATEGORIES, Category
-from perfkit.records.samples import MOST_CODE_TIMES, CodeTime
+from perfkit.records.samples import MOST_CODE_TIMES, CodeLocation, CodeTime
 from perfkit.trace.intervals import Ints, Union, complement, difference, merge, split
 
 _OF_THE_HOST: Final[tuple[Category, ...]] = ("data_loading", "overhead")
@@ -22,9 +22,15 @@ def tabulate_code(samples: HostSamples, activity: Activity, steps: Steps, has_de
         CodeTime(category=category, code=code)
         for category, spans in _exclusive_spans(activity, steps)
         if not has_device or category in _OF_THE_HOST
-        for code in samples.functions_in(split(spans, steps.bounds))
+        for code in _functions(samples, category, split(spans, steps.bounds))
     ]
     return sorted(rows, key=lambda row: -row.code.ns)[:MOST_CODE_TIMES]
+
+
+def _functions(samples: HostSamples, category: Category, spans: Union) -> list[CodeLocation]:
+    if category == "data_loading":
+        return samples.functions_of(*samples.taken_in(spans))
+    return samples.functions_in(spans)
 
 
 def _exclusive_spans(activity: Activity, steps: Steps) -> Iterator[tuple[Category, Union]]:

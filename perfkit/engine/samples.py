@@ -15,7 +15,7 @@ from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.python_functions import is_own
 from perfkit.records.samples import CodeLocation, RecordedSamples, SampledFunction, SampledPlace
 from perfkit.trace.events import LONGEST_NS
-from perfkit.trace.intervals import Ints, Union
+from perfkit.trace.intervals import Ints, Union, covers
 
 _RUNS: Final = 0.5
 """Share of a sample's time from which the thread ran, and did not wait."""
@@ -60,8 +60,10 @@ class HostSamples:
         elapsed = np.minimum(elapsed, LONGEST_NS)
         self.seen_ns: Ints = recorded.begin_ns + np.cumsum(elapsed)
         """When each was taken."""
-        half = np.minimum(elapsed, max(0, recorded.interval_ns)) // 2
-        self.bounds: Ints = np.append(self.seen_ns - elapsed + half, self.seen_ns[-1:])
+        interval = min(max(0, recorded.interval_ns), LONGEST_NS)
+        half = np.minimum(elapsed, interval) // 2
+        half[:1] = 0  # before the first there is none
+        self.bounds: Ints = np.append(self.seen_ns - elapsed + half, self.seen_ns[-1:] + interval)
         """Each lasts from its bound to the next one, shape (s + 1,); empty without samples."""
         self.waits: Bools = (cpu < _RUNS * elapsed) & (waits > 0)
         """Whether the thread waited for most of it, and not for a core."""
@@ -90,6 +92,18 @@ class HostSamples:
         """Return the sample of each instant; -1 before and after all."""
         place = np.searchsorted(self.bounds, instant, side="right") - 1
         return np.where(place < len(self), place, -1)
+
+    def within(self, sample: Ints, start: Ints, end: Ints) -> Ints:
+        """Return samples with those taken outside their span replaced by the nearest in it, where one was.
+
+        Args:
+            sample: the samples, shape (n,); -1 for none.
+            start: begin of each one's span.
+            end: its end.
+        """
+        first = np.searchsorted(self.seen_ns, start)
+        last = np.searchsorted(self.seen_ns, end, side="right") - 1
+        return np.where((sample >= 0) & (first <= last), np.clip(sample, first, last), sample)
 
     def frames(self, sample: int) -> list[Frame]:
         """Return the stack of a sample, innermost function first, perfkit's hooks included."""
@@ -166,22 +180,8 @@ class HostSamples:
         )
         return self._of_stack([next((one for one in reversed(within) if flags[one]), -1) for within in functions])
 
-    @cached_property
-    def own_since_ns(self) -> Ints:
-        """From when the innermost function of the program is known to have run: from the first sample in a row."""
-        if not len(self):
-            return self.seen_ns
-        callers = [
-            (tuple(stack[depth + 1 :]), self._places[stack[depth]].function) if depth >= 0 else None
-            for stack, depth in zip(self._stacks, self._depths.tolist(), strict=True)
-        ]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(callers))}
-        key = self._of_stack([numbers[one] for one in callers])
-        fresh = np.append(True, key[1:] != key[:-1])
-        return np.asarray(self.seen_ns[np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))])
-
     def overlaps(self, spans: Union) -> tuple[Ints, Ints, Ints]:
-        """Return which spans overlap which samples, and for how long; columns of shape (o,).
+        """Return which samples the time of spans is in, and for how long; columns of shape (o,).
 
         Args:
             spans: spans in order of time, disjoint.
@@ -196,7 +196,22 @@ class HostSamples:
         begin = np.maximum(spans.start[span], self.bounds[sample])
         length = np.minimum(spans.end[span], self.bounds[sample + 1]) - begin
         kept = length > 0
-        return span[kept], sample[kept], length[kept]
+        span = span[kept]
+        return span, self.within(sample[kept], spans.start[span], spans.end[span]), length[kept]
+
+    def taken_in(self, spans: Union) -> tuple[Ints, Ints]:
+        """Return the samples that were taken in spans, and how much of the spans' time each has; shape (o,).
+
+        In spans that only the host's Python is in. A sample of an operator is taken after it.
+
+        Args:
+            spans: spans in order of time, disjoint.
+        """
+        sample = np.flatnonzero(covers(spans, self.seen_ns))
+        upto = np.cumsum(np.diff(self.bounds)[sample])
+        whole_ns = int((spans.end - spans.start).sum())
+        shared = np.round(upto / max(1, upto[-1:].sum()) * whole_ns).astype(np.int64)
+        return sample, np.diff(shared, prepend=0)
 
     def functions_in(self, spans: Union) -> list[CodeLocation]:
         """Return the functions of the program that the time of spans was in, largest first.

@@ -138,8 +138,11 @@ def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union, sampled: Sa
     if sampled is not None:
         cuts.append(_between(sampled.bounds, spans))
     parts = split(spans, np.concatenate(cuts))
-    stack = sampled or PythonStack(host.frames, frame_rows, host.frame_names)
-    running = _running(host, rows, parts.start, stack.at(parts.start))
+    if sampled is not None:
+        stack = sampled.at(parts.start, spans)
+    else:
+        stack = PythonStack(host.frames, frame_rows, host.frame_names).at(parts.start)
+    running = _running(host, rows, parts.start, stack)
     working = spans_of_rows(host.events, rows[host.events.kind[rows] != EventKind.ANNOTATION])
     issuing = host.is_issuing(parts.start) & _is_short(working, parts.start)
     return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
@@ -226,7 +229,8 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     tests, found = zip(*decided, strict=True)
     cause = np.select(tests, [causes.INDEX[name] for name in found], causes.INDEX["unknown"]).astype(np.int8)
     detail, context = _describe(host, now, cause, in_call, in_operator)
-    return Pieces(parts.start, parts.end, cause, detail, context)
+    annotation = host.texts.of_event_name(_at(events.name, now.annotation, -1))
+    return Pieces(parts.start, parts.end, cause, detail, context, annotation)
 
 
 def _describe(

@@ -53,14 +53,17 @@ class Pieces(NamedTuple):
     """Number of a text."""
     context: Ints
     """Number of a text, or -1."""
+    annotation: Ints
+    """Number of the name of the innermost annotation of the host, or -1."""
 
     def where(self, mask: NDArray[np.bool_] | Ints) -> "Pieces":
         """Return the pieces in a mask, or at the given places."""
-        return Pieces(self.start[mask], self.end[mask], self.cause[mask], self.detail[mask], self.context[mask])
+        names = (column[mask] for column in (self.detail, self.context, self.annotation))
+        return Pieces(self.start[mask], self.end[mask], self.cause[mask], *names)
 
 
 def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
-    """Join neighbouring pieces of one cause, detail and context within a gap.
+    """Join neighbouring pieces that differ in time only, within a gap.
 
     Args:
         found: pieces in order of time.
@@ -71,7 +74,7 @@ def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
     place = np.minimum(np.searchsorted(gap_start, found.start), len(gap_start) - 1)
     fresh = gap_start[place] == found.start
     fresh[1:] |= found.start[1:] != found.end[:-1]
-    for column in (found.cause, found.detail, found.context):
+    for column in found[2:]:
         fresh[1:] |= column[1:] != column[:-1]
     fresh[0] = True
     last = np.append(fresh[1:], True)
@@ -81,17 +84,18 @@ def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
 def concatenate(parts: Iterable[Pieces]) -> Pieces:
     """Return all pieces, one part after the other."""
     columns = zip(_NOTHING, *parts, strict=True)
-    start, end, cause, detail, context = (np.concatenate(column) for column in columns)
-    return Pieces(start, end, cause.astype(np.int8, copy=False), detail, context)
+    start, end, cause, *names = (np.concatenate(column) for column in columns)
+    return Pieces(start, end, cause.astype(np.int8, copy=False), *names)
 
 
 _EMPTY: Final = np.zeros(0, np.int64)
-_NOTHING: Final = Pieces(_EMPTY, _EMPTY, np.zeros(0, np.int8), _EMPTY, _EMPTY)
+_NOTHING: Final = Pieces(_EMPTY, _EMPTY, np.zeros(0, np.int8), _EMPTY, _EMPTY, _EMPTY)
 
 
 def fixed_pieces(start: Ints, end: Ints, cause: int, detail: Ints) -> Pieces:
     """Return pieces of one cause, without context."""
-    return Pieces(start, end, np.full(len(start), cause, np.int8), detail, np.full(len(start), -1, np.int64))
+    none = np.full(len(start), -1, np.int64)
+    return Pieces(start, end, np.full(len(start), cause, np.int8), detail, none, none)
 
 
 class Texts:

@@ -15,7 +15,7 @@ from perfkit.engine.idle.host_names import flags
 from perfkit.engine.samples import HostSamples
 from perfkit.python_functions import is_own
 from perfkit.trace.events import PythonFrames
-from perfkit.trace.intervals import Ints, Nesting
+from perfkit.trace.intervals import Ints, Nesting, Union
 
 _WAITING: Final = re.compile(
     r"<built-in (function (sleep|select|waitpid|wait4|pause|sigwait)|method (acquire|__enter__) of _thread\."
@@ -73,6 +73,7 @@ class Stacks(NamedTuple):
     own: Ints
     """Name of the innermost function of the program; -1 if none is on the stack."""
     own_start_ns: Ints
+    """Its start; of samples the latest instant there is."""
     callee: Ints
     """Name of what that function has called; without one of the program, the innermost. -1 if it called nothing."""
     in_profiler: NDArray[np.bool_]
@@ -164,7 +165,7 @@ class SampledStack:
             samples.innermost,
             samples.seen_ns,
             own,
-            np.where(own >= 0, samples.own_since_ns, _NEVER),
+            np.full(len(own), np.iinfo(np.int64).max),  # when it began is not known
             samples.callee,
             samples.within_own(classes.profiler) >= 0,
             samples.within_own(classes.compiler),
@@ -176,9 +177,14 @@ class SampledStack:
         """The instants at which one stack may follow another."""
         return self._samples.bounds
 
-    def at(self, instant: Ints) -> Stacks:
-        """Return the stack at each instant: none before and after all samples."""
-        return self._stacks.at(self._samples.at(instant))
+    def at(self, instant: Ints, spans: Union) -> Stacks:
+        """Return the stack at each instant, which lies in a span: none before and after all samples.
+
+        A sample that was taken in the span tells more of it than one before or after.
+        """
+        around = np.searchsorted(spans.start, instant, side="right") - 1
+        sample = self._samples.within(self._samples.at(instant), spans.start[around], spans.end[around])
+        return self._stacks.at(sample)
 
 
 _NEVER: Final = np.iinfo(np.int64).min

@@ -101,6 +101,8 @@ class Parts(NamedTuple):
     ns: Ints
     module: NDArray[np.int32]
     """Index into `StepGraph.modules`, or `NO_MODULE`."""
+    annotation: NDArray[np.int32]
+    """Of idle time: index into `StepGraph.names` of the annotation that it is in; else -1."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Parts":
         """Return the parts of a mask, or at the given places."""

@@ -97,7 +97,9 @@ class _Join:
             edges.append(_shifted(own.edges, offset))
             name = _renumbered(own.parts.name, numbers).astype(np.int32)
             module = self._modules_of(graph)[own.parts.module]
-            parts.append(own.parts._replace(node=own.parts.node + np.int32(offset), name=name, module=module))
+            around = _renumbered(own.parts.annotation, numbers).astype(np.int32)
+            node = own.parts.node + np.int32(offset)
+            parts.append(own.parts._replace(node=node, name=name, module=module, annotation=around))
             ties.append(own.tie[1:])
             boundaries.append(own.boundaries + offset)
             order, joined, transfer = own.collectives

@@ -31,8 +31,7 @@ _NO_CODE: Final[frozenset[LoadActivity]] = frozenset({"workers", "transfer", "pi
 
 def parts_in(samples: HostSamples, spans: Union) -> list[LoadingPart]:
     """Return what ran in spans, largest first."""
-    _, sample, length = samples.overlaps(spans)
-    return _parts(samples, sample, length)
+    return _parts(samples, *samples.taken_in(spans))
 
 
 def _parts(samples: HostSamples, sample: Ints, length: Ints) -> list[LoadingPart]:

@@ -60,7 +60,7 @@ class _Builder:
         edges = Edges(*(np.array(c) for c in zip(*self.edges, strict=True)))
         bound = bind(Draft(nodes, edges, np.zeros(len(self.nodes), np.int8)))
         node, kind, name, ns = (np.array(column) for column in zip(*self.parts, strict=True))
-        parts = Parts(node, kind, name, ns, np.full(len(node), NO_MODULE, np.int32))
+        parts = Parts(node, kind, name, ns, *np.full((2, len(node)), NO_MODULE, np.int32))
         parts = parts._replace(node=bound.place[parts.node])
         return StepGraph(
             nodes=bound.nodes,

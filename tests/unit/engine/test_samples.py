@@ -28,8 +28,15 @@ def functions(samples: RecordedSamples, *pairs: tuple[int, int]) -> dict[str, tu
 
 def test_neighbours_share_the_time_between_them() -> None:
     samples = recorded([(1000, MAIN), (2000, JITTER), (3000, JITTER)])
-    assert functions(samples, (0, 3000)) == {"colour_jitter": (9, 1500), "<module>": (40, 1000)}
+    assert functions(samples, (0, 3000)) == {"colour_jitter": (9, 1500), "<module>": (40, 1500)}
     assert functions(samples, (1600, 1700)) == {"colour_jitter": (9, 100)}
+
+
+def test_samples_taken_in_spans_divide_their_time() -> None:
+    samples = HostSamples(recorded([(1000, MAIN), (2000, JITTER), (3000, JITTER), (4000, MAIN)]))
+    sample, length = samples.taken_in(spans((1900, 2100), (3950, 4150)))
+    assert (sample.tolist(), int(length.sum())) == ([1, 3], 400_000)
+    assert samples.taken_in(spans((1200, 1800)))[0].size == 0
 
 
 def test_a_c_function_that_delays_a_sample_has_the_time_before_it() -> None:
@@ -80,7 +87,6 @@ def test_damaged_samples_name_nothing() -> None:
     ]
     for one in damaged:
         assert functions(one, (0, 2000)) == {}
-        assert HostSamples(one).own_since_ns.shape == HostSamples(one).own.shape
 
 
 def test_locations_of_one_function_are_added_up() -> None:

@@ -12,7 +12,7 @@ from perfkit.trace.intervals import Ints
 
 _NODES: Final = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
 _EDGES: Final = (np.int32, np.int32, np.int64, np.int8)
-_PARTS: Final = (np.int32, np.int8, np.int32, np.int64, np.int32)
+_PARTS: Final = (np.int32, np.int8, np.int32, np.int64, np.int32, np.int32)
 _COLLECTIVES: Final = (np.int64,) * 3
 
 

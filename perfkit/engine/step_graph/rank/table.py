@@ -62,7 +62,7 @@ class Table:
         self._extra: dict[str, int] = {}
         self._dimensions: dict[str, int] = {}
         self._columns: list[tuple[Ints, ...]] = []
-        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 6]
+        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 7]
         self._count = 0
         self._add(np.array([begin]), np.array([begin]), kinds.POINT, tie=0)
 
@@ -211,19 +211,32 @@ class Table:
         cut = split(Union(found.start, found.end), self.trace.owners.bounds(lane.thread))
         own = np.searchsorted(found.start, cut.start, side="right") - 1
         node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
-        self._add_host_parts(lane, node, found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE, found.detail[own], cut)
+        cause = found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE
+        self._add_host_parts(lane, node, cause, found.detail[own], cut, found.annotation[own])
 
     def add_boundaries(self, instants: Ints) -> None:
         """Add the points at which steps begin and the last one ends."""
         self._add(instants, instants, kinds.POINT, tie=_BOUNDARY, step=self._step_at(instants))
 
-    def _add_host_parts(self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union) -> None:
+    def _add_host_parts(
+        self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union, annotation: Ints | int = -1
+    ) -> None:
         thread = np.full(len(node), lane.thread, np.int64)
-        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start)
+        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start, annotation)
 
-    def _add_parts(self, node: Ints, kind: Ints, name: Ints, length: Ints, thread: Ints, instant: Ints) -> None:
+    def _add_parts(
+        self,
+        node: Ints,
+        kind: Ints,
+        name: Ints,
+        length: Ints,
+        thread: Ints,
+        instant: Ints,
+        annotation: Ints | int = -1,
+    ) -> None:
         """Add parts, and where the host did or issued them."""
-        self._parts.append((node, kind, name, length, thread, instant))
+        around = np.broadcast_to(annotation, len(node))
+        self._parts.append((node, kind, name, length, thread, instant, around))
 
     # ---- columns ---------------------------------------------------------------------------------------------------
 
@@ -231,14 +244,15 @@ class Table:
         """Return the graph."""
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
         start, end, lane, step, kind, name, dimension, size, tie = columns
-        node, of_kind, of_name, length, *at = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at))
+        node, of_kind, of_name, length, *at, around = map(np.concatenate, zip(*self._parts, strict=True))
+        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at), around)
         used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
-        used[name], used[parts.name] = True, True
+        used[name], used[parts.name], used[parts.annotation] = True, True, True
         used[-1] = False  # where -1, no name, points to
         place = np.append(np.cumsum(used[:-1]) - 1, -1)
         nodes = Nodes(start, end, np.zeros_like(kind), lane, step, kind, place[name], dimension, size)
-        parts = parts._replace(name=place[parts.name].astype(np.int32))
+        name_of, annotation_of = (place[column].astype(np.int32) for column in (parts.name, parts.annotation))
+        parts = parts._replace(name=name_of, annotation=annotation_of)
         texts = self._texts(np.flatnonzero(used))
         node_columns, edge_columns, part_columns, call_columns = pack_graph(nodes, edges, parts, collectives)
         return RankGraph(
@@ -271,16 +285,17 @@ def _joined(pieces: Pieces, chosen: NDArray[np.bool_]) -> Union:
     return Union(start[opens], end[closes])
 
 
-def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints) -> Parts:
-    """Sum the parts of one node, kind, name and module; sorted by node."""
-    order = np.lexsort((module, name, kind, node))
+def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints, annotation: Ints) -> Parts:
+    """Sum the parts of one node, kind, name, module and annotation; sorted by node."""
+    order = np.lexsort((annotation, module, name, kind, node))
     order = order[length[order] > 0]
-    node, kind, name, module, length = (column[order] for column in (node, kind, name, module, length))
-    fresh = np.zeros(len(node), np.bool_)
+    length = length[order]
+    keys = [column[order] for column in (node, kind, name, module, annotation)]
+    fresh = np.zeros(len(order), np.bool_)
     fresh[:1] = True
-    for column in (node, kind, name, module):
+    for column in keys:
         fresh[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(fresh)
     summed = np.add.reduceat(length, first) if len(first) else length
-    narrow = [column[first].astype(np.int32) for column in (node, name, module)]
-    return Parts(narrow[0], kind[first].astype(np.int8), narrow[1], summed, narrow[2])
+    of_node, of_kind, of_name, of_module, around = (column[first].astype(np.int32) for column in keys)
+    return Parts(of_node, of_kind.astype(np.int8), of_name, summed, of_module, around)

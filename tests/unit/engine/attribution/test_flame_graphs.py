@@ -65,11 +65,11 @@ def test_samples_are_stacks_of_the_program_and_what_it_called(tmp_path: Path) ->
     work = TraceContext(read_trace(path), path.name)
     (found,) = flame_graphs(work, rank=0, trace=path.name)
     assert (found.weight, found.by) == ("samples", "python")
-    # The halves of an interval count for the samples at their ends; the last half millisecond has no sample.
+    # The halves of an interval count for the samples at their ends; all before the first is the first's.
     assert [(depth, name) for depth, name, _ in frames(found)] == [
         (0, "train.py(31): <module>"),
         (1, "train.py(5): jitter"),
         (2, "torch/functional.py(20): norm"),
     ]
-    assert found.duration_ns[1] == found.duration_ns[2] == pytest.approx(4e6)
+    assert found.duration_ns[1] == found.duration_ns[2] == pytest.approx(4.5e6)
     assert found.duration_ns[0] == found.total_ns == pytest.approx(12e6, rel=0.1)

@@ -58,9 +58,9 @@ def test_with_frames_they_decide_and_samples_tell_the_line(tmp_path: Path) -> No
     assert row.code.text == "log, train.py:8"
 
 
-def test_an_annotation_within_the_function_is_what_ran(tmp_path: Path) -> None:
-    (row,) = [one for one in idle(cpu_step(LOG).annotation("write", 3_000, 7_000), tmp_path).causes if one.context]
-    assert (row.detail, row.context) == ("write", "train.py(5): log")
+def test_the_function_is_what_ran_also_in_an_annotation(tmp_path: Path) -> None:
+    (row,) = [one for one in idle(cpu_step(LOG).annotation("write", 3_000, 4_000), tmp_path).causes if one.context]
+    assert (row.detail, row.context, row.total_ns) == ("train.py(5): log", "write", 4_000_000)
     assert row.code is not None
     assert row.code.line == 8
 
