@@ -182,6 +182,7 @@ def _booked(one: Ranked, context: LossContext) -> Ranked | None:
         return one._replace(row=row)
     if predicted_ns < REPORTED_SHARE * context.ledger.step_ns:
         return None
-    if round(predicted_ns) > row.ns:  # the change also removes some of another row
-        return one._replace(row=row, saving_ns=row.ns)
-    return one._replace(row=row, saving_ns=max(0.0, predicted_ns), predicted_for=loss.change)
+    saving_ns = min(max(0.0, predicted_ns), row.ns)
+    if predicted_ns > row.ns + len(context.ledger.rows):  # more than rounding: it also removes some of another row
+        return one._replace(row=row, saving_ns=saving_ns)
+    return one._replace(row=row, saving_ns=saving_ns, predicted_for=loss.change)

@@ -1,6 +1,7 @@
 """What one host thread did in given spans of time, and which idle time that explains."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -55,6 +56,12 @@ class Host:
     """Between the steps that torch's profiler annotated: only the profiler's `step()` runs there."""
     samples: HostSamples | None = None
     """Of the main thread; None without any."""
+
+    @cached_property
+    def own_text(self) -> NDArray[np.bool_]:
+        """Whether each of `texts` is a function of the program; the last value is that of -1."""
+        others = len(self.texts) - len(self.frame_names.names)
+        return np.concatenate((np.zeros(others, np.bool_), self.frame_names.own, np.zeros(1, np.bool_)))
 
     @property
     def by_samples(self) -> HostSamples | None:

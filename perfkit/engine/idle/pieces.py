@@ -118,6 +118,10 @@ class Texts:
         """Return the number of each frame's name; -1 stays -1."""
         return np.where(name >= 0, name + len(FIXED) + len(self.events.names), -1)
 
+    def is_function(self, number: Ints) -> NDArray[np.bool_]:
+        """Return whether each number is that of a Python frame."""
+        return np.asarray(number >= len(FIXED) + len(self.events.names))
+
     def text(self, number: int) -> str | None:
         """Return the text of a number; None for -1."""
         if number < 0:

@@ -10,6 +10,7 @@ from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
 from perfkit.phases import PHASE_WORDS, annotation
+from perfkit.python_functions import is_own
 from perfkit.records.aggregate import MAJORITY, OTHER_DETAILS
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import (
@@ -55,9 +56,24 @@ class IdlePart(NamedTuple):
         """Over all steps and ranks."""
         return sum(row.total_ns for row in self.rows)
 
+    @property
+    def name(self) -> str:
+        """What its largest part is in."""
+        return named_by(self.largest)
+
+    @property
+    def named_ns(self) -> int:
+        """How much is in that."""
+        return sum(row.total_ns for row in self.rows if named_by(row) == self.name)
+
     def is_named(self) -> bool:
-        """Return whether its largest part is so large that it stands for the cause."""
-        return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= NAMED_SHARE * self.total_ns
+        """Return whether what its largest part is in has so much of it that it stands for the cause."""
+        return self.largest.detail != OTHER_DETAILS and self.named_ns >= NAMED_SHARE * self.total_ns
+
+
+def named_by(row: IdleCause) -> str:
+    """Return what a part of idle time is in: the program's function, also if it called another one, or what ran."""
+    return row.context if row.context and is_own(row.context) and re.match(_FUNCTION, row.detail) else row.detail
 
 
 def _named(annotation_name: str) -> Fact:
@@ -68,7 +84,7 @@ def _named(annotation_name: str) -> Fact:
 
 def evidence(part: IdlePart) -> dict[str, float]:
     """Return the figures that the sentence rests on."""
-    figures = {"cause_ns": part.ns, "largest_ns": part.largest.total_ns / part.steps}
+    figures = {"cause_ns": part.ns, "largest_ns": part.named_ns / part.steps}
     if part.cause == "launch_bound" and part.idle.kernels:
         figures["short_kernels_share"] = part.idle.short_kernels / part.idle.kernels
     if part.cause == "synchronisation":
@@ -82,7 +98,7 @@ def saving_ns(part: IdlePart) -> float:
     Without a synchronisation, the whole of the gaps that it begins: the host would have the next work ready.
     """
     if part.cause in ("host_work", "not_running") and part.is_named():
-        return part.largest.total_ns / part.steps
+        return part.named_ns / part.steps
     if part.cause != "synchronisation":
         return part.ns
     return max(part.ns, part.idle.begun_in_synchronisation_ns / part.steps)
@@ -99,7 +115,7 @@ def change_of(part: IdlePart) -> str | None:
     if part.cause == "synchronisation":
         return NO_SYNCHRONISATION
     named = part.cause in ("host_work", "not_running") and part.is_named()
-    return no_idle(part.largest.detail if named else part.cause)
+    return no_idle(part.name if named else part.cause)
 
 
 def remedy(part: IdlePart, context: LossContext) -> Remedy:

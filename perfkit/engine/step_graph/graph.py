@@ -97,12 +97,13 @@ class Parts(NamedTuple):
     kind: NDArray[np.int8]
     """Index into `KINDS`."""
     name: NDArray[np.int32]
-    """Index into `StepGraph.names`: an operator, kernel, annotation, or what ran in idle time."""
+    """Index into `StepGraph.names`: an operator, kernel, annotation, or what ran in idle time: of the program's
+    functions the innermost, if any did."""
     ns: Ints
     module: NDArray[np.int32]
     """Index into `StepGraph.modules`, or `NO_MODULE`."""
-    annotation: NDArray[np.int32]
-    """Of idle time: index into `StepGraph.names` of the annotation that it is in; else -1."""
+    scope: NDArray[np.int32]
+    """Of idle time: index into `StepGraph.scopes`; else -1."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Parts":
         """Return the parts of a mask, or at the given places."""
@@ -118,6 +119,8 @@ class StepGraph:
     """Sorted by target."""
     parts: Parts
     names: tuple[str, ...]
+    scopes: tuple[tuple[str, ...], ...]
+    """What else may name idle time: what the program's function called, and the annotation around it."""
     dimensions: tuple[str, ...]
     lanes: tuple[str, ...]
     """Threads of the host, streams of devices, and queues of collectives, over all ranks."""

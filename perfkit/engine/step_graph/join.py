@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from perfkit.trace.intervals import Ints
 _ARRIVAL_TIE: Final = 1
 _END_TIE: Final = 5
 _NONE: Final = np.zeros(0, np.int64)
+KeyT = TypeVar("KeyT", str, tuple[str, ...])
 
 
 class Member(NamedTuple):
@@ -85,6 +86,7 @@ class _Join:
         self.steps = steps
         clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
         self.names, self.dimensions, self.lanes = dict[str, int](), dict[str, int](), list[str]()
+        self.scopes: dict[tuple[str, ...], int] = {}
         self.modules: dict[GraphModule, int] = {}
         self.calls: dict[int, CollectiveNodes] = {}
         nodes, edges, parts, ties, boundaries = [], [], [], [], []
@@ -97,9 +99,9 @@ class _Join:
             edges.append(_shifted(own.edges, offset))
             name = _renumbered(own.parts.name, numbers).astype(np.int32)
             module = self._modules_of(graph)[own.parts.module]
-            around = _renumbered(own.parts.annotation, numbers).astype(np.int32)
+            scope = _renumbered(own.parts.scope, _numbered(graph.scopes, self.scopes)).astype(np.int32)
             node = own.parts.node + np.int32(offset)
-            parts.append(own.parts._replace(node=node, name=name, module=module, annotation=around))
+            parts.append(own.parts._replace(node=node, name=name, module=module, scope=scope))
             ties.append(own.tie[1:])
             boundaries.append(own.boundaries + offset)
             order, joined, transfer = own.collectives
@@ -163,6 +165,7 @@ class _Join:
             edges=bound.edges,
             parts=self.parts._replace(node=node).where(by_node),
             names=tuple(self.names),
+            scopes=tuple(self.scopes),
             dimensions=tuple(self.dimensions),
             lanes=tuple(self.lanes),
             ranks=tuple(self.calls),
@@ -280,14 +283,14 @@ def _shifted(edges: Edges, offset: int) -> Edges:
     return edges._replace(source=edges.source + np.int32(offset), target=edges.target + np.int32(offset))
 
 
-def _numbered(own: Sequence[str], known: dict[str, int]) -> Ints:
-    """Return the index of each text of one rank among those of all ranks, `known`, to which new ones are added."""
+def _numbered(own: Sequence[KeyT], known: dict[KeyT, int]) -> Ints:
+    """Return the index of each key of one rank among those of all ranks, `known`, to which new ones are added."""
     if not known:
         known.update(zip(own, count()))
         if len(known) == len(own):
             return np.arange(len(own))
         known.clear()
-    fresh = [text for text in dict.fromkeys(own) if text not in known]
+    fresh = [key for key in dict.fromkeys(own) if key not in known]
     known.update(zip(fresh, count(len(known))))
     return np.fromiter(map(known.__getitem__, own), np.int64, len(own))
 

@@ -26,9 +26,10 @@ def matches(pattern: str, names: Iterable[str]) -> Mask:
 
 
 def parts_named(graph: StepGraph, pattern: str, among: Mask) -> Mask:
-    """Return which of the parts in `among` have a name that matches, or are in an annotation whose name does."""
+    """Return which of the parts in `among` have a name that matches, or a scope with one that does."""
     named = np.append(matches(pattern, graph.names), False)  # -1 is no name
-    return np.asarray(among & (named[graph.parts.name] | named[graph.parts.annotation]))
+    scoped = np.array([*(bool(matches(pattern, scope).any()) for scope in graph.scopes), False])
+    return np.asarray(among & (named[graph.parts.name] | scoped[graph.parts.scope]))
 
 
 def calls_of_cause(graph: StepGraph, pattern: str) -> Mask:

@@ -8,6 +8,7 @@ from perfkit.engine.idle.remedies import (
     change_of,
     evidence,
     fewer_launches,
+    named_by,
     remedy,
     saving_ns,
 )
@@ -47,7 +48,7 @@ def host_idle(context: LossContext) -> Loss | None:
 def _change(part: IdlePart, row: LedgerRow) -> str | None:
     """Return the change that was replayed; None where the row has another name than the part that advice is about."""
     by_name = part.cause in ("host_work", "not_running") and part.is_named()
-    return None if by_name and part.largest.detail != row.name else change_of(part)
+    return None if by_name and part.name != row.name else change_of(part)
 
 
 def _where(part: IdlePart | None, row: LedgerRow, loading: PossibleLoading | None) -> Facts:
@@ -86,7 +87,7 @@ def _part(context: LossContext, cause: Cause, name: str | None) -> IdlePart | No
     if any(step.step is None for rank in ranks for step in rank.steps):
         return None
     idle = merge_idle(ranks)
-    rows = sorted((row for row in idle.causes if row.cause == cause), key=lambda row: row.detail != name)
+    rows = sorted((row for row in idle.causes if row.cause == cause), key=lambda row: named_by(row) != name)
     total_ns = sum(row.total_ns for row in rows)
     return IdlePart(cause, total_ns / context.rank_steps, rows, context.rank_steps, idle) if rows else None
 

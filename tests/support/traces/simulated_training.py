@@ -63,6 +63,7 @@ class _Builder:
         parts = Parts(node, kind, name, ns, *np.full((2, len(node)), NO_MODULE, np.int32))
         parts = parts._replace(node=bound.place[parts.node])
         return StepGraph(
+            scopes=(),
             nodes=bound.nodes,
             edges=bound.edges,
             parts=parts.where(np.argsort(parts.node, kind="stable")),

@@ -47,6 +47,7 @@ class RankGraph(Struct, frozen=True, kw_only=True):
     steps: list[int | None]
     """Numbers of the steps: consecutive ones of the trace."""
     names: list[str]
+    scopes: list[tuple[str, ...]]
     dimensions: list[str]
     lanes: list[str]
     boundaries: list[int]

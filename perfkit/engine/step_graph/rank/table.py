@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.idle.attribution import Threads
 from perfkit.engine.idle.host_thread import Host
+from perfkit.engine.idle.pieces import Pieces as IdlePieces
 from perfkit.engine.kinds.classify import Device, Names, in_compilation, innermost_at_launch
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
@@ -61,6 +62,7 @@ class Table:
         self.lanes: list[str] = []
         self._extra: dict[str, int] = {}
         self._dimensions: dict[str, int] = {}
+        self._scopes: dict[tuple[str, ...], int] = {}
         self._columns: list[tuple[Ints, ...]] = []
         self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 7]
         self._count = 0
@@ -212,17 +214,31 @@ class Table:
         own = np.searchsorted(found.start, cut.start, side="right") - 1
         node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
         cause = found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE
-        self._add_host_parts(lane, node, cause, found.detail[own], cut, found.annotation[own])
+        name, scope = self._names_of(found)
+        self._add_host_parts(lane, node, cause, name[own], cut, scope[own])
+
+    def _names_of(self, found: IdlePieces) -> tuple[Ints, Ints]:
+        """Return the name and the scope of each piece of idle time."""
+        texts, none = self.trace.host.texts, np.int64(-1)
+        is_own = self.trace.host.own_text
+        by_caller = texts.is_function(found.detail) & ~is_own[found.detail] & is_own[found.context]
+        name = np.where(by_caller, found.context, found.detail)
+        called = np.where(by_caller, found.detail, none)
+        around = np.where(found.annotation == name, none, found.annotation)
+        pairs, place = np.unique(np.stack((called, around)), axis=1, return_inverse=True)
+        scopes = [tuple(text for number in pair if (text := texts.text(number))) for pair in pairs.T.tolist()]
+        numbers = [self._scopes.setdefault(scope, len(self._scopes)) if scope else -1 for scope in scopes]
+        return name, np.array(numbers, np.int64)[place.reshape(-1)]
 
     def add_boundaries(self, instants: Ints) -> None:
         """Add the points at which steps begin and the last one ends."""
         self._add(instants, instants, kinds.POINT, tie=_BOUNDARY, step=self._step_at(instants))
 
     def _add_host_parts(
-        self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union, annotation: Ints | int = -1
+        self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union, scope: Ints | int = -1
     ) -> None:
         thread = np.full(len(node), lane.thread, np.int64)
-        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start, annotation)
+        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start, scope)
 
     def _add_parts(
         self,
@@ -232,11 +248,10 @@ class Table:
         length: Ints,
         thread: Ints,
         instant: Ints,
-        annotation: Ints | int = -1,
+        scope: Ints | int = -1,
     ) -> None:
         """Add parts, and where the host did or issued them."""
-        around = np.broadcast_to(annotation, len(node))
-        self._parts.append((node, kind, name, length, thread, instant, around))
+        self._parts.append((node, kind, name, length, thread, instant, np.broadcast_to(scope, len(node))))
 
     # ---- columns ---------------------------------------------------------------------------------------------------
 
@@ -244,20 +259,20 @@ class Table:
         """Return the graph."""
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
         start, end, lane, step, kind, name, dimension, size, tie = columns
-        node, of_kind, of_name, length, *at, around = map(np.concatenate, zip(*self._parts, strict=True))
-        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at), around)
+        node, of_kind, of_name, length, *at, scope = map(np.concatenate, zip(*self._parts, strict=True))
+        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at), scope)
         used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
-        used[name], used[parts.name], used[parts.annotation] = True, True, True
+        used[name], used[parts.name] = True, True
         used[-1] = False  # where -1, no name, points to
         place = np.append(np.cumsum(used[:-1]) - 1, -1)
         nodes = Nodes(start, end, np.zeros_like(kind), lane, step, kind, place[name], dimension, size)
-        name_of, annotation_of = (place[column].astype(np.int32) for column in (parts.name, parts.annotation))
-        parts = parts._replace(name=name_of, annotation=annotation_of)
+        parts = parts._replace(name=place[parts.name].astype(np.int32))
         texts = self._texts(np.flatnonzero(used))
         node_columns, edge_columns, part_columns, call_columns = pack_graph(nodes, edges, parts, collectives)
         return RankGraph(
             steps=self.trace.steps.number[self.first : self.last],
             names=texts,
+            scopes=list(self._scopes),
             dimensions=list(self._dimensions),
             lanes=self.lanes,
             boundaries=boundary.tolist(),
@@ -285,17 +300,17 @@ def _joined(pieces: Pieces, chosen: NDArray[np.bool_]) -> Union:
     return Union(start[opens], end[closes])
 
 
-def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints, annotation: Ints) -> Parts:
-    """Sum the parts of one node, kind, name, module and annotation; sorted by node."""
-    order = np.lexsort((annotation, module, name, kind, node))
+def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints, scope: Ints) -> Parts:
+    """Sum the parts of one node, kind, name, module and scope; sorted by node."""
+    order = np.lexsort((scope, module, name, kind, node))
     order = order[length[order] > 0]
     length = length[order]
-    keys = [column[order] for column in (node, kind, name, module, annotation)]
+    keys = [column[order] for column in (node, kind, name, module, scope)]
     fresh = np.zeros(len(order), np.bool_)
     fresh[:1] = True
     for column in keys:
         fresh[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(fresh)
     summed = np.add.reduceat(length, first) if len(first) else length
-    of_node, of_kind, of_name, of_module, around = (column[first].astype(np.int32) for column in keys)
-    return Parts(of_node, of_kind.astype(np.int8), of_name, summed, of_module, around)
+    of_node, of_kind, of_name, of_module, within = (column[first].astype(np.int32) for column in keys)
+    return Parts(of_node, of_kind.astype(np.int8), of_name, summed, of_module, within)
