@@ -33,10 +33,9 @@ PASS_NAMES: Final = (
     "PP:",
     "Forward ",
     "Backward ",
-    "autograd::engine::",
     "Optimizer.step#",
 )
-"""What perfkit's annotations, and torch's operators and annotations that belong to one phase, begin with."""
+"""What annotations of one phase, perfkit's and torch's, begin with."""
 
 
 def annotation(phase: Phase) -> str:

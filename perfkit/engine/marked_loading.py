@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.engine.idle.attribution import main_thread
 from perfkit.engine.kinds.classify import DATA_LOADING as LOADING_NAMES
-from perfkit.engine.steps.windows import step_names
+from perfkit.engine.steps.marks import step_names
 from perfkit.phases import DATA_LOADING
 from perfkit.trace.categories import backend_annotations, whole_span_annotations
 from perfkit.trace.events import UNKNOWN, EventKind, Events, PythonFrames, RankTrace, TimelineDetail

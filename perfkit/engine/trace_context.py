@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfkit.engine.pipelines.actions import PipelineActions, PipelineSpans
     from perfkit.engine.samples import HostSamples
     from perfkit.engine.step_graph.rank.rank_graph import RankGraph
-    from perfkit.engine.steps.passes import Passes
+    from perfkit.engine.steps.passes import HostPhases, Passes
 
 
 class TraceContext:
@@ -149,9 +149,7 @@ class TraceContext:
         from perfkit.engine.idle.attribution import host_time
 
         trace = self.trace
-        return host_time(
-            trace.events, trace.frames, self.names, self.device, self.steps, self.step_marker, self.samples
-        )
+        return host_time(trace.events, trace.frames, self.names, self.device, self.step_marker, self.samples)
 
     @cached_property
     def samples(self) -> "HostSamples | None":
@@ -186,11 +184,16 @@ class TraceContext:
         return break_down(self.events, self.names, self.activity, self.steps, causes)
 
     @cached_property
+    def phases(self) -> "HostPhases":
+        """The phases of its host threads."""
+        from perfkit.engine.steps.passes import HostPhases
+
+        return HostPhases(self.events, self.steps)
+
+    @property
     def passes(self) -> "Passes":
         """Forward and backward passes."""
-        from perfkit.engine.steps.passes import find_passes
-
-        return find_passes(self.events, self.steps)
+        return self.phases.passes
 
     @cached_property
     def layers(self) -> "Layers":
@@ -210,9 +213,8 @@ class TraceContext:
             self.events,
             self.trace.frames,
             lambda: annotation_rows(self.events, self.names, self.steps, self.step_marker),
-            self.passes,
+            self.phases,
             lambda: find_items(self.events, self.device, self.activity, self.collectives, self.steps),
-            self.steps,
         )
 
     @cached_property

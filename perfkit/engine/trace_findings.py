@@ -82,8 +82,13 @@ def _longest_gap_ns(events: Events) -> int:
 
 def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Observation]:
     findings = []
-    if not steps.from_annotations:
-        findings.append(Observation("no_steps", {"marker": marker}))
+    if steps.source == "device":
+        findings.append(Observation("steps_of_device"))
+    elif steps.source != "host":
+        findings.append(Observation("no_steps", {"marker": marker, "source": steps.source}))
+    between = steps.between_ns / max(1, int(steps.bounds[-1] - steps.bounds[0]))
+    if round(between, 2):  # less would be printed as 0 %
+        findings.append(Observation("time_between_steps", {"ns": steps.between_ns, "share": between}))
     findings += _steps_cut(steps)
     repeated = len(steps.number) - len(set(steps.number))
     if repeated:

@@ -31,7 +31,9 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "launches_missing": "Device activity has no launch in the trace; what it waited for, and its operator, is unknown.",
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
-    "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
+    "no_steps": "No annotation marks steps; the optimizer or the loader tells them, or the whole trace counts as one.",
+    "steps_of_device": "Only annotations of the device mark steps; each lasts from its first launch to its last.",
+    "time_between_steps": "Time lies between the steps that `--step-marker` marks; it belongs to none.",
     "no_marked_loading": "No annotation or function of the thread that trains matches `--data-marker`.",
     "steps_cut": "The trace has very many steps; only the first were analysed.",
     "repeated_steps": "Step numbers occur more than once in one trace.",
@@ -137,7 +139,7 @@ _ERRORS: Final = (
 )
 _INFORMATION: Final = (
     "not_a_trace not_a_regular_file no_host_operators names_cut graphs_hide_operators compilation_hides_operators "
-    "collective_sizes_unmatched work_before_steps world_size_unknown early_ranks one_off_straggler "
+    "collective_sizes_unmatched steps_of_device work_before_steps world_size_unknown early_ranks one_off_straggler "
     "collectives_unmatched groups_incomplete clocks_differ start_skew critical_path_unknown steps_not_replayed "
     "has_captures captured_after_condition injected_delay sweep_points_pending configurations_differ versions_differ "
     "run_excluded one_stripe not_measured nccl_shared_memory nccl_ranks_differ one_ccl_pcie one_ccl_warnings"

@@ -62,8 +62,9 @@ def _kinds() -> "tuple[tuple[re.Pattern[str], EventKind], ...]":
         (r"user_annotation", EventKind.ANNOTATION),
         ("|".join([r"(\w+_)?(runtime|driver)", *launches]), EventKind.LAUNCH),
         (r"python_function", EventKind.PYTHON),
-        # Copies of host annotations on the device's timeline, and waits: not device work.
-        (rf"gpu_user_annotation|({device})_(sync|event)", EventKind.OTHER),
+        (rf"({device})_user_annotation", EventKind.DEVICE_ANNOTATION),
+        # Waits: not device work.
+        (rf"({device})_(sync|event)", EventKind.OTHER),
         (r"overhead", EventKind.TOOL),
         (r"trace|cpu_instant_event|external_correlation|collective_comm|gcu_profiler_range", EventKind.OTHER),
         ("|".join(category for row in rows for category in row.other_categories), EventKind.OTHER),

@@ -39,7 +39,7 @@ from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.symbols.demangle import MANGLED, readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
-_IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
+_IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8, 9) for kind in EventKind])
 _MOST_THREAD_NAMES: Final = 100_000
 _DTYPES: Final[dict[str, type[np.generic]]] = {  # wider if need be
     "kind": np.uint8,

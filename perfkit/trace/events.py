@@ -50,6 +50,8 @@ class EventKind(IntEnum):
     """A complete event of an unknown category: counted, not kept, and reported as a finding."""
     TOOL = 8
     """What the device's profiling library or driver did on the host, such as loading code or asking for buffers."""
+    DEVICE_ANNOTATION = 9
+    """An annotation of the host on a stream of the device, around what was launched in it."""
 
 
 MOST_RANKS: Final = 1 << 20

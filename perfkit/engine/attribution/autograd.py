@@ -1,5 +1,6 @@
 """Find the forward operator that caused what runs in backward, by autograd's sequence numbers."""
 
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -26,7 +27,9 @@ class Autograd:
         self._events, self._steps = events, steps
         self._rows, self._sequence, self._forward_thread = rows[caused], sequence[caused], forward_thread[caused]
         self._spans = _spans(events, self._rows)
-        self._any = _spans(events, rows[events.shapes.beginning_with(EVALUATES)[events.name[rows]] | caused])
+        self.rows = rows[events.shapes.beginning_with(EVALUATES)[events.name[rows]] | caused]
+        """Operators that the engine runs, and those that name the operator that caused them."""
+        self._any = _spans(events, self.rows)
         self._accumulating = _spans(events, rows[events.shapes.beginning_with(_ACCUMULATES)[events.name[rows]]])
         candidates = (sequence >= 0) & ~caused
         self._candidates = _by_thread(events, rows[candidates], sequence[candidates])
@@ -52,16 +55,23 @@ class Autograd:
         start_ns[around >= 0] = self._any.start_ns[around[around >= 0]]
         return cause, start_ns
 
-    def is_forward(self, rows: Ints) -> NDArray[np.bool_]:
-        """Return whether each operator (-1: none) has the sequence number of one that a backward operator followed.
+    @cached_property
+    def differentiable_rows(self) -> Ints:
+        """Operators with a sequence number that the engine does not run."""
+        rows = np.concatenate([self._rows[:0], *(rows for _, rows in self._candidates.values())])
+        return rows[~self.runs(self._events.thread[rows], self._events.start_ns[rows])]
 
-        That one is of the same step: what makes no node after the optimizer has the number of the next step's first.
+    def forward_rows(self) -> tuple[Ints, Ints]:
+        """Return those that made the nodes of backward operators, and others with the number of one of their step.
+
+        What makes no node after the optimizer has the number of the next step's first.
         """
-        followed = self._forward[self._forward >= 0]
-        return np.asarray((self._key(rows) >= 0) & np.isin(self._key(rows), self._key(followed)))
+        rows, followed = self.differentiable_rows, np.unique(self._forward[self._forward >= 0])
+        made, numbered = np.isin(rows, followed), np.isin(self._key(rows), self._key(followed))
+        return rows[made], rows[numbered & ~made]
 
     def _key(self, rows: Ints) -> Ints:
-        """Return one number per sequence number, thread and step; negative without a sequence number."""
+        """Return one number per sequence number, thread and step."""
         threads, steps = int(self._events.thread.max(initial=0)) + 1, len(self._steps.host_start_ns) + 1
         place = self._events.operator_args.sequence_of(rows) * threads + self._events.thread[rows]
         return place * steps + self._steps.of(self._events.start_ns[rows]) + 1

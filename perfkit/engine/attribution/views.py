@@ -7,15 +7,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.attribution.autograd import Autograd
 from perfkit.engine.attribution.call_paths import ROOT, PathTable, ThreadSpans
 from perfkit.engine.attribution.items import Items
 from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.engine.steps.annotations import micro_batch_names
-from perfkit.engine.steps.passes import Passes
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.steps.passes import HostPhases
 from perfkit.records.per_rank.sharding import PASS_PHASES
-from perfkit.records.per_rank.work import OUTSIDE, UNKNOWN, WORK_PHASES, WorkPhase, WorkView
+from perfkit.records.per_rank.work import OUTSIDE, UNKNOWN, WORK_PHASES, WorkView
 from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints
 from perfkit.trace.module_names import shown_class, shown_module
@@ -41,20 +39,17 @@ class CallSites:
 
     Args:
         events: the trace.
-        autograd: its backward operators.
-        passes: its passes.
+        phases: of its host threads.
         thread: host threads; -1 where unknown.
         instant: instants on them.
-        operator: rows of the operators that ran then; -1 without one.
     """
 
-    def __init__(
-        self, events: Events, autograd: Autograd, passes: Passes, thread: Ints, instant: Ints, operator: Ints
-    ) -> None:
+    def __init__(self, events: Events, phases: HostPhases, thread: Ints, instant: Ints) -> None:
         self._events, self._thread, self._instant = events, thread, instant
-        self._caused_by, self._backward_begin = autograd.causes(thread, instant)
-        self._gradients = autograd.accumulates(thread, instant)
-        self.phase = _phases(autograd, passes, thread, instant, operator)
+        self._caused_by, self._backward_begin = phases.autograd.causes(thread, instant)
+        self._gradients = phases.autograd.accumulates(thread, instant)
+        known = [WORK_PHASES.index(phase) for phase in (*PASS_PHASES, "other")]
+        self.phase = np.where(thread < 0, WORK_PHASES.index("unknown"), np.array(known)[phases.at(thread, instant)])
         """Place of each instant's phase in `WORK_PHASES`."""
 
     def around(self, spans: ThreadSpans) -> Around:
@@ -78,22 +73,6 @@ class CallSites:
         return Around(chosen, np.where(chosen < 0, label, -1))
 
 
-def _phases(autograd: Autograd, passes: Passes, thread: Ints, instant: Ints, operator: Ints) -> Ints:
-    number = passes.of(instant)
-    of_pass = np.full(len(number), -1, np.int64)
-    if len(passes.phase):
-        of_pass = np.where(number >= 0, passes.phase[number], -1)
-    in_pass = {phase: of_pass == place for place, phase in enumerate(PASS_PHASES)}
-    conditions: list[tuple[NDArray[np.bool_], WorkPhase]] = [
-        (thread < 0, "unknown"),
-        (in_pass["optimizer"], "optimizer"),
-        (autograd.runs(thread, instant) | in_pass["backward"], "backward"),
-        (in_pass["forward"] | autograd.is_forward(operator), "forward"),
-    ]
-    places = [WORK_PHASES.index(phase) for _, phase in conditions]
-    return np.select([mask for mask, _ in conditions], places, WORK_PHASES.index("other")).astype(np.int64)
-
-
 class Located:
     """Items, with their phase and what they belong to; each part is computed on first use."""
 
@@ -102,24 +81,18 @@ class Located:
         events: Events,
         frames: PythonFrames,
         annotations: Callable[[], Ints],
-        passes: Passes,
+        phases: HostPhases,
         items: Callable[[], Items],
-        steps: Steps,
     ) -> None:
         """Locate items; `annotations` are the rows of annotations that tell where work belongs."""
-        self.events, self.frames, self.passes = events, frames, passes
-        self._find_items, self._find_annotations, self._steps = items, annotations, steps
+        self.events, self.frames, self.phases = events, frames, phases
+        self._find_items, self._find_annotations = items, annotations
         self.texts: list[str] = [*events.names, *frames.names, *LABELS]
 
     @cached_property
     def items(self) -> Items:
         """Its work."""
         return self._find_items()
-
-    @cached_property
-    def autograd(self) -> Autograd:
-        """The operators of its backward passes."""
-        return Autograd(self.events, self._steps)
 
     @cached_property
     def _operators(self) -> "_EventSpans":
@@ -129,8 +102,7 @@ class Located:
 
     @cached_property
     def _sites(self) -> CallSites:
-        thread, instant = self.items.thread, self.items.instant
-        return CallSites(self.events, self.autograd, self.passes, thread, instant, self.operator_row)
+        return CallSites(self.events, self.phases, self.items.thread, self.items.instant)
 
     @property
     def phase(self) -> Ints:

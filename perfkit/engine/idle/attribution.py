@@ -18,7 +18,8 @@ from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.engine.kinds.classify import Device, Names, rows_by_key
 from perfkit.engine.samples import HostSamples
-from perfkit.engine.steps.windows import Steps, step_names
+from perfkit.engine.steps.marks import step_names
+from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
 
@@ -58,7 +59,6 @@ def host_time(
     frames: PythonFrames,
     names: Names,
     device: Device,
-    steps: Steps,
     step_marker: str | None,
     samples: HostSamples | None = None,
 ) -> tuple[Host, "Threads"]:
@@ -68,8 +68,7 @@ def host_time(
     annotations = events.rows(EventKind.ANNOTATION)
     is_step = step_names(events, annotations, step_marker)
     markers = annotations[is_step[events.name[annotations]]]
-    is_torch_step = steps.from_annotations and step_marker is None
-    spans = markers if is_torch_step else markers[:0]
+    spans = markers if step_marker is None else markers[:0]
     host = _host(events, frames, host_names(events, names, is_step), device, spans, samples)
     return host, Threads(events, frames, main_thread(events, markers))
 

@@ -84,7 +84,8 @@ def _of_findings(seen: Sequence[Observation | Finding], recorded_ns: int) -> Ite
     if any(code in values for code in _UNMATCHED):
         yield _of("matches_suspect", _UNMATCHED, statement("ranks_disagree"))
     if "no_steps" in values:
-        yield _of("no_steps", ("no_steps",), statement("steps_unmarked"), "mark_steps")
+        what = statement("steps_unmarked", source=values["no_steps"].get("source", "trace"))
+        yield _of("no_steps", ("no_steps",), what, "mark_steps")
     if "uneven_steps" in values:
         yield _of("uneven_steps", ("uneven_steps",), statement("steps_differ"))
     if (compiled := values.get("compilation_recorded")) is not None:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import Activity, measure_exposed
 from perfkit.engine.kinds.classify import Names
-from perfkit.engine.steps.windows import Steps, step_names
+from perfkit.engine.steps.marks import step_names
+from perfkit.engine.steps.windows import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.records.aggregate import MOST_PHASES
 from perfkit.records.common import CATEGORIES

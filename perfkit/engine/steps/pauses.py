@@ -17,7 +17,7 @@ from perfkit.engine.kinds.classify import Device
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.per_run.pauses import PausePhase, RecordedPause
 from perfkit.trace.events import EventKind, Events, Header, PythonFrames
-from perfkit.trace.intervals import EMPTY, Ints, Union, covers, measure, outermost, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, covers, difference, measure, outermost, union
 from perfkit.trace.name_matching import NameShapes
 
 _ANNOTATIONS: Final[tuple[tuple[str, PausePhase], ...]] = (
@@ -44,7 +44,8 @@ _BACKWARD: Final = "autograd::engine::evaluate_function"
 class FoundPause(NamedTuple):
     """A pause on the host."""
 
-    phase: PausePhase
+    phase: PausePhase | None
+    """None for what lies between steps that the program marked."""
     start_ns: int
     end_ns: int
 
@@ -98,8 +99,9 @@ def traced(pauses: Pauses, bounds: Ints) -> list[TracedPause]:
             end_ns=one.end_ns,
             step_ns=int(measure(inside, np.array([one.start_ns]), np.array([one.end_ns]))[0]),
         )
-        for one in pauses.found[:MOST_PAUSES]
-    ]
+        for one in pauses.found
+        if one.phase is not None
+    ][:MOST_PAUSES]
 
 
 def find_pauses(events: Events, frames: PythonFrames, device: Device, header: Header) -> Pauses:
@@ -125,6 +127,13 @@ def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device
     if not pauses.named or len(start_ns) < FEWEST_COMPARED_STEPS or np.count_nonzero(steps) < len(start_ns):
         return pauses
     return _of([one for one in pauses.found if one.phase != "evaluation"], events, device, named=True)
+
+
+def with_gaps(pauses: Pauses, start_ns: Ints, end_ns: Ints, events: Events, device: Device) -> Pauses:
+    """Return the pauses, and what lies between steps: from `start_ns` to `end_ns` of each gap, shape (g,)."""
+    gaps = difference(union(start_ns, np.maximum(start_ns, end_ns)), pauses.host)
+    between = [FoundPause(None, *span) for span in zip(gaps.start.tolist(), gaps.end.tolist(), strict=True)]
+    return _of(sorted([*pauses.found, *between], key=lambda one: one.start_ns), events, device, named=pauses.named)
 
 
 def _of(found: list[FoundPause], events: Events, device: Device, *, named: bool) -> Pauses:
@@ -167,7 +176,7 @@ def _of_names(events: Events, frames: PythonFrames) -> list[FoundPause]:
     if not parts:
         return []
     main = _training_thread(events)
-    backward = _backward_starts(events)
+    backward = backward_starts(events)
     pauses: list[FoundPause] = []
     for phase, start, end, thread in parts:
         here = thread == main
@@ -202,7 +211,8 @@ def _training_thread(events: Events) -> int:
     return int(np.bincount(threads).argmax()) if len(threads) else -1
 
 
-def _backward_starts(events: Events) -> Ints:
+def backward_starts(events: Events) -> Ints:
+    """Return when the engine of autograd begins to run nodes, in order."""
     is_backward = events.shapes.beginning_with(_BACKWARD)
     rows = events.rows(EventKind.OPERATOR)
     return np.sort(events.start_ns[rows[is_backward[events.name[rows]]]])

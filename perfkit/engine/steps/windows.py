@@ -1,15 +1,14 @@
 """Windows of the steps, on the host and on the device (metrics.md section 3)."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device
-from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses
+from perfkit.engine.steps.marks import StepSource, find_marks
+from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import Ints
@@ -19,12 +18,6 @@ _NEVER = np.iinfo(np.int64).min
 BEFORE_THE_FIRST: Final = -1
 AFTER_THE_LAST: Final = -2
 IN_A_PAUSE: Final = -3
-STEP: Final = "ProfilerStep#"
-"""What torch calls a step, before its number."""
-_DIGITS: Final = re.compile(r"\d+")
-_STEP: Final = re.compile(rf"{STEP}(\d+)$")
-_STEP_NUMBER: Final = slice(len(STEP), len(STEP) + 18)
-"""Where a step's name has its number, of which no more digits fit a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +33,21 @@ class Steps:
     device_step: Ints
     """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last, -3 in a
     pause."""
-    from_annotations: bool
-    """False if the trace has no steps and counts as one."""
+    source: StepSource
+    """What marks them; the whole trace counts as one step if nothing does."""
     pauses: Pauses = NONE
     """Checkpoints and the like, which are no part of the steps whose windows contain them."""
+    between_ns: int = 0
+    """How long training is between steps that the program marked itself."""
     all_numbers: list[int | None] | None = None
     """Numbers of all marked steps, if only the first of them are here; else None."""
     all_wall_ns: Ints | None = None
     """Their wall times; shape (all,)."""
+
+    @property
+    def from_annotations(self) -> bool:
+        """Whether there are any: a trace without counts as one."""
+        return self.source != "trace"
 
     def of(self, instant_ns: Ints) -> Ints:
         """Return the host step of each instant; -1 before the first step, and the last step after its start."""
@@ -80,75 +80,49 @@ def find_steps(
     Args:
         events: the trace.
         device: its device activities.
-        marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
+        marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`;
+            what lies between such steps is a pause.
         completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
             nor what was launched in it counts.
         most: number of steps to return at most, the first ones; None for all.
         pauses: what is no part of the steps; evaluations in each of them are.
     """
-    rows = events.rows(EventKind.ANNOTATION)
-    rows = rows[step_names(events, rows, marker)[events.name[rows]]]
-    if not len(rows):
+    marks = find_marks(events, device, marker, completed)
+    if marks is None:
         return _whole_trace(events, device, pauses)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    number = _numbers(events, rows, marker)
-    count = len(number)
-    if marker is None and completed is not None:
-        count = sum(step is not None and step <= completed for step in number) or count
-    pauses = besides_steps(pauses, events.start_ns[rows[:count]], events, device)
-    device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
-    device_step[device_step >= count] = AFTER_THE_LAST
+    start_ns = marks.start_ns
+    named = besides_steps(pauses, start_ns, events, device)
+    pauses = with_gaps(named, marks.end_ns[:-1], start_ns[1:], events, device) if marker else named
+    device_step = np.searchsorted(start_ns, device.launched_ns, side="right") - 1
+    device_step[device.launched_ns >= marks.after_ns] = AFTER_THE_LAST
     device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE
-    rows = rows[:count]
-    host_start_ns = events.start_ns[rows]
-    bounds = _bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step)
+    bounds = _bounds(start_ns, int(marks.end_ns[-1]), events, device, device_step)
+    whole = bounds[:1], bounds[-1:]
     steps = Steps(
-        number=number[:count],
-        host_start_ns=host_start_ns,
+        number=[*marks.number],
+        host_start_ns=start_ns,
         bounds=bounds,
         device_step=device_step,
-        from_annotations=True,
+        source=marks.source,
         pauses=pauses,
+        between_ns=int((pauses.time_in(*whole) - named.time_in(*whole))[0]),
     )
-    return steps if most is None or count <= most else _first(steps, most)
+    return steps if most is None or len(start_ns) <= most else _first(steps, most)
 
 
 def _first(steps: Steps, most: int) -> Steps:
     """Return the first steps alone; what was launched later belongs to none."""
     device_step = steps.device_step.copy()
     device_step[device_step >= most] = AFTER_THE_LAST
-    return Steps(
+    return replace(
+        steps,
         number=steps.number[:most],
         host_start_ns=steps.host_start_ns[:most],
         bounds=steps.bounds[: most + 1],
         device_step=device_step,
-        from_annotations=True,
-        pauses=steps.pauses,
         all_numbers=steps.number,
         all_wall_ns=np.diff(steps.bounds),
     )
-
-
-def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.bool_]:
-    """Return which names, of those that the annotations `rows` have, mark a step; `marker` as in `find_steps`."""
-    marks = np.zeros(len(events.names), np.bool_)
-    marks[events.names_of(rows)] = True
-    matching = events.shapes.containing(re.compile(marker)) if marker else events.shapes.starting_with(_STEP)
-    return marks & matching[: len(marks)]
-
-
-def _numbers(events: Events, rows: Ints, marker: str | None) -> list[int | None]:
-    """Return the number of each step: the marker's first group, or the last number in the match, or its index."""
-    if marker is None:
-        return [int(events.names[name][_STEP_NUMBER]) for name in events.name[rows].tolist()]
-    pattern = re.compile(marker)
-    return [_number(pattern.search(events.names[name]), order) for order, name in enumerate(events.name[rows].tolist())]
-
-
-def _number(match: re.Match[str] | None, order: int) -> int:
-    text = (match.group(1) if match.re.groups else match.group()) if match else None
-    digits = _DIGITS.findall(text or "")
-    return int(digits[-1][:18]) if digits else order
 
 
 def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: Device, device_step: Ints) -> Ints:
@@ -178,7 +152,7 @@ def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None
         host_start_ns=np.full(1, _NEVER),
         bounds=bounds,
         device_step=np.where(pauses.at(device.launched_ns), IN_A_PAUSE, 0),
-        from_annotations=False,
+        source="trace",
         pauses=pauses,
     )
 

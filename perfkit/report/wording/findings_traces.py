@@ -78,9 +78,16 @@ def _collective_sizes_unmatched(unmatched: int, of: int, operators: Sequence[str
     return f"the message sizes of {unmatched} of {of} collectives ({', '.join(operators)}) are unknown: {why}"
 
 
-def _no_steps(marker: str | None) -> str:
+_SOURCES: Final[dict[str, str]] = {
+    "optimizer": "a step ends with the optimizer's",
+    "loader": "a step begins with each batch of the loader",
+    "trace": "the whole trace counts as one step, start-up included",
+}
+
+
+def _no_steps(marker: str | None, source: str) -> str:
     what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
-    return f"no {what}: the whole trace counts as one step, start-up included"
+    return f"no {what}: {_SOURCES[source]}"
 
 
 def _no_marked_loading(marker: str, functions: bool) -> str:
@@ -130,6 +137,10 @@ TRACES: Final[Words] = {
     ),
     "collective_sizes_unmatched": _collective_sizes_unmatched,
     "no_steps": _no_steps,
+    "steps_of_device": "annotations of the device mark the steps: those of the host are not in the trace",
+    "time_between_steps": (
+        "{ns:duration} ({share:percent} of the recorded time) lie between the steps that --step-marker marks"
+    ),
     "no_marked_loading": _no_marked_loading,
     "steps_cut": _steps_cut,
     "repeated_steps": "{repeated} step numbers occur more than once",

@@ -7,6 +7,11 @@ from perfkit.base.formatting import escape_unprintable
 from perfkit.records.facts import Words
 from perfkit.records.run import Doubt
 
+_STEPS_OF: Final[dict[str, str]] = {
+    "optimizer": "steps are those of the optimizer",
+    "loader": "steps are batches of the loader",
+    "trace": "no steps are marked",
+}
 SENTENCES: Final[Words] = {
     "others_kept_busy": "other processes used {others:.1f} of {cores} cores",
     "record_when_idle": "record on an idle machine",
@@ -18,7 +23,7 @@ SENTENCES: Final[Words] = {
     "ranks_may_be_missing": "ranks may be missing",
     "analyse_all_traces": "analyse the traces of all ranks",
     "ranks_disagree": "the traces of the ranks contradict each other",
-    "steps_unmarked": "no steps are marked",
+    "steps_unmarked": lambda source: _STEPS_OF[source],
     "mark_steps": "--step-marker REGEX",
     "steps_differ": "the ranks recorded different steps",
     "steps_recorded": "{steps} step{steps:||s} recorded",

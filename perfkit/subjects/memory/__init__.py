@@ -12,7 +12,7 @@ def _memory(trace: TraceContext) -> list[MemoryUse]:
         return []
     from perfkit.subjects.memory.tabulate import tabulate_memory
 
-    return tabulate_memory(trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker)
+    return tabulate_memory(trace.trace, trace.names, trace.activity, trace.steps, trace.step_marker, trace.passes)
 
 
 SUBJECT: Final = Subject(

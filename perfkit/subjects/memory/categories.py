@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from perfkit.engine.idle.host_thread import spans_of_rows
 from perfkit.engine.kinds.classify import Names, data_loading_rows, rows_by_key
-from perfkit.engine.steps.passes import NO_PASS, Passes, find_passes
+from perfkit.engine.steps.passes import NO_PASS, Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.phases import annotation
 from perfkit.records.per_rank.memory import MEMORY_CATEGORIES, MemoryCategory
@@ -40,7 +40,7 @@ class HostActivity:
         return np.asarray(self.passes.begin[self.passes.phase == PASS_PHASES.index(phase)])
 
 
-def find_host_activity(events: Events, names: Names, steps: Steps) -> HostActivity:
+def find_host_activity(events: Events, names: Names, steps: Steps, passes: Passes) -> HostActivity:
     """Return what of the host's events shows what memory is for."""
     annotations, operators = events.rows(EventKind.ANNOTATION), events.rows(EventKind.OPERATOR)
     sharding = named(events, annotations, lambda name: name.startswith(_SHARDING))
@@ -56,7 +56,7 @@ def find_host_activity(events: Events, names: Names, steps: Steps) -> HostActivi
     )
     return HostActivity(
         steps=steps,
-        passes=find_passes(events, steps),
+        passes=passes,
         input=spans_of_rows(events, loading),
         operators=_by_thread(events, operators),
         communication=_by_thread(events, communicating),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.kinds.classify import Names
 from perfkit.engine.steps.annotations import annotation_rows
+from perfkit.engine.steps.passes import Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.per_rank.memory import MemoryBytes
@@ -42,13 +43,13 @@ class _Windows(NamedTuple):
 
 
 def tabulate_memory(
-    trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None
+    trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None, passes: Passes
 ) -> list[MemoryUse]:
     """Return the memory use of each device, the host first; devices without known levels are skipped."""
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
     phases = annotation_rows(trace.events, names, steps, step_marker)
-    host = find_host_activity(trace.events, names, steps)
+    host = find_host_activity(trace.events, names, steps, passes)
     uses = []
     for (kind, number), timeline in trace.memory.items():
         if peaks := _peaks(timeline, steps.number, windows):

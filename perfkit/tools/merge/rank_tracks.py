@@ -169,7 +169,7 @@ class _TrackBuilder:
         """Return the sort key of a thread: the one with the steps, other threads, devices, others."""
         if kinds & {EventKind.KERNEL, EventKind.COPY}:
             return 2
-        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN, EventKind.TOOL}:
+        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN, EventKind.TOOL, EventKind.DEVICE_ANNOTATION}:
             return 3
         steps = self.steps.host_start_ns if self.steps.from_annotations else rows[:0]
         annotations = rows[self.events.kind[rows] == EventKind.ANNOTATION]
@@ -306,12 +306,13 @@ def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spa
     cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]
     start = cuts[:-1]
     # Pauses come first: no category is active in them.
-    labels = [*CATEGORIES, *(f"{one.phase} (not in the step)" for one in pauses.found)]
+    labels = [*CATEGORIES, *(f"{one.phase or 'between steps'} (not in the step)" for one in pauses.found)]
+    begins = np.array([one.start_ns for one in pauses.found], np.int64)
     category = np.full(len(start), len(CATEGORIES) - 1, np.int64)
     for number in reversed(range(len(CATEGORIES) - 1)):
         category[_covered(unions[number], start)] = number
     paused = _covered(pauses.spans, start)
-    category[paused] = len(CATEGORIES) + np.searchsorted(pauses.host.start, start[paused], side="right") - 1
+    category[paused] = len(CATEGORIES) + np.searchsorted(begins, start[paused], side="right") - 1
     step = np.searchsorted(steps.bounds, start, side="right") - 1
     opens = np.flatnonzero(np.diff(category, prepend=-1) | np.diff(step, prepend=-1))
     begin, end = start[opens], np.append(start[opens[1:]], cuts[-1:])

@@ -34,9 +34,7 @@ class ModuleOwners:
         if not self._bounds:
             return np.full(len(thread), NO_MODULE, np.int64)
         located = self._located
-        sites = CallSites(
-            located.events, located.autograd, located.passes, thread, instant, np.full(len(thread), -1, np.int64)
-        )
+        sites = CallSites(located.events, located.phases, thread, instant)
         spans = located.module_spans
         around = sites.around(spans)
         path = spans.paths(around.span, self._table)
