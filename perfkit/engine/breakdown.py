@@ -1,15 +1,17 @@
 """Exclusive breakdown of each step's time by category (metrics.md section 4), in exact integers.
 
 Every category is a union of spans. An instant counts for the first category that is active at it, so the exclusive time
-of a category is what it adds to the union of those before it, and the five add up to the window by construction.
+of a category is what it adds to the union of those before it, and the five add up to the window by construction. Of a
+process with several devices, each time is the mean over them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.engine.communication.blocking_waits import CollectiveSpans, waits_until
 from perfkit.engine.kinds.classify import (
@@ -22,7 +24,7 @@ from perfkit.engine.kinds.classify import (
 )
 from perfkit.engine.steps.windows import IN_A_PAUSE, Steps
 from perfkit.records.per_rank.idle import IdleNs
-from perfkit.records.rank import ExposedNs, Loads, StepBreakdown, TotalNs
+from perfkit.records.rank import DeviceTimes, ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import (
     EMPTY,
@@ -54,6 +56,18 @@ class Activity:
 
     Empty if there is device activity.
     """
+    devices: tuple["Activity", ...] = ()
+    """Of each device, in the order of `Device.numbers`; empty where there is one."""
+
+    @property
+    def apart(self) -> tuple["Activity", ...]:
+        """Of each device, also where there is one."""
+        return self.devices or (self,)
+
+    def mean(self, summed_ns: Ints) -> Ints:
+        """Return times that were summed over devices as means over them; they add up to that of their sum."""
+        upto = np.cumsum(summed_ns) // len(self.apart)
+        return np.diff(upto, prepend=0) if self.devices else summed_ns
 
 
 def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
@@ -74,22 +88,32 @@ def _without_pauses(activity: Activity, pauses: Union) -> Activity:
         memcpy=difference(activity.memcpy, pauses),
         data_loading=difference(activity.data_loading, pauses),
         self_ns=activity.self_ns,
+        devices=tuple(_without_pauses(one, pauses) for one in activity.devices),
     )
 
 
 def _device_activity(events: Events, device: Device, data_loading: Union, steps: Steps) -> Activity:
-    in_pauses = steps.device_step == IN_A_PAUSE
+    def active(among: NDArray[np.bool_]) -> Activity:
+        def spans(mask: NDArray[np.bool_]) -> Union:
+            rows = device.row[mask & among]
+            return union(events.start_ns[rows], events.end_ns[rows])
 
-    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
-        rows = device.row[mask & ~in_pauses]
-        return union(events.start_ns[rows], events.end_ns[rows])
+        return Activity(
+            compute=spans(device.is_compute),
+            communication=spans(device.is_communication),
+            memcpy=spans(device.is_copy),
+            data_loading=data_loading,
+            self_ns=np.zeros(0, np.int64),
+        )
 
-    return Activity(
-        compute=spans(device.is_compute),
-        communication=spans(device.is_communication),
-        memcpy=spans(device.is_copy),
-        data_loading=data_loading,
-        self_ns=np.zeros(0, np.int64),
+    trains = steps.device_step != IN_A_PAUSE
+    together = active(trains)
+    apart = [active(trains & (device.number == number)) for number in range(len(device.numbers))]
+    # Where no device computes, and one communicates, the process waits for other ranks.
+    waiting = difference(together.communication, together.compute) if apart else EMPTY
+    return replace(
+        together,
+        devices=tuple(replace(one, communication=merge(one.communication, waiting)) for one in apart),
     )
 
 
@@ -136,7 +160,8 @@ def break_down(
 ) -> list[StepBreakdown]:
     """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
-    total = [measure(spans, start, end) for spans in _by_priority(activity)]
+    devices = [[measure(spans, start, end) for spans in _by_priority(one)] for one in activity.apart]
+    total = -(-np.sum(devices, axis=0) // len(devices))  # rounded up: exposed time is part of it
     paused_ns = steps.paused_ns
     exposed = measure_exposed(activity, start, end, paused_ns)
     loads = _loads(events, names, steps)
@@ -173,10 +198,34 @@ def _by_priority(activity: Activity) -> tuple[Union, ...]:
 def measure_exposed(activity: Activity, start: Ints, end: Ints, paused_ns: Ints | int = 0) -> Ints:
     """Return the exclusive time of each category in each window; shape (windows, categories), in their order.
 
-    The categories of a window add up to its length without `paused_ns`, the pauses in it.
+    The categories of a window add up to its length without `paused_ns`, the pauses in it. Of several devices it is the
+    mean.
     """
-    upto = [measure(spans, start, end) for spans in accumulate(_by_priority(activity), merge)]
+    devices = [[measure(spans, start, end) for spans in accumulate(_by_priority(one), merge)] for one in activity.apart]
+    upto = np.sum(devices, axis=0) // len(devices)
     return np.diff(np.vstack([np.zeros_like(start), *upto, end - start - paused_ns]), axis=0).T
+
+
+def idle_beside(activity: Activity, steps: Steps) -> Ints:
+    """Return how long in each step a device is idle while another one works, in the mean over devices."""
+    start, end = steps.bounds[:-1], steps.bounds[1:]
+    mean, all_idle = (measure_exposed(one, start, end)[:, -1] for one in (activity, replace(activity, devices=())))
+    return np.asarray(mean - all_idle)
+
+
+def tabulate_devices(device: Device, activity: Activity, steps: Steps) -> list[DeviceTimes]:
+    """Return each device's time in the steps, where there are several."""
+    start, end = steps.bounds[:-1], steps.bounds[1:]
+    all_idle_ns = int(measure_exposed(replace(activity, devices=()), start, end, steps.paused_ns)[:, -1].sum())
+    exposed_ns = [measure_exposed(one, start, end, steps.paused_ns).sum(axis=0).tolist() for one in activity.devices]
+    return [
+        DeviceTimes(
+            device=number,
+            exposed_ns=ExposedNs(**dict(zip(_EXPOSED, own_ns, strict=True))),
+            beside_ns=own_ns[-1] - all_idle_ns,
+        )
+        for number, own_ns in zip(device.numbers, exposed_ns, strict=True)
+    ]
 
 
 def load_rows(events: Events, names: Names, steps: Steps) -> Ints:

@@ -12,7 +12,7 @@ from perfkit.engine.communication.collectives import Collectives, find_collectiv
 from perfkit.engine.operators import names_cut, tabulate_operators
 from perfkit.engine.steps.windows import Steps, find_trace_steps
 from perfkit.engine.trace_findings import damage_findings, loading_unmarked, sizes_unmatched, trace_findings
-from perfkit.engine.trace_summary import NothingToAnalyseError
+from perfkit.engine.trace_summary import NothingToAnalyseError, check_one_process
 from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.records.per_rank.idle import IdleNs
@@ -57,6 +57,7 @@ class TraceContext:
 
         Raises:
             NothingToAnalyseError: the trace contains neither steps nor work.
+            TraceError: it is of several processes.
         """
         self.trace, self.file, self.step_marker = trace, file, step_marker
         self._unmatched_marker: str | None = None
@@ -66,6 +67,7 @@ class TraceContext:
         self.names, self.device, steps = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
         if steps is None:
             raise NothingToAnalyseError(file, damage_findings(trace))
+        check_one_process(trace.events, file, step_marker)
         self.steps: Steps = steps
 
     def _mark_loading(self, data_marker: str) -> RankTrace:

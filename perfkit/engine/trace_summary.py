@@ -2,12 +2,14 @@
 
 from typing import Any, Final
 
+import numpy as np
 from msgspec import Struct
 
 from perfkit.base.parsing import check_pattern
 from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.pipelines.actions import PipelineActions
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
+from perfkit.engine.steps.marks import step_names
 from perfkit.engine.steps.pauses import TracedPause
 from perfkit.errors import TraceError
 from perfkit.records.common import Observation
@@ -17,12 +19,15 @@ from perfkit.records.per_rank.loading import RankLoading
 from perfkit.records.per_rank.operator_work import RankWork
 from perfkit.records.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.records.per_rank.work import Work
-from perfkit.records.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.records.rank import CollectiveStat, DeviceTimes, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.records.samples import CodeTime
-from perfkit.trace.events import Header
+from perfkit.trace.events import EventKind, Events, Header
 
 MOST_STEPS: Final = 20_000
 """Most steps that are analysed of a trace: a report has a record for each."""
+
+_MOST_LISTED: Final = 4
+_MOST_OF_NAME: Final = 20
 
 NO_IDLE: Final = IdleTime(causes=[], begun_in_synchronisation_ns=0, kernels=0, short_kernels=0, has_python_frames=False)
 
@@ -38,7 +43,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveStat]
     calls: CollectiveCalls
     communicated: bool
-    """Whether the trace contains any communication."""
+    """Whether the trace contains any communication; without a world size, several devices communicate by themselves."""
     rule_uses: list[KernelRuleUse] = []
     """What each of the user's rules for kernels did."""
     pauses: list[TracedPause] = []
@@ -49,6 +54,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat] = []
     memory: list[MemoryUse] = []
     idle: IdleTime = NO_IDLE
+    devices: list[DeviceTimes] = []
+    """Where several compute; else empty."""
     operator_work: RankWork | None = None
     """None if no shapes were recorded, or no activity of the device that worked: how long its work took is unknown."""
     launches: LaunchStats | None = None
@@ -70,6 +77,23 @@ class NothingToAnalyseError(TraceError):
     def __init__(self, file: str, damage: list[Observation]) -> None:
         super().__init__(f"{file}: no host operators, device activity or steps: nothing to analyse")
         self.damage = damage
+
+
+def check_one_process(events: Events, file: str, step_marker: str | None) -> None:
+    """Raise TraceError if a trace is of several processes: if any of these kinds of host events are.
+
+    Its ranks would be taken for threads of one.
+    """
+    annotations = events.rows(EventKind.ANNOTATION)
+    markers = annotations[step_names(events, annotations, step_marker)[events.name[annotations]]]
+    for rows in (events.rows(EventKind.OPERATOR), events.rows(EventKind.LAUNCH), markers):
+        threads = np.unique(events.thread[rows]).tolist() if events.pids else []
+        pids = list(dict.fromkeys(repr(events.pids[thread])[:_MOST_OF_NAME] for thread in threads))
+        if len(pids) > 1:
+            listed = ", ".join([*pids[:_MOST_LISTED], *(["…"] if len(pids) > _MOST_LISTED else [])])
+            raise TraceError(
+                f"{file}: has the events of {len(pids)} processes ({listed}): analyse the trace of each one by itself"
+            )
 
 
 def check_markers(step_marker: str | None, data_marker: str | None = None) -> None:

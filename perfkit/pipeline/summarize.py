@@ -240,13 +240,14 @@ def summarize_trace(
         "findings": [replace(finding, file=file) for finding in (*context.findings, *failed)],
     }
     collectives, activity, steps = context.collectives, context.activity, context.steps
+    in_process = bool(activity.devices) and header.world_size is None
     del context  # the tables of collectives may have millions of rows, as the events have
     return TraceSummary(
         header=_without_lists(header),
         collectives=tabulate_collectives(collectives, steps),
         calls=collect_calls(collectives, activity, steps),
         pauses=traced(steps.pauses, steps.bounds),
-        communicated=bool(len(activity.communication.start) or len(collectives.start)),
+        communicated=not in_process and bool(len(activity.communication.start) or len(collectives.start)),
         subjects=added,
         **parts,
     )

@@ -22,6 +22,7 @@ from perfkit.records.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, P
 from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import (
     CollectiveStat,
+    DeviceTimes,
     ExposedNs,
     MemoryUse,
     OperatorStat,
@@ -100,6 +101,21 @@ def _most_possible(found: Iterable[PossibleLoading | None]) -> PossibleLoading |
 def merge_idle(ranks: Iterable[RankReport]) -> IdleTime:
     """Return the idle time over all ranks that have steps."""
     return add_idle_times(rank.idle for rank in ranks if rank.steps)
+
+
+def add_devices(rows: Iterable[DeviceTimes]) -> list[DeviceTimes]:
+    """Return the devices of several traces of a rank, one row each."""
+    of_device: dict[str, list[DeviceTimes]] = {}
+    for row in rows:
+        of_device.setdefault(row.device, []).append(row)
+    return [
+        DeviceTimes(
+            device=device,
+            exposed_ns=ExposedNs(**{c: sum(getattr(row.exposed_ns, c) for row in own) for c in CATEGORIES}),
+            beside_ns=sum(row.beside_ns for row in own),
+        )
+        for device, own in of_device.items()
+    ]
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:

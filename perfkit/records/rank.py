@@ -65,6 +65,17 @@ OTHER_NAMES: Final = "(other names)"
 """Name of the row that adds up the operators of a category that are not listed."""
 
 
+class DeviceTimes(Struct, frozen=True, kw_only=True, gc=False):
+    """One of several devices of a rank, over its steps."""
+
+    device: str
+    """Its number."""
+    exposed_ns: ExposedNs
+    """Its own time by category: the rank's is the mean over its devices."""
+    beside_ns: int
+    """The part of `exposed_ns.overhead` in which another device of the rank works."""
+
+
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
     """A kernel or host operator, summed over a rank's steps."""
 
@@ -226,6 +237,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     `profile_memory`."""
     idle: IdleTime
     """Why the rank was idle."""
+    devices: list[DeviceTimes] = []
+    """Its devices, where several compute; else empty."""
     launches: LaunchStats | None = None
     """How far the host launched ahead of the device; None if no launches were recorded."""
     operator_work: RankWork | None = None

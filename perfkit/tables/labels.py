@@ -40,6 +40,7 @@ COLOURS: Final = dict(zip(CATEGORIES, (BLUE, VERMILION, PINK, ORANGE, GREY), str
     "allocation": "#882255",
     "compilation": "#44aa99",
     "profiler": "#a0a0a0",
+    "other_device": "#c9a66b",
     "unknown": "#dddddd",
     "late_ranks": "#8b1a1a",
     "bubble": "#b39ddb",

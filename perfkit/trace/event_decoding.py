@@ -40,6 +40,7 @@ class RawArgs(Struct, gc=False, frozen=True):
     sequence_number: Any = msgspec.field(name="Sequence number", default=-1)
     input_dims: Raw = msgspec.field(name="Input Dims", default=MISSING)
     collective: Any = msgspec.field(name="Collective name", default=None)
+    device: Any = None
     grid: Raw = MISSING
     block: Raw = MISSING
     occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=MISSING)
@@ -289,6 +290,7 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         concrete_inputs=_re_encoded(args.get("Concrete Inputs")),
         sequence_number=_converted(args.get("Sequence number", -1)),
         forward_thread=_converted(args.get("Fwd thread id", -1)),
+        device=_converted(args.get("device")),
         grid=_re_encoded(args.get("grid")),
         block=_re_encoded(args.get("block")),
         occupancy=_re_encoded(args.get("est. achieved occupancy %")),

@@ -188,8 +188,14 @@ class EventTableBuilder:
             self._has_allocator_records = True
             self._allocator.add(records, self._threads.column(map(_thread_of, records), len(records)))
 
-    def _threads_of(self, events: list[RawEvent[str]]) -> NDArray[np.int32]:
-        return self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
+    def _threads_of(self, events: list[RawEvent[str]], on_device: Iterable[int] = ()) -> NDArray[np.int32]:
+        """Return the threads of events; of those on a device, its streams: `pid` is its number unless `args` tell."""
+        pids = [e.pid for e in events]
+        for k in on_device:
+            device = events[k].args.device
+            if device.__class__ is int and device >= 0:
+                pids[k] = device
+        return self._threads.column(zip(pids, [e.tid for e in events], strict=True), len(events))
 
     def _keep(self, events: list[RawEvent[str]], kind: NDArray[np.uint8], category: NDArray[np.int32]) -> None:
         start_ns, end_ns, has_start = self._spans(events)
@@ -200,7 +206,7 @@ class EventTableBuilder:
             events = list(compress(events, has_start.tolist()))
             kind, name, start_ns, end_ns = kind[has_start], name[has_start], start_ns[has_start], end_ns[has_start]
             category = category[has_start]
-        thread = self._threads_of(events)
+        thread = self._threads_of(events, np.flatnonzero(kind <= EventKind.COPY).tolist())
         args = [event.args for event in events]
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}
@@ -296,6 +302,7 @@ class EventTableBuilder:
         names = readable_names(self._names) if has_mangled else tuple(self._names)
         return Events(
             **columns,
+            pids=tuple(pid for pid, _ in owners),
             names=names,
             known_shapes=[NameShapes(names, self._shapes)] if names == tuple(self._names) else [],
             collective_args=self._collective_args.build(),

@@ -10,7 +10,7 @@ from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.kinds.classify import Device
 from perfkit.engine.steps.windows import IN_A_PAUSE, Steps
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest
+from perfkit.trace.intervals import Ints, Union, measure, merge, split_overlap_to_earliest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +64,31 @@ def _on_device(events: Events, device: Device, activity: Activity, steps: Steps)
 
 def _exposed(events: Events, device: Device, activity: Activity, steps: Steps) -> Ints:
     """Return the exclusive share of each activity (metrics.md section 4); of several at once, the earliest's."""
-    exposed = np.zeros(len(device.row), np.int64)
-    before = steps.pauses.spans
-    bounds = steps.bounds[[0, -1]]
-    categories = (
-        (device.is_compute, activity.compute),
-        (device.is_communication & ~device.is_copy, activity.communication),
-        (device.is_copy, activity.memcpy),
-    )
-    for mask, spans in categories:
-        mask = mask & (steps.device_step != IN_A_PAUSE)
+    bounds, pauses = steps.bounds[[0, -1]], steps.pauses.spans
+
+    def outside(mask: NDArray[np.bool_], before: Union) -> Ints:
         rows = device.row[mask]
         own = split_overlap_to_earliest(events.start_ns[rows], events.end_ns[rows])
         first, last = np.clip(own.start, *bounds), np.clip(own.end, *bounds)
-        exposed[mask] = last - first - measure(before, first, last)
-        before = merge(before, spans)
-    return exposed
+        return np.asarray(last - first - measure(before, first, last))
+
+    exposed = np.zeros(len(device.row), np.int64)
+    counts = steps.device_step != IN_A_PAUSE
+    communicates = device.is_communication & ~device.is_copy & counts
+    computed = merge(pauses, activity.compute)
+    exposed[communicates] = len(activity.apart) * outside(communicates, computed)
+    for number, active in enumerate(activity.apart):
+        on = counts & (device.number == number)
+        before = merge(pauses, active.compute)
+        for mask, covered in (
+            (device.is_compute & on, pauses),
+            (device.is_copy & on, merge(before, active.communication)),
+        ):
+            exposed[mask] = outside(mask, covered)
+        if activity.devices:  # that only another device computes
+            own = communicates & on
+            exposed[own] += outside(own, before) - outside(own, computed)
+    return activity.mean(exposed)
 
 
 def _on_host(events: Events, activity: Activity, steps: Steps) -> Items:

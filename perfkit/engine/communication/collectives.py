@@ -109,7 +109,14 @@ def _device_collectives(
 ) -> Collectives:
     chosen = np.flatnonzero(device.is_communication)
     chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
-    exposed, blocked = _exposed(events.start_ns[device.row[chosen]], events.end_ns[device.row[chosen]], activity, steps)
+    start, end = events.start_ns[device.row[chosen]], events.end_ns[device.row[chosen]]
+    exposed, blocked = _exposed(start, end, activity, steps)
+    beside = np.zeros_like(exposed)  # that only another device computes
+    for number, active in enumerate(activity.devices):
+        own = device.number[chosen] == number
+        of_device, of_all = (_exposed(start[own], end[own], one, steps)[0] for one in (active, activity))
+        beside[own] = of_device - of_all
+    exposed = exposed + activity.mean(beside)
     inside = steps.device_step[chosen] >= 0
     chosen, exposed, blocked = chosen[inside], exposed[inside], blocked[inside]
     rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]

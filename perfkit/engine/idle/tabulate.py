@@ -1,11 +1,11 @@
 """Sum the pieces of a rank's idle time by cause, detail and step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.engine.breakdown import Activity
+from perfkit.engine.breakdown import Activity, idle_beside
 from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
 from perfkit.engine.idle.host_thread import Host
@@ -16,10 +16,10 @@ from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.passes import Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
-from perfkit.records.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
+from perfkit.records.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
 from perfkit.records.samples import CodeLocation
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union
+from perfkit.trace.intervals import Ints, Union, difference
 
 _SHORT_KERNEL_NS: Final = 5_000
 
@@ -41,6 +41,8 @@ def explain_idle(
 ) -> Idle:
     """Return the causes of the steps' idle time; those of a step add up to its `overhead`.
 
+    In the gaps none of the process's devices works; while one does, the others are idle beside it.
+
     Args:
         device: the device's work.
         activity: when each category was active.
@@ -54,14 +56,24 @@ def explain_idle(
     kernel_ns = _kernel_ns(host.events, device, steps)
     has_loading = bool(len(activity.data_loading.start))
     time = IdleTime(
-        causes=_rows(found, host),
+        causes=add_idle_causes([*_rows(found, host), *_beside_others(device, activity, steps, gaps)]),
         begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(host.frames.name)) or host.by_samples is not None,
         possible_loading=None if has_loading else possible_loading(host, threads.main, steps, passes(), gaps),
     )
-    return Idle(time, _by_step(found, steps))
+    return Idle(time, _by_step(found, steps, idle_beside(activity, steps)))
+
+
+def _beside_others(device: Device, activity: Activity, steps: Steps, gaps: Union) -> Iterator[IdleCause]:
+    """Yield a row for each of several devices, of its time in which another one works, as part of the mean."""
+    for number, one in zip(device.numbers, activity.devices, strict=True):
+        beside = difference(find_gaps(one, steps), gaps)
+        length = beside.end - beside.start
+        if len(length):
+            total_ns = int(length.sum()) // len(device.numbers)
+            yield _row_of("other_device", f"device {number}", len(length), total_ns, int(length.max()))
 
 
 def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
@@ -77,10 +89,11 @@ def _begun_waiting(found: Pieces, gaps: Union) -> int:
     return int((gaps.end - gaps.start)[begun].sum())
 
 
-def _by_step(found: Pieces, steps: Steps) -> list[IdleNs]:
+def _by_step(found: Pieces, steps: Steps, beside_ns: Ints) -> list[IdleNs]:
     step = np.searchsorted(steps.bounds, found.start, side="right") - 1
     total_ns = np.zeros((len(steps.number), len(CAUSES)), np.int64)
     np.add.at(total_ns, (step, found.cause), found.end - found.start)
+    total_ns[:, causes.INDEX["other_device"]] = beside_ns
     return [IdleNs(**dict(zip(CAUSES, row, strict=True))) for row in total_ns.tolist()]
 
 
@@ -100,8 +113,9 @@ def _rows(found: Pieces, host: Host) -> list[IdleCause]:
     cause = keys[rest] // (len(texts) * (len(texts) + 1))
     for number in np.unique(cause).tolist():
         own = rest[cause == number]
-        rows.append(_others(number, count[own].sum(), total_ns[own].sum(), max_ns[own].max()))
-    return add_idle_causes(rows)
+        sums = int(count[own].sum()), int(total_ns[own].sum()), int(max_ns[own].max())
+        rows.append(_row_of(CAUSES[number], OTHER_DETAILS, *sums))
+    return rows
 
 
 def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
@@ -136,12 +150,5 @@ def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int, code: C
     )
 
 
-def _others(cause: int, count: int, total_ns: int, max_ns: int) -> IdleCause:
-    return IdleCause(
-        cause=CAUSES[cause],
-        detail=OTHER_DETAILS,
-        context=None,
-        count=int(count),
-        total_ns=int(total_ns),
-        max_ns=int(max_ns),
-    )
+def _row_of(cause: Cause, detail: str, count: int, total_ns: int, max_ns: int) -> IdleCause:
+    return IdleCause(cause=cause, detail=detail, context=None, count=count, total_ns=total_ns, max_ns=max_ns)

@@ -5,7 +5,7 @@ Each name is classified once, because a trace has 100,000 events but 1,000 names
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from perfkit.records.per_rank.work import KernelClass
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
+from perfkit.trace.lanes import Id
 
 DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
 _COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
@@ -27,6 +28,8 @@ _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
 """Each chunk scans all events, so their number is bounded to keep the time linear."""
 _FEW_KEYS: Final = 16
+_MOST_DEVICES: Final = 1024
+"""Of a process: each takes a pass over the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,10 @@ class Device:
     """Start of that launch; the activity's own start without one."""
     is_copy: NDArray[np.bool_]
     is_communication: NDArray[np.bool_]
+    number: NDArray[np.int16]
+    """Index into `numbers` of the device that ran it; 0 where there is one."""
+    numbers: tuple[str, ...] = ()
+    """The process's devices, if several compute in its steps; else empty."""
 
     @property
     def is_compute(self) -> NDArray[np.bool_]:
@@ -113,7 +120,29 @@ def find_device(events: Events, names: Names) -> Device:
         launched_ns=np.where(launch_row >= 0, events.start_ns[launch_row], events.start_ns[row]),
         is_copy=by_rule == KIND_CODE["memcpy"],
         is_communication=(by_rule == KIND_CODE["communication"]) | ((by_rule == NO_RULE) & by_operator),
+        number=np.broadcast_to(np.int16(0), len(row)),
     )
+
+
+def tell_apart(events: Events, device: Device, in_steps: NDArray[np.bool_]) -> Device:
+    """Return a process's device activities by device, if several compute in the steps.
+
+    What runs elsewhere, such as a copy to a device of another process, counts for the first: a device that never
+    computes is not one that the program waits for.
+    """
+    number: dict[Id, int] = {}
+    if not events.pids:
+        return device
+    place = np.array([number.setdefault(pid, len(number)) for pid in events.pids], np.int64)
+    of = place[events.thread[device.row]]
+    computing = np.unique(of[device.is_compute & in_steps]).tolist()
+    labels = {at: str(pid) for pid, at in number.items()}
+    computing = sorted(computing, key=lambda at: (len(labels[at]), labels[at]))[:_MOST_DEVICES]
+    if len(computing) < 2:
+        return device
+    index = np.zeros(len(number), np.int16)
+    index[computing] = np.arange(len(computing))
+    return replace(device, number=index[of], numbers=tuple(labels[at] for at in computing))
 
 
 def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:

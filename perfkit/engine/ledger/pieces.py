@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from perfkit.engine.idle.host_names import call_cause
-from perfkit.engine.step_graph.graph import COMMUNICATION, COMPUTE, KINDS, MEMCPY, StepGraph
-from perfkit.engine.step_graph.path_pieces import PathPieces
+from perfkit.engine.step_graph.graph import KINDS, StepGraph
+from perfkit.engine.step_graph.path_pieces import BESIDE, PathPieces
 from perfkit.records.common import Category
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause
@@ -46,7 +46,7 @@ def path_pieces(graph: StepGraph) -> list[Piece]:
     device, place = np.nonzero(beside_ns)
     rank = found.rank[place % len(found.rank)]
     keys = np.stack((share.kind, share.rank, share.name))
-    of_device = np.stack((np.array((COMPUTE, COMMUNICATION, MEMCPY))[device], rank, np.full(len(rank), -1)))
+    of_device = np.stack((np.array(BESIDE)[device], rank, np.full(len(rank), -1)))
     unique, number = np.unique(np.concatenate((keys, of_device), axis=1), axis=1, return_inverse=True)
     ns = np.concatenate((share.ns * own[share.place], beside_ns[device, place]))
     total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1]) / len(graph.steps)

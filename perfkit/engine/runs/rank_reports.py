@@ -18,6 +18,7 @@ from perfkit.engine.steps.pauses import TracedPause
 from perfkit.engine.trace_summary import TraceSummary
 from perfkit.records.aggregate import (
     add_collectives,
+    add_devices,
     add_idle_times,
     add_issued,
     add_operators,
@@ -238,6 +239,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         recorded=sorted(frozenset.intersection(*(summary.header.recorded for summary in summaries))),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),
+        devices=add_devices(row for summary in summaries for row in summary.devices),
         launches=add_launches(summary.launches for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
         loading=add_loading(summary.loading for summary in summaries),

@@ -124,6 +124,8 @@ class StepGraph:
     dimensions: tuple[str, ...]
     lanes: tuple[str, ...]
     """Threads of the host, streams of devices, and queues of collectives, over all ranks."""
+    lane_devices: tuple[int, ...]
+    """Of each lane, the number of its device among the rank's; -1 of those of the host."""
     ranks: tuple[int, ...]
     steps: tuple[int | None, ...]
     """Numbers of the steps."""

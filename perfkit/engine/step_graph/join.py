@@ -89,6 +89,7 @@ class _Join:
         self.scopes: dict[tuple[str, ...], int] = {}
         self.modules: dict[GraphModule, int] = {}
         self.calls: dict[int, CollectiveNodes] = {}
+        self.lane_devices: list[int] = []
         nodes, edges, parts, ties, boundaries = [], [], [], [], []
         offset = 0  # a rank's own origin is dropped: its node 1 follows the last of the rank before
         for rank, (graph, first_call) in members.items():
@@ -121,6 +122,7 @@ class _Join:
         dimension = _renumbered(own.dimension, _numbered(graph.dimensions, self.dimensions))
         lane = np.where(own.lane >= 0, own.lane + len(self.lanes), -1).astype(np.int32)
         self.lanes += graph.lanes
+        self.lane_devices += graph.lane_devices
         return own._replace(
             start=start,
             end=end,
@@ -168,6 +170,7 @@ class _Join:
             scopes=tuple(self.scopes),
             dimensions=tuple(self.dimensions),
             lanes=tuple(self.lanes),
+            lane_devices=tuple(self.lane_devices),
             ranks=tuple(self.calls),
             steps=tuple(self.steps),
             boundaries=bound.place[self.boundaries].astype(np.int64),

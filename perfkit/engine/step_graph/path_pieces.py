@@ -19,7 +19,7 @@ from perfkit.engine.step_graph.graph import (
     StepGraph,
 )
 from perfkit.engine.step_graph.longest_path import critical_path
-from perfkit.trace.intervals import EMPTY, Ints, measure, merge, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, merge, union
 
 _LAGS: Final = {
     "start": ("unknown", "before anything that was recorded"),
@@ -42,8 +42,11 @@ def lag_name(kind: str) -> str:
     return _LAGS[kind][1]
 
 
+Floats = NDArray[np.float64]
 _ON_DEVICE: Final = (COMPUTE, COMMUNICATION, MEMCPY)
 """In the order in which they come before each other."""
+BESIDE: Final = (*_ON_DEVICE, KINDS.index("other_device"))
+"""What devices do beside the path; the last: one is idle while another one works."""
 _AFTER: Final = np.array([_ON_DEVICE.index(kind) if kind in _ON_DEVICE else 3 for kind in range(len(KINDS))])
 """How many of them come before a kind of nodes: before the host, all."""
 _LAGS_AFTER: Final = np.array([3 * (kind in (START, LAUNCH, SYNCHRONISATION, HANDOVER, END)) for kind in range(11)])
@@ -112,26 +115,62 @@ class PathPieces:
             np.concatenate((owner, len(self.node) + lags)),
         )
 
-    def beside_device(self) -> Ints:
-        """Return how long the rank's device does what comes before a piece of the path, meanwhile; shape (3, 2 p).
+    def beside_device(self) -> Floats:
+        """Return how long the rank's device does what comes before a piece of the path, meanwhile; shape (4, 2 p).
 
         As a step is divided: computing comes before communication, that before copies, and these before the host. Of
+        several devices it is the mean, in which one that is idle while others work counts for the last of `BESIDE`. Of
         ranks without a device it is nothing. Lags come after the nodes.
         """
         nodes = self.graph.nodes
         start, end = np.concatenate((self.start, self.lag_start)), np.concatenate((self.end, self.lag_end))
         rank = np.concatenate((self.rank, self.rank))
         after = np.concatenate((_AFTER[nodes.kind[self.node]], _LAGS_AFTER[self.graph.edges.kind[self.edge]]))
-        beside = np.zeros((len(_ON_DEVICE), len(start)), np.int64)
+        device = np.maximum(np.append(self.graph.lane_devices, 0)[nodes.lane], 0)
+        own = np.where(after < len(_ON_DEVICE), np.tile(device[self.node], 2), -1)
+        beside = np.zeros((len(BESIDE), len(start)))
         for number in np.unique(nodes.rank[np.isin(nodes.kind, (COMPUTE, MEMCPY))]).tolist():
-            busy, before_ns = EMPTY, np.zeros(len(start), np.int64)
+            here = np.flatnonzero(rank == number)
+            work = nodes.rank == number
+            devices = np.unique(device[work & np.isin(nodes.kind, _ON_DEVICE)]).tolist()
+            apart = {one: work & (device == one) for one in devices}
+            beside[:, here] = self._beside(apart, start[here], end[here], after[here], own[here])
+        return beside
+
+    def _beside(self, apart: dict[int, NDArray[np.bool_]], start: Ints, end: Ints, after: Ints, own: Ints) -> Floats:
+        """Return the same for pieces of one rank.
+
+        Args:
+            apart: the nodes of each of its devices.
+            start: start of the pieces.
+            end: their end.
+            after: how many of `_ON_DEVICE` come before each.
+            own: the device that each is on; -1 for those of the host.
+        """
+        nodes = self.graph.nodes
+
+        def spans(rows: NDArray[np.bool_], kind: int) -> Union:
+            rows = rows & (nodes.kind == kind)
+            return union(nodes.start[rows], nodes.end[rows])
+
+        together = np.any(list(apart.values()), axis=0)
+        waiting = difference(spans(together, COMMUNICATION), spans(together, COMPUTE))
+        beside = np.zeros((len(BESIDE), len(start)))
+        all_busy, own_ns = EMPTY, np.zeros(len(start))
+        for number, of_device in apart.items():
+            busy, before_ns, rest_ns = EMPTY, np.zeros(len(start), np.int64), end - start
             for place, kind in enumerate(_ON_DEVICE):
-                of_kind = (nodes.rank == number) & (nodes.kind == kind)
-                busy = merge(busy, union(nodes.start[of_kind], nodes.end[of_kind]))
+                busy = merge(busy, spans(of_device, kind), waiting if kind == COMMUNICATION else EMPTY)
                 covered_ns = measure(busy, start, end)
-                rows = (rank == number) & (after > place)
-                beside[place, rows] = (covered_ns - before_ns)[rows]
-                before_ns = covered_ns
+                ns = np.where((own != number) | (after > place), covered_ns - before_ns, 0)
+                beside[place] += ns / len(apart)
+                before_ns, rest_ns = covered_ns, rest_ns - ns
+            all_busy = merge(all_busy, busy)
+            own_ns[own == number] = rest_ns[own == number]
+        # Where all devices are idle, the time is the piece's; else that of one of them, if it is on one.
+        idle_ns = end - start - measure(all_busy, start, end)
+        own_ns = idle_ns + np.maximum(own_ns - idle_ns, 0) / len(apart)
+        beside[-1] = end - start - own_ns - beside[:-1].sum(axis=0)
         return beside
 
     def largest(self, column: NDArray[Any]) -> Ints:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device
+from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
 from perfkit.engine.steps.marks import StepSource, find_marks
 from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
 from perfkit.records.kernel_rules import KernelRule
@@ -182,4 +182,7 @@ def find_trace_steps(
     pauses = find_pauses(trace.events, trace.frames, device, trace.header)
     own = trace.header.perfkit
     completed = own.steps[1] if own and own.steps else None
-    return TraceSteps(names, device, find_steps(trace.events, device, step_marker, completed, most, pauses))
+    steps = find_steps(trace.events, device, step_marker, completed, most, pauses)
+    if steps is not None:
+        device = tell_apart(trace.events, device, steps.device_step >= 0)
+    return TraceSteps(names, device, steps)

@@ -18,7 +18,7 @@ from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
 from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.run import RunReport
 
-_NO_CHANGE: Final = ("launch_bound", "unknown")
+_NO_CHANGE: Final = ("launch_bound", "other_device", "unknown")
 """Causes of which no recommendation is about their pauses alone."""
 
 

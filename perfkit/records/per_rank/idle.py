@@ -16,6 +16,7 @@ Cause = Literal[
     "dependency",
     "not_running",
     "profiler",
+    "other_device",
     "unknown",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
@@ -28,6 +29,7 @@ CAUSE_WORDS: Final[Mapping[Cause, str]] = {
     "dependency": "queued on the device",
     "not_running": "host thread waiting",
     "profiler": "profiler",
+    "other_device": "another device works",
     "unknown": "unknown",
 }
 """What the causes are called in sentences and tables."""
@@ -60,6 +62,8 @@ class IdleNs(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """The host's thread slept, or waited for a lock, another thread or the network."""
     profiler: int = 0
     """The profiler worked."""
+    other_device: int = 0
+    """Another device of the process worked: the mean over its devices."""
     unknown: int = 0
     """The trace does not show what the host did."""
 

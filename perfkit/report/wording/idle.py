@@ -35,6 +35,8 @@ def _mark_loading(name: str) -> str:
 SENTENCES: Final[Words] = {
     "phase": lambda phase: PHASE_WORDS[phase],
     "named": "{name}",
+    "devices_in_turns": "{devices} devices take turns",
+    "devices_unequal": "device {device} works {times:.2g} times as long as the mean",
 }
 
 REMEDIES: Final[Words] = {
@@ -64,6 +66,12 @@ REMEDIES: Final[Words] = {
     "find_thread_wait": "find what the thread that trains waits for",
     "find_wait_of": "find what {name} waits for, or do it in another thread",
     "less_profiler": "record less (no stacks, no shapes), or judge by steps without the profiler",
+    "overlap_devices": (
+        "let devices work at once: split the batch into micro-batches that follow each other (a pipeline), or train on "
+        "each with DistributedDataParallel"
+    ),
+    "balance_devices": "give each device as much work, such as by DistributedDataParallel with a process per device",
+    "less_other_device": "let devices work at once, and give each as much work",
     "record_host": (
         "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
     ),

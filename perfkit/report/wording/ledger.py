@@ -24,6 +24,7 @@ LABELS: Final[dict[LedgerCause, str]] = {
     "dependency": "device queue",
     "not_running": "host waiting",
     "profiler": "profiler",
+    "other_device": "idle while others work",
     "unknown": "idle, cause unknown",
     "unrecorded": "not in recorded steps",
 }
@@ -37,6 +38,7 @@ _TAKES: Final[dict[LedgerCause, str]] = {
     "not_running": "The host waits for {share}",
     "dependency": "Work waits in the device's queue for {share}",
     "profiler": "The profiler takes {share}",
+    "other_device": "Devices idle {share} of the time while others work",
     "unrecorded": "{share} is in steps that were not recorded",
     "unknown": "Idle takes {share}, cause unknown",
 }
@@ -101,7 +103,7 @@ def _line(function: str, file: str, line: int) -> str:
     return where if function == "<module>" else f"`{escape_unprintable(function)}`, {where}"
 
 
-_UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "bubble"})
+_UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "other_device", "bubble"})
 """Causes of which a name does not tell more."""
 
 

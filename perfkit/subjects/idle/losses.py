@@ -1,5 +1,7 @@
 """What idle time costs, with its largest cause."""
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Final, cast
 
 from perfkit.engine.idle.remedies import (
@@ -19,14 +21,15 @@ from perfkit.engine.losses.context import (
 )
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.records.aggregate import MAJORITY, merge_idle
-from perfkit.records.facts import Facts, fact
+from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import CAUSES, Cause, PossibleLoading
 from perfkit.records.per_run.ledger import LedgerRow
+from perfkit.records.rank import DeviceTimes
 
 
 def host_idle(context: LossContext) -> Loss | None:
     """Idle time, with its largest cause."""
-    row = next((row for row in context.ledger.rows if row.cause in CAUSES), None)
+    row = next((row for row in context.ledger.rows if row.cause in CAUSES and row.cause != "other_device"), None)
     if row is None or row.share < MIN_COMMON_SHARE:
         return None
     part = _part(context, cast("Cause", row.cause), row.name)
@@ -43,6 +46,35 @@ def host_idle(context: LossContext) -> Loss | None:
         change=_change(part, row) if part and not advice.only_finds_out else None,
         only_finds_out=advice.only_finds_out,
     )
+
+
+def idle_devices(context: LossContext) -> Loss | None:
+    """Devices that are idle while others of their process work, on the rank with most of it."""
+    row = context.ledger.of("other_device")
+    if row is None or row.share < MIN_COMMON_SHARE:
+        return None
+    devices = max((rank.devices for rank in context.run.ranks), key=_beside_ns, default=[])
+    why, remedy_fact = _unbalanced(devices) if devices else ((), fact("less_other_device"))
+    return Loss(cause="other_device", row="other_device", facts=why, remedy=(remedy_fact,), per_step_ns=row.ns)
+
+
+def _unbalanced(devices: Sequence[DeviceTimes]) -> tuple[Facts, Fact]:
+    """Return why devices are idle, and what to do: they take turns, or have unequal work.
+
+    Were they equally busy, all could be done as soon as the mean; what then is left, they take in turns.
+    """
+    work_ns = {one.device: sum(getattr(one.exposed_ns, category) for category in _OF_DEVICE) for one in devices}
+    most, mean_ns = max(work_ns, key=work_ns.__getitem__), fmean(work_ns.values())
+    if len(devices) * (work_ns[most] - mean_ns) < MAJORITY * _beside_ns(devices):
+        return (fact("devices_in_turns", devices=len(devices)),), fact("overlap_devices")
+    return (fact("devices_unequal", device=most, times=work_ns[most] / mean_ns),), fact("balance_devices")
+
+
+_OF_DEVICE: Final = ("compute", "communication", "memcpy")
+
+
+def _beside_ns(devices: Sequence[DeviceTimes]) -> int:
+    return sum(one.beside_ns for one in devices)
 
 
 def _change(part: IdlePart, row: LedgerRow) -> str | None:
@@ -92,4 +124,4 @@ def _part(context: LossContext, cause: Cause, name: str | None) -> IdlePart | No
     return IdlePart(cause, total_ns / context.rank_steps, rows, context.rank_steps, idle) if rows else None
 
 
-LOSSES: Final[Rules] = {"host": host_idle}
+LOSSES: Final[Rules] = {"host": host_idle, "devices": idle_devices}

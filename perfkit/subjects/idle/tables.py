@@ -1,17 +1,20 @@
 """The tables of a run's idle time: by cause, what ran in it, and whether launches keep the device busy."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from perfkit.base.formatting import duration, figures, format_percent
 from perfkit.records.aggregate import merge_idle
+from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES, IdleCause, IdleTime, add_launches
+from perfkit.records.rank import DeviceTimes, RankReport
 from perfkit.records.run import RunReport
 from perfkit.tables.aggregates import steps_of
-from perfkit.tables.labels import counted, per_step
+from perfkit.tables.labels import LONG, MAX_RANKS, counted, per_step, rank_label
 from perfkit.tables.specification import (
     RANK,
     RUN,
+    Field,
     Listing,
     Table,
     code_data,
@@ -34,7 +37,39 @@ def tables(run: RunReport, top: int) -> Iterator[Table | None]:
     if wall_ns and _total_ns(idle.causes) >= _SMALLEST_SHARE * wall_ns:
         yield _causes(idle, wall_ns, steps)
         yield _details(idle, wall_ns, steps, top)
+    yield _devices(run)
     yield _launches(run, steps)
+
+
+class _OfRank(NamedTuple):
+    """A device of a rank, and the time of the rank's steps."""
+
+    rank: RankReport
+    times: DeviceTimes
+    wall_ns: int
+
+    def share(self, ns: int) -> float | None:
+        """Return a time as a share of the steps."""
+        return ns / self.wall_ns if self.wall_ns else None
+
+
+def _of_category(category: Category) -> Field:
+    return number(LONG[category], lambda row: row.share(getattr(row.times.exposed_ns, category)), format_percent)
+
+
+def _devices(run: RunReport) -> Table | None:
+    """Return what each device of ranks with several does; None without any."""
+    rows = [
+        _OfRank(rank, times, sum(step.wall_ns for step in rank.steps)) for rank in run.ranks for times in rank.devices
+    ]
+    columns = (
+        number("rank", lambda row: rank_label(row.rank.rank)),
+        words("device", lambda row: row.times.device),
+        *map(_of_category, CATEGORIES),
+        number("while others work", lambda row: row.share(row.times.beside_ns), format_percent),
+    )
+    remark = f"{len(rows) - MAX_RANKS} more" if len(rows) > MAX_RANKS else ""
+    return make_table("Devices of a rank (share of its steps)", rows, columns, remark, top=MAX_RANKS)
 
 
 def _causes(idle: IdleTime, wall_ns: int, steps: int) -> Table | None:

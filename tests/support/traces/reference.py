@@ -79,7 +79,7 @@ def reference(source: str | Path | bytes | Mapping[str, Any], step_marker: str |
     trace = Trace(read_events(load(source)))
     steps = host_steps(trace, step_marker)
     windows = step_windows(trace, steps) if steps else whole_trace(trace)
-    exposed, total = sweep(activities(trace), windows)
+    exposed, total = mean([sweep(one, windows) for one in by_device(trace, [s.start for s in steps])])
     loads = loads_by_step(outermost_loads(trace.data_loading), [s.start for s in steps], windows)
     return [
         ReferenceStep(w.step, w.start, w.end - w.start, exposed[i], total[i], loads[i]) for i, w in enumerate(windows)
@@ -166,7 +166,9 @@ LAUNCH: Final = re.compile(r"(\w+_)?(runtime|driver)")
 traces.
 """
 
-COMMUNICATION_OPERATOR: Final = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl|hccl):")
+COMMUNICATION_OPERATOR: Final = re.compile(
+    r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl|hccl):"
+)
 """Section 2: "`record_param_comms`, `c10d::*`, `_c10d_functional::*`, `nccl:*`, `gloo:*`, `mpi:*`,
 `ucc:*`, `xccl:*`, `hccl:*`".
 """
@@ -507,6 +509,43 @@ def activities(trace: Trace) -> list[Activity]:
     return [*work, *(Activity(e, "data_loading") for e in trace.data_loading)]
 
 
+def by_device(trace: Trace, starts: Sequence[int]) -> list[list[Activity]]:
+    """Section 4: "Of a process with several devices" those that compute in the steps; of what runs on others, "the
+    first".
+    """
+    in_steps = [e for step in device_by_step(trace, starts) for e in step] if starts else trace.device
+    computing = {e.thread[0] for e in in_steps if device_category(e, trace) == "compute"}
+    if len(computing) < 2:
+        return [activities(trace)]
+    first, *rest = sorted(computing, key=lambda pid: (len(str(pid)), str(pid)))
+    others = {e.thread[0] for e in trace.device} - computing
+    owned = [{first, *others}, *({pid} for pid in rest)]
+    work, loads = device_activities(trace), [Activity(e, "data_loading") for e in trace.data_loading]
+    waits = [*waiting(work)]
+    return [[*(a for a in work if a.event.thread[0] in pids), *waits, *loads] for pids in owned]
+
+
+def waiting(work: Sequence[Activity]) -> Iterator[Activity]:
+    """Section 4: where one communicates and none computes "all do"."""
+    for left, right, running in elementary_intervals(work, ()):
+        first = next((a for a in running if a.category == "communication"), None)
+        if first and not any(a.category == "compute" for a in running):
+            yield replace(first, event=replace(first.event, start=left, end=right, position=-1 - left))
+
+
+def mean(
+    devices: Sequence[tuple[list[dict[Category, int]], list[dict[Category, int]]]],
+) -> tuple[list[dict[Category, int]], list[dict[Category, int]]]:
+    """Section 4: "the mean over them", rounded so that the categories add up."""
+    count, exposed, total = len(devices), [], []
+    for several in zip(*(one for one, _ in devices), strict=True):
+        upto = [sum(own[c] for own in several for c in ORDER[: k + 1]) // count for k in range(len(ORDER))]
+        exposed.append(dict(zip(ORDER, (b - a for a, b in pairwise([0, *upto])), strict=True)))
+    for several in zip(*(one for _, one in devices), strict=True):
+        total.append({c: math.ceil(Fraction(sum(own[c] for own in several), count)) for c in several[0]})
+    return exposed, total
+
+
 def device_activities(trace: Trace) -> list[Activity]:
     return [Activity(e, device_category(e, trace)) for e in trace.device]
 
@@ -515,10 +554,7 @@ def host_activities(trace: Trace) -> list[Activity]:
     """Section 2: "On a CPU-only trace … the host operators are the work"."""
     whole = [e for e in trace.annotations if COMMUNICATION_ANNOTATION.match(e.name)]
     return [
-        *(
-            Activity(e, operator_category(e, trace.data_loading, trace.compiling), nested=True)
-            for e in trace.operators
-        ),
+        *(Activity(e, operator_category(e, trace.data_loading, trace.compiling), nested=True) for e in trace.operators),
         *(Activity(e, "communication", nested=True) for e in blocking_waits(trace.operators, whole)),
         *(Activity(e, "communication") for e in whole),
     ]

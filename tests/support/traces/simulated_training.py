@@ -70,6 +70,7 @@ class _Builder:
             names=NAMES,
             dimensions=("dp",),
             lanes=tuple(f"rank {rank} {lane}" for rank in range(ranks) for lane in ("main", "queue")),
+            lane_devices=(-1,) * (2 * ranks),
             ranks=tuple(range(ranks)),
             steps=tuple(range(steps)),
             boundaries=np.array(bound.place[np.array(boundaries)], np.int64),

@@ -50,6 +50,8 @@ class RankGraph(Struct, frozen=True, kw_only=True):
     scopes: list[tuple[str, ...]]
     dimensions: list[str]
     lanes: list[str]
+    lane_devices: list[int]
+    """Of each lane, the number of its device among the rank's; -1 of those of the host."""
     boundaries: list[int]
     """Nodes at which the steps begin, and the last one ends."""
     node_columns: list[bytearray]

@@ -60,6 +60,7 @@ class Table:
         self.trace, self.first, self.last = trace, first, last
         self.begin = begin
         self.lanes: list[str] = []
+        self.lane_devices: dict[int, int] = {}
         self._extra: dict[str, int] = {}
         self._dimensions: dict[str, int] = {}
         self._scopes: dict[tuple[str, ...], int] = {}
@@ -106,6 +107,7 @@ class Table:
         device, events = self.trace.device, self.trace.events
         streams, place = np.unique(work.stream, return_inverse=True)
         lane = np.array([self._lane(f"stream {number}") for number in range(1, len(streams) + 1)] or [0])[place]
+        self.lane_devices = dict(zip(lane.tolist(), device.number[work.place].tolist(), strict=True))
         copies, communicates = device.is_copy[work.place], device.is_communication[work.place]
         kind = np.select([copies, communicates], [kinds.MEMCPY, kinds.COMMUNICATION], kinds.COMPUTE)
         name = self.trace.host.texts.of_event_name(events.name[device.row[work.place]].astype(np.int64))
@@ -275,6 +277,7 @@ class Table:
             scopes=list(self._scopes),
             dimensions=list(self._dimensions),
             lanes=self.lanes,
+            lane_devices=[self.lane_devices.get(lane, -1) for lane in range(len(self.lanes))],
             boundaries=boundary.tolist(),
             node_columns=node_columns,
             edge_columns=edge_columns,

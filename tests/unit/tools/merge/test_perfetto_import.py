@@ -301,7 +301,7 @@ def test_hostile_names_and_numbers_stay_names_and_numbers(suffix: str, tmp_path:
     for place, name in enumerate(HOSTILE):
         builder.op(name, 10 + place, 1, cat="cpu_op" if place else HOSTILE[0])
     builder.op("crosses", 5, "7.5").op("late", 10**12, 10**12).op("early", -(10**13), 5).op("negative", 20, -5)
-    builder.event("cpu_op", "elsewhere", 30, 5, pid=HOSTILE[1], tid=HOSTILE[0])
+    builder.event("user_annotation", "elsewhere", 30, 5, pid=HOSTILE[1], tid=HOSTILE[0])
     builder.event("kernel", "k", 30, 5, pid=2**70, tid=-1).event("kernel", "empty", 50, 0, pid=2**70, tid=-1)
     # Half of a surrogate pair, which UTF-8 cannot encode, and bytes that are not UTF-8.
     text = builder.to_bytes().replace(b"SURROGATE", b"\\ud800").replace(b"elsewhere", b"else\xffwhere")
