@@ -151,7 +151,7 @@ class RunContext:
             return found
         from perfkit.engine.step_graph.real_time import in_real_time
 
-        return found._replace(graph=in_real_time(found.graph, self.step_time.mean_ns))
+        return found._replace(graph=in_real_time(found.graph, self.step_time.typical_ns))
 
     @cached_property
     def _recorded_graph(self) -> "RunGraph":

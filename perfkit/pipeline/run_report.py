@@ -78,7 +78,7 @@ def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
 
 def _doubts(context: RunContext, seen: Sequence[Observation | Finding]) -> list[Doubt]:
     config = context.manifest.config if context.manifest else None
-    return doubts(seen, context.core_loads, context.ranks, context.profiler_cost, config)
+    return doubts(seen, context.core_loads, context.ranks, context.profiler_cost, config, context.step_time)
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:

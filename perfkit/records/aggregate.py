@@ -293,7 +293,25 @@ def step_time(plain_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime 
     recorded_ns = list(traced_step_ns(ranks).values())
     if not recorded_ns or not any(recorded_ns):
         return None
-    return StepTime(mean_ns=fmean(plain_ns or recorded_ns), is_profiled=not plain_ns, profiled_ns=fmean(recorded_ns))
+    long_ns = long_steps_ns(plain_ns, recorded_ns)
+    return StepTime(
+        mean_ns=fmean(plain_ns or recorded_ns),
+        is_profiled=not plain_ns,
+        profiled_ns=fmean(recorded_ns),
+        steps=len(plain_ns or recorded_ns),
+        long_steps=len(long_ns),
+        long_ns=sum(long_ns),
+    )
+
+
+_LONG: Final = 1.5
+"""As of long steps in the monitor's logs: what equal work takes varies less where the machine is quiet."""
+
+
+def long_steps_ns(plain_ns: Iterable[int], recorded_ns: Collection[int]) -> list[int]:
+    """Return the steps that take so much longer than each recorded one that these do not show what is in them (ns)."""
+    most_ns = _LONG * max(recorded_ns, default=0)
+    return [wall_ns for wall_ns in plain_ns if wall_ns > most_ns > 0]
 
 
 def mean_own_step_ns(rank: RankReport) -> float:

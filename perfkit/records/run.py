@@ -68,12 +68,12 @@ DoubtCode = Literal[
     "ranks_missing",
     "matches_suspect",
     "no_steps",
+    "not_typical",
     "few_steps",
     "uneven_steps",
     "compilation_recorded",
     "profiler_cost",
     "varying_steps",
-    "not_typical",
     "possible_communication",
 ]
 """What makes an answer doubtful, in order of weight."""

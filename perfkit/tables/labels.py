@@ -124,7 +124,7 @@ def heavy_names(heavy: HeavyStage) -> str:
 
 
 def heavy_clause(heavy: HeavyStage) -> str:
-    """Return which stages take how much longer: `stages 1, 3 take 30 % to 50 % longer`."""
-    shares = [f"{100 * bound(one.excess for one in heavy.all):.0f} %" for bound in (min, max)]
+    """Return how many times as long stages take: `stages 1, 3 take 1.3 to 1.5 times as long`."""
+    times = [figures(1 + bound(one.excess for one in heavy.all)) for bound in (min, max)]
     takes = "take" if heavy.also else "takes"
-    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(shares))} longer"
+    return f"{heavy_names(heavy)} {takes} {' to '.join(dict.fromkeys(times))} times as long"

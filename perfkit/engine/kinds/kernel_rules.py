@@ -37,6 +37,16 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
         "DeepEP's hybrid-ep branch, hybrid_ep_backend.cuh: local preprocessing of the routing map",
     ),
     KernelRule(
+        r"(\w++::)*(dispatch_copy_epilogue|combine_reduce_epilogue|dispatch_deterministic_prologue)_impl$",
+        "compute",
+        "DeepEP 2, deep_ep/include/deep_ep/impls: copies and sums what has arrived, locally",
+    ),
+    KernelRule(
+        r"(cached_)?notify_(dispatch|combine)$|cached_notify$|hybrid_(dispatch|combine)_impl$",
+        "communication",
+        "DeepEP, csrc/kernels/{intranode,internode}.cu, deep_ep/impls: their own names, where a trace has no namespace",
+    ),
+    KernelRule(
         _EXPERTS,
         "communication",
         "DeepEP, csrc/kernels/{intranode,internode}*.cu: dispatch, combine, notify",

@@ -58,7 +58,7 @@ def build_ledger(
     late = late_besides_stages(pipelines, compared)
     claims = [_late_claim(compared, late, step.mean_ns)] if compared and late else []
     if share := bubble_share(pipelines, len(ranks), compared):
-        claims.append(Claim("bubble", share * step.mean_ns, _OF_BUBBLE))
+        claims.append(Claim("bubble", share * step.typical_ns, _OF_BUBBLE))
     rows = []
     for claim in claims:
         taken, pieces = _take(claim, pieces)
@@ -82,8 +82,8 @@ def _pieces(
     graph: StepGraph | None, ranks: Sequence[RankReport], step: StepTime, gained_ns: float = 0.0
 ) -> list[Piece]:
     """Return the pieces of the step, without what it gains; what is in no recorded step is one of its own."""
-    pieces = path_pieces(graph) if graph else mean_pieces(ranks, max(0.0, step.profiled_ns - step.mean_ns))
-    recorded_ns = min(step.mean_ns, step.profiled_ns)
+    pieces = path_pieces(graph) if graph else mean_pieces(ranks, max(0.0, step.profiled_ns - step.typical_ns))
+    recorded_ns = min(step.typical_ns, step.profiled_ns)
     unrecorded = [Piece("unrecorded", None, "", step.mean_ns - recorded_ns)]
     return [*scaled(pieces, recorded_ns - gained_ns), *(unrecorded if step.mean_ns > recorded_ns else ())]
 

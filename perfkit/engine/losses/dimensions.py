@@ -4,9 +4,10 @@ What helps one dimension does nothing for another: all-reduces of gradients beco
 accumulate, those of tensor parallelism grow with the tokens.
 """
 
+from collections import defaultdict
 from typing import Final
 
-from perfkit.engine.losses.context import DimensionTime, LossContext
+from perfkit.engine.losses.context import TINY_BYTES, DimensionTime, LossContext
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import MatchedCollectiveStat
 from perfkit.records.facts import Facts, fact
@@ -21,8 +22,8 @@ _MIN_GATHERED: Final = 0.25
 """Share of a dimension's exposed time in all-gathers from which it gathers parameters: a metric takes less."""
 _FIRST_BUCKET_BYTES: Final = 2 * 1024**2
 """DDP's first bucket has 1 MiB: a single larger one is all there is."""
-_DEFAULT_BUCKET_BYTES: Final = 25 * 1024**2
-_MANY_BUCKETS: Final = 8
+DDP_FORWARD: Final = "DistributedDataParallel.forward"
+_OPTIMIZER_STEP: Final = "Optimizer.step#"
 
 
 def reduces_gradients(context: LossContext, one: DimensionTime) -> bool:
@@ -105,42 +106,57 @@ def _may_accumulate(context: LossContext) -> bool:
 def _reduce_less(context: LossContext, one: DimensionTime) -> Facts:
     if context.option("overlap") is False:
         return (fact("overlap"),)
-    if bucket := _bucket_advice(context, one):
-        return bucket
+    if _has_one_bucket(context, one):
+        return (fact("smaller_buckets", own=context.is_own),)
     full = context.is_memory_full
     if context.is_own and not _may_accumulate(context):
         return () if full else (fact("larger_batch"),)
     if context.is_own:
         larger = () if full else (fact("or_larger_batch"),)
         return (fact("accumulate", times=2 * _accumulated(context)), *larger)
-    return (fact("accumulate_loop", larger=() if full else (fact("or_larger_batch_loop"),)),)
+    larger = () if full else (fact("or_larger_batch_loop"),)
+    return (fact("accumulate_loop", batches=micro_batches(context), larger=larger),)
 
 
-def _bucket_advice(context: LossContext, one: DimensionTime) -> Facts:
-    """Return what to change about DDP's buckets: one that holds all gradients, or many that are nearly all latency."""
-    across, steps = context.run.cross_rank, len({step.step for rank in context.run.ranks for step in rank.steps})
+def _has_one_bucket(context: LossContext, one: DimensionTime) -> bool:
+    """Return whether DDP has all gradients of a dimension in one bucket, which nothing hides."""
+    across, steps = context.run.cross_rank, context.recorded_steps
     rows = [row for row in across.collectives if row.ddp_bucket and row.dimension == one.name] if across else []
-    groups = {row.group for row in rows}
-    count = sum(row.count for row in rows) / max(1, steps)
-    sizes = [row.bytes for row in rows]
-    if len(groups) != 1 or not count or None in sizes:
-        return ()
-    each = sum((row.bytes or 0) * row.count for row in rows) / sum(row.count for row in rows)
-    if count <= 1 and each > _FIRST_BUCKET_BYTES:
-        return (fact("smaller_buckets", own=context.is_own),)
-    if count >= _MANY_BUCKETS and each < _DEFAULT_BUCKET_BYTES / 4 and _is_latency(context, rows):
-        return (fact("larger_buckets", own=context.is_own, count=count),)
-    return ()
+    if len({row.group for row in rows}) != 1 or any(row.bytes is None for row in rows):
+        return False
+    count = sum(row.count for row in rows)
+    return count <= steps and sum((row.bytes or 0) * row.count for row in rows) > _FIRST_BUCKET_BYTES * count
 
 
-def _is_latency(context: LossContext, rows: list[MatchedCollectiveStat]) -> bool:
-    """Return whether the measured latency is most of the transfer time of these collectives."""
-    across = context.run.cross_rank
-    fits = across.bandwidth_fits if across else []
-    alpha_ns = [one.alpha_ns for one in fits if (one.operator, one.group) == (rows[0].operator, rows[0].group)]
-    spent_ns = sum(row.count * (row.transfer_ns or 0) for row in rows)
-    latency_ns = sum(row.count * (alpha_ns[0] or 0) for row in rows) if alpha_ns else 0.0
-    return latency_ns > MAJORITY * spent_ns > 0
+def is_latency(context: LossContext, row: MatchedCollectiveStat) -> bool:
+    """Return whether the time of collectives is mostly latency: by the fit, without one by their size."""
+    if row.bytes is None or row.transfer_ns is None:
+        return False
+    fits = context.run.cross_rank.bandwidth_fits if context.run.cross_rank else []
+    fits = [one for one in fits if (one.operator, one.group) == (row.operator, row.group)]
+    alpha_ns = next((one.alpha_ns for one in fits if one.alpha_ns is not None), None)
+    return row.bytes <= TINY_BYTES if alpha_ns is None else alpha_ns > MAJORITY * row.transfer_ns > 0
+
+
+def micro_batches(context: LossContext) -> int:
+    """Return how often DDP's model is called per update of its parameters; 1 if that is unknown or varies."""
+    phases = [phase for rank in context.run.ranks for phase in rank.phases]
+    calls = sum(phase.count for phase in phases if phase.name == DDP_FORWARD)
+    updates = sum(phase.count for phase in phases if phase.name.startswith(_OPTIMIZER_STEP))
+    return max(1, calls // updates) if updates and calls % updates == 0 else 1
+
+
+def reduced_each(context: LossContext, batches: int) -> bool:
+    """Return whether DDP reduces each bucket of gradients as often as there are micro-batches, not once per update."""
+    counts: dict[tuple[int | None, str | None, int | None], int] = defaultdict(int)
+    updates: dict[int | None, int] = {}
+    for rank in context.run.ranks:
+        updates[rank.rank] = sum(row.count for row in rank.phases if row.name.startswith(_OPTIMIZER_STEP))
+        for row in rank.collectives:
+            if row.ddp_bucket:
+                counts[rank.rank, row.group, row.bytes] += row.count
+    each = [count / updates[rank] if updates[rank] else 0.0 for (rank, _, _), count in counts.items()]
+    return bool(each) and all(many >= batches and many % batches == 0 for many in each)
 
 
 def _accumulated(context: LossContext) -> int:

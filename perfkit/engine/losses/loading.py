@@ -63,5 +63,5 @@ def _read_ahead(context: LossContext) -> Fact:
     if workers is not None:
         return fact("more_workers_or_storage", workers=workers)
     if any(_LOADER_WORKERS in phase.name for rank in context.run.ranks for phase in rank.phases):
-        return fact("more_loader_workers_or_storage")
+        return fact("more_loader_workers")
     return fact("read_ahead")

@@ -1,5 +1,6 @@
 """Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ def summarize_pauses(
     clocks: Sequence[HostClock],
     manifest: RunManifest | None,
 ) -> list[RankPauses]:
-    """Return a row for each phase and rank, in this order.
+    """Return a row for each phase and rank, in this order; what is between the same two steps counts once.
 
     Args:
         traced: pauses in the traces, by rank.
@@ -35,7 +36,9 @@ def summarize_pauses(
     listed: dict[int | None, _Listed] = {
         one.rank: (one.pauses, one.earlier_pauses) for one in records if one.pauses or one.earlier_pauses
     }
-    steps: dict[int | None, int] = {one.rank: len(one.step_wall_ns) for one in records}
+    # A capture has the pauses of the run so far, and the steps from the one before the first recorded on.
+    before = manifest.capture.first_step - 1 if manifest and manifest.capture else 0
+    steps: dict[int | None, int] = {one.rank: before + len(one.step_wall_ns) for one in records}
     waits = _Waits(traced, calls, clocks)
     ranks = sorted({*traced, *listed}, key=lambda rank: -1 if rank is None else rank)
     return [
@@ -57,7 +60,12 @@ def _row(
     seen = [one for one in traced if one.phase == phase]
     noted = [one for one in listed[0] if one.phase == phase]
     earlier = [one for one in listed[1] if one.phase == phase]
-    lengths = [one.end_ns - one.begin_ns for one in (noted if noted or earlier else seen)]
+    together: dict[int, list[RecordedPause | TracedPause]] = defaultdict(list)
+    for pause in noted:
+        together[pause.step].append(pause)
+    for found in () if noted or earlier else seen:
+        together[found.window_ns].append(found)
+    lengths = [sum(one.end_ns - one.begin_ns for one in several) for several in together.values()]
     if not lengths and not earlier:
         return None
     sizes = [*(one.bytes for one in noted), *(one.bytes for one in earlier)]
@@ -71,10 +79,13 @@ def _row(
         total_ns=sum(lengths) + sum(one.total_ns for one in earlier),
         max_ns=max([*lengths, *(one.max_ns for one in earlier)]),
         bytes=sum(known) if known else None,
-        asynchronous=sum(one.asynchronous for one in noted) + sum(one.asynchronous for one in earlier),
+        asynchronous=sum(
+            all(isinstance(one, RecordedPause) and one.asynchronous for one in several) for several in together.values()
+        )
+        + sum(one.asynchronous for one in earlier),
         steps=steps if noted or earlier else None,
         caller=called.caller if called else None,
-        recorded=len(recorded),
+        recorded=len({one.window_ns for one in recorded}),
         recorded_ns=sum(one.step_ns for one in recorded),
         waited_ns=waits.for_pauses(rank, recorded) if rank is not None else None,
     )

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from perfkit.base.statistics.bootstrap import shift_interval
-from perfkit.records.aggregate import clock_step_times, step_time_ns
+from perfkit.records.aggregate import clock_step_times, long_steps_ns, step_time_ns
 from perfkit.records.facts import Statement, statement
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.run import ProfilerCost, StepTimes
@@ -21,6 +23,8 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
         kinds: kind of each step.
     """
     times = clock_step_times(ranks, kinds)
+    unlike = set(long_steps_ns(times.plain_ns, times.recorded_ns))
+    times = replace(times, plain_ns=[ns for ns in times.plain_ns if ns not in unlike])
     plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
     bounds = shift_interval(times.plain_ns, times.recorded_ns)
     interval_ns = (round(bounds[0]), round(bounds[1])) if bounds else None

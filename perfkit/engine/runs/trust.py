@@ -9,6 +9,7 @@ from perfkit.records.aggregate import traced_step_ns
 from perfkit.records.common import Finding, Observation
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.facts import statement
+from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DOUBTS, CoreLoad, Doubt, DoubtCode, ProfilerCost
 
@@ -35,6 +36,7 @@ def doubts(
     ranks: Sequence[RankReport],
     cost: ProfilerCost | None,
     config: Mapping[str, Any] | None,
+    step: StepTime | None = None,
 ) -> list[Doubt]:
     """Return what makes the answer doubtful; its texts are statements.
 
@@ -44,6 +46,7 @@ def doubts(
         ranks: the reports of its ranks.
         cost: of the profiler; None if unknown.
         config: options of the run; None for traces of another program.
+        step: the run's step time; None if unknown.
     """
     walls_ns = traced_step_ns(ranks)
     found = [
@@ -51,6 +54,7 @@ def doubts(
         *_of_findings(seen, sum(walls_ns.values())),
         *_of_steps([ns for number, ns in walls_ns.items() if number is not None], own=config is not None),
         *_of_profiler(cost, config or {}),
+        *_of_whole_run(step, cost),
     ]
     return sorted(found, key=lambda doubt: DOUBTS.index(doubt.code))
 
@@ -142,9 +146,29 @@ def _of_profiler(cost: ProfilerCost | None, config: Mapping[str, Any]) -> Iterat
             remedy=statement("record_less") if config.get("detail") == "why" else "",
             figures={"added_ns": float(cost.added_ns or 0), "share": share},
         )
-    if cost.interval_ns is not None and cost.interval_ns[1] <= 0:
+
+
+def _of_whole_run(step: StepTime | None, cost: ProfilerCost | None) -> Iterator[Doubt]:
+    """Yield that the run's other steps do what no recorded one does, or take longer for an unknown reason."""
+    if (
+        step is not None
+        and step.long_steps
+        and step.long_ns - step.long_steps * step.typical_ns >= MIN_COMMON_SHARE * _whole_ns(step)
+    ):
+        share, every = step.long_ns / _whole_ns(step), step.steps / step.long_steps
+        yield Doubt(
+            code="not_typical",
+            what=statement("long_steps", long=step.long_steps, steps=step.steps, share=share),
+            remedy=statement("record_steps", steps=_ENOUGH if every < _ENOUGH else _MANY, own=True),
+            figures={"long_steps": float(step.long_steps), "steps": float(step.steps), "share": share},
+        )
+    elif cost is not None and cost.interval_ns is not None and cost.interval_ns[1] <= 0:
         yield Doubt(
             code="not_typical",
             what=statement("recorded_faster"),
             remedy=statement("record_steps", steps=_ENOUGH, own=True),
         )
+
+
+def _whole_ns(step: StepTime) -> float:
+    return step.mean_ns * step.steps

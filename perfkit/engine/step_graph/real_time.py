@@ -1,8 +1,9 @@
 """The graph of recorded steps in the time of real ones: without the profiler's cost, as long as the mean step.
 
-Recorded steps take longer because the profiler spends about as long on each event of the host, whatever that is. So the
-difference is taken off the parts of host threads: from each the same, but no more than the part takes. Where these do
-not suffice, all times are scaled. Where recorded steps are the shorter ones, they do not tell why others take longer.
+Recorded steps take longer because of what is known to be the profiler's own work, and because it spends about as long
+on each event of the host, whatever that is. So the difference is taken off the former and then off the parts of host
+threads: from each the same, but no more than the part takes. Where these do not suffice, all times are scaled. Where
+recorded steps are the shorter ones, they do not tell why others take longer.
 """
 
 from dataclasses import replace
@@ -10,11 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.engine.step_graph.graph import HOST, ORIGIN, Nodes, Parts, StepGraph
+from perfkit.engine.step_graph.graph import HOST, KINDS, ORIGIN, Nodes, Parts, StepGraph
 from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.replay import replay
 from perfkit.trace.intervals import Ints
 
+_PROFILER: Final = KINDS.index("profiler")
 _ROUNDING: Final = 0.01
 """Share of the step up to which a difference is between two ways to measure steps: ends on all ranks, or durations."""
 
@@ -41,8 +43,12 @@ def _without_profiler(graph: StepGraph, added_ns: float) -> StepGraph:
     of_host = graph.nodes.kind[graph.parts.node] == HOST
     on_path = np.zeros(len(graph.nodes.start), np.bool_)
     on_path[critical_path(graph).node] = True
-    each_ns = _each(graph.parts.ns[of_host & on_path[graph.parts.node]], added_ns * len(graph.steps))
-    part_ns = np.where(of_host, graph.parts.ns - np.minimum(graph.parts.ns, each_ns), graph.parts.ns)
+    part_ns, left_ns = graph.parts.ns, added_ns * len(graph.steps)
+    for taken in (of_host & (graph.parts.kind == _PROFILER), of_host):
+        counts = taken & on_path[graph.parts.node]
+        each_ns = _each(part_ns[counts], left_ns)
+        left_ns -= float(np.minimum(part_ns[counts], each_ns).sum())
+        part_ns = np.where(taken, part_ns - np.minimum(part_ns, each_ns), part_ns)
     taken_ns = np.bincount(graph.parts.node, weights=graph.parts.ns - part_ns, minlength=len(graph.nodes.start))
     duration_ns = graph.duration_ns - np.rint(taken_ns).astype(np.int64)
     end = replay(graph, duration_ns)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Device
+from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.per_run.pauses import PausePhase, RecordedPause
 from perfkit.trace.events import EventKind, Events, Header, PythonFrames
@@ -87,17 +88,20 @@ class TracedPause(Struct, frozen=True, kw_only=True):
     end_ns: int
     step_ns: int
     """Its time within the windows of steps."""
+    window_ns: int = 0
+    """Begin of the window that it begins in; before the first, and without steps, 0."""
 
 
 def traced(pauses: Pauses, bounds: Ints) -> list[TracedPause]:
     """Return the pauses of a trace; `bounds` are those of the steps' windows, shape (k + 1,)."""
-    inside = union(bounds[:1], bounds[-1:])
+    inside, begins = union(bounds[:1], bounds[-1:]), [0, *bounds[:-1].tolist()]
     return [
         TracedPause(
             phase=one.phase,
             begin_ns=one.start_ns,
             end_ns=one.end_ns,
             step_ns=int(measure(inside, np.array([one.start_ns]), np.array([one.end_ns]))[0]),
+            window_ns=begins[int(np.searchsorted(bounds[:-1], one.start_ns, side="right"))],
         )
         for one in pauses.found
         if one.phase is not None
@@ -112,9 +116,10 @@ def find_pauses(events: Events, frames: PythonFrames, device: Device, header: He
 
 
 def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device) -> Pauses:
-    """Return the pauses without evaluations that are part of the steps: pseudo labels, rollouts.
+    """Return the pauses without those that are part of the steps.
 
-    They are if there are three steps or more, and each has one.
+    Evaluations are (pseudo labels, rollouts) if there are three steps or more, and each has one; of any phase those
+    that take less than a hundredth of the median step: callbacks that had nothing to do.
 
     Args:
         pauses: those of a trace; what a run of perfkit's lists stays.
@@ -122,11 +127,15 @@ def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device
         events: the trace.
         device: its device activities.
     """
-    evaluations = [one.start_ns for one in pauses.found if one.phase == "evaluation"]
-    steps = np.unique(np.searchsorted(start_ns, np.array(evaluations, np.int64), side="right"))
-    if not pauses.named or len(start_ns) < FEWEST_COMPARED_STEPS or np.count_nonzero(steps) < len(start_ns):
+    if not pauses.named:
         return pauses
-    return _of([one for one in pauses.found if one.phase != "evaluation"], events, device, named=True)
+    least_ns = REPORTED_SHARE * float(np.median(np.diff(start_ns))) if len(start_ns) > 1 else 0.0
+    kept = [one for one in pauses.found if one.end_ns - one.start_ns >= least_ns]
+    evaluations = [one.start_ns for one in kept if one.phase == "evaluation"]
+    steps = np.unique(np.searchsorted(start_ns, np.array(evaluations, np.int64), side="right"))
+    if len(start_ns) >= FEWEST_COMPARED_STEPS and np.count_nonzero(steps) == len(start_ns):
+        kept = [one for one in kept if one.phase != "evaluation"]
+    return pauses if len(kept) == len(pauses.found) else _of(kept, events, device, named=True)
 
 
 def with_gaps(pauses: Pauses, start_ns: Ints, end_ns: Ints, events: Events, device: Device) -> Pauses:

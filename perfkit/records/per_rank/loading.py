@@ -18,6 +18,7 @@ WaitCause = Literal[
     "slow_worker",
     "slow_sample",
     "workers_busy",
+    "starting",
     "waiting",
     "core",
     "other",
@@ -92,6 +93,8 @@ class WaitNs(Struct, frozen=True, kw_only=True):
     slow_sample: int = 0
     workers_busy: int = 0
     """The worker still fetched batches before."""
+    starting: int = 0
+    """The worker fetched nothing: it was only starting."""
     waiting: int = 0
     """For something else than files, such as a lock; part of `reading` where nothing was sampled, as is the next."""
     core: int = 0

@@ -11,7 +11,7 @@ LedgerCause = (
     Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading", "unrecorded"] | Cause
 )
 """What a row is about: `compute` is no loss; `late_ranks` is what the others wait for them, `bubble` that of pipelines;
-`unrecorded` is by how much steps without the profiler take longer than recorded ones;
+`unrecorded` is by how much the run's mean step is longer than recorded ones, and than steps like these;
 the others are categories, and causes of idle time as on the critical path (`launch_bound` with host operators)."""
 
 
@@ -47,6 +47,18 @@ class StepTime(Struct, frozen=True, kw_only=True):
     """Whether it is that of recorded steps, because no others are known."""
     profiled_ns: float
     """The same of the recorded steps."""
+    steps: int
+    """Number of steps that `mean_ns` is of."""
+    long_steps: int = 0
+    """How many of them take more than 1.5 times the longest recorded one: no recorded step shows what is in them."""
+    long_ns: int = 0
+    """What these take, summed."""
+
+    @property
+    def typical_ns(self) -> float:
+        """The mean of the steps that recorded ones stand for; that of recorded ones if there are no such steps."""
+        others = self.steps - self.long_steps
+        return (self.mean_ns * self.steps - self.long_ns) / others if others else self.profiled_ns
 
 
 class Ledger(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,9 @@ SENTENCES: Final[Words] = {
     "of_dimension": " of dimension {dimension}",
     "mostly": "mostly {operator} of {bytes:size}{of}",
     "tensor_parallel_hosts": "tensor-parallel groups span hosts",
-    "tiny_collectives": "{count:.0f} tiny {operator} per step, {bytes:size} in all",
+    "tiny_collectives": "{count:.0f} {operator} per step, {bytes:size} in all, mostly latency",
+    "each_micro_batch": "gradients are reduced in each of {count} micro-batches",
+    "unused_parameters": "DDP searches for parameters without gradients in each step",
     "broadcast_buffers": "DDP broadcasts buffers before each forward, {count} per step",
     "expert_imbalance": (
         "the experts of the fullest rank of each layer get {imbalance:.2f} times the mean tokens, and ranks wait "
@@ -36,9 +38,10 @@ REMEDIES: Final[Words] = {
     ),
     "analyse_all": "analyse the traces of all ranks",
     "combine_collectives": (
-        "combine them into one if they do not depend on each other, or issue them only every few steps (metrics, for "
-        "example)"
+        "combine them into one if they do not depend on each other; exchange what only reports, such as metrics, "
+        "every few steps"
     ),
+    "all_are_used": "leave out find_unused_parameters=True, if all parameters get gradients in each step",
     "keep_buffers": "pass broadcast_buffers=False to DDP, if the buffers need not agree in every step",
     "balance_experts": "balance the load of the experts: an auxiliary loss, a bias of the router, or a capacity factor",
     "overlap": "remove --no-overlap, so that gradients are averaged during backward",
@@ -46,14 +49,15 @@ REMEDIES: Final[Words] = {
         "use a smaller {own:|--bucket-cap-mb|bucket_cap_mb}: with one bucket for all gradients no transfer overlaps "
         "with backward"
     ),
-    "larger_buckets": (
-        "use a larger {own:|--bucket-cap-mb|bucket_cap_mb}: most of the time of these {count:.0f} buckets per step is "
-        "latency"
-    ),
+    "larger_buckets": "use a larger {own:|--bucket-cap-mb|bucket_cap_mb}: fewer buckets per step",
+    "no_sync": "reduce once per update: no_sync() around {skipped} of {count} micro-batches",
     "larger_batch": "use a larger --batch-size: fewer transfers per sample",
     "accumulate": "use --accumulate {times} to halve the transfers per sample",
     "or_larger_batch": ", or a larger --batch-size to overlap more of them",
-    "accumulate_loop": "accumulate gradients over micro-steps{larger}: fewer transfers per sample",
+    "accumulate_loop": lambda batches, larger: (
+        f"accumulate gradients over {f'more than {batches} ' if batches > 1 else ''}micro-steps{larger}: fewer "
+        "transfers per sample"
+    ),
     "or_larger_batch_loop": ", or increase the batch per rank",
     "accumulate_shared": (
         "use --accumulate {times}: gradients of what all experts share are then reduced less often per sample"

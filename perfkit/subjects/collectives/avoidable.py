@@ -1,127 +1,211 @@
-"""Collectives that need not be there: tiny ones, and broadcasts of buffers."""
+"""Collectives that need not be there: of each micro-batch, tiny ones, of unused parameters, broadcasts of buffers."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from math import ceil
+from typing import Final, NamedTuple
 
-from perfkit.engine.losses.context import MANY, MIN_SHARE, TINY_BYTES, LossContext
-from perfkit.engine.losses.dimensions import REPLICATED
-from perfkit.engine.losses.loss import Loss
+from perfkit.engine.losses.context import MIN_SHARE, LossContext
+from perfkit.engine.losses.dimensions import DDP_FORWARD, REPLICATED, is_latency, micro_batches, reduced_each
+from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.records.cross_rank import MatchedCollectiveStat
 from perfkit.records.facts import fact
 from perfkit.records.rank import CollectiveStat
 
 _DEPENDENT: Final = frozenset({"tp", "pp", "cp", "ep", "shard"})
-_DDP_FORWARD: Final = "DistributedDataParallel.forward"
 _ZERO: Final = "Optimizer.step#ZeroRedundancyOptimizer"
+_BUCKET_BYTES: Final = 25 * 1024**2
+"""DDP's default: its first bucket is smaller, the others are up to this large."""
+
+_Row = CollectiveStat | MatchedCollectiveStat
 
 
-def tiny_collectives(context: LossContext) -> Loss | None:
-    """Many tiny collectives that could be one."""
-    steps, rows = context.recorded_steps, _largest_tiny(context)
+class Avoidable(NamedTuple):
+    """A loss by collectives that need not be there."""
+
+    loss: Loss
+    is_about: Callable[[_Row], bool]
+    ns: dict[str | None, float]
+    """What of its saving is of each dimension."""
+
+
+def find_avoidable(context: LossContext) -> list[Avoidable]:
+    """Return what the rules of this module report."""
+    return [found for find in _FINDS.values() if (found := find(context)) is not None]
+
+
+def reported_ns(found: Iterable[Avoidable], dimension: str | None) -> float:
+    """Return the exposed time of a dimension, per step, that is promised already (ns)."""
+    return sum(one.ns.get(dimension, 0.0) for one in found)
+
+
+def unreported(found: Iterable[Avoidable], rows: Iterable[MatchedCollectiveStat]) -> list[MatchedCollectiveStat]:
+    """Return the collectives that none of these losses is about."""
+    return [row for row in rows if not any(one.is_about(row) for one in found)]
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+
+
+def _each_micro_batch(context: LossContext) -> Avoidable | None:
+    batches = micro_batches(context)
+    if batches < 2 or not reduced_each(context, batches):
+        return None
+    saving_ns = _saving(context, _is_bucket, (batches - 1) / batches)
+    saved_ns = sum(saving_ns.values())
+    if context.share(saved_ns) < MIN_SHARE:
+        return None
+    loss = Loss(
+        cause="each_micro_batch",
+        row="communication",
+        phase="backward",
+        facts=(fact("each_micro_batch", count=batches),),
+        evidence={"micro_batches": float(batches), "exposed_ns": sum(_exposed(context, _is_bucket).values())},
+        remedy=(fact("no_sync", skipped=batches - 1, count=batches),),
+        per_step_ns=saved_ns,
+    )
+    return Avoidable(loss, _is_bucket, saving_ns)
+
+
+def _is_bucket(row: _Row) -> bool:
+    return row.ddp_bucket and not _is_of_use(row)
+
+
+def _saving(context: LossContext, is_about: Callable[[_Row], bool], part: float) -> dict[str | None, float]:
+    """Return what is saved without a part of some collectives, by dimension: what ranks wait for each other stays."""
+    transfers = {one.name: one.transfer_ns / one.exposed_ns for one in context.dimensions() if one.exposed_ns}
+    exposed = _exposed(context, is_about)
+    return {name: part * ns * min(1.0, transfers.get(name, 1.0)) for name, ns in exposed.items()}
+
+
+def _exposed(context: LossContext, is_about: Callable[[_Row], bool]) -> dict[str | None, float]:
+    """Return the exposed time of collectives by dimension, the mean per step and rank (ns)."""
+    sums: dict[str | None, float] = defaultdict(float)
+    for rank in context.run.ranks:
+        for row in filter(is_about, rank.collectives):
+            sums[row.dimension] += row.exposed_ns / context.rank_steps
+    return sums
+
+
+# ---- tiny ----------------------------------------------------------------------------------------------------------
+
+
+def _tiny(context: LossContext) -> Avoidable | None:
+    """Find the collectives that are mostly latency whose transfers take longest; what would replace them takes time."""
+    steps, rows = context.recorded_steps, max(_latency_groups(context), key=_transfer_ns, default=[])
     if not rows or not steps:
         return None
-    operator, group = rows[0].operator, rows[0].group
-    many = sum(row.count for row in rows) / steps
-    # One collective in their place would still take its turn, and what was overlapped cannot be saved.
-    saving_ns = min(_transfer_ns(rows) / steps * (many - 1) / many, _exposed_ns(context, operator, group))
-    if many < MANY or context.share(saving_ns) < MIN_SHARE:
+    many, carried = sum(row.count for row in rows) / steps, sum(row.count * (row.bytes or 0) for row in rows) / steps
+    fewest = _fewest_buckets(context, carried) if rows[0].ddp_bucket else 1
+    sizes = {row.bytes for row in rows}
+    about = rows[0].operator, rows[0].group, rows[0].ddp_bucket
+
+    def is_about(row: _Row) -> bool:
+        return (row.operator, row.group, row.ddp_bucket) == about and row.bytes in sizes
+
+    saving_ns = _saving(context, is_about, max(0.0, 1 - fewest / many))
+    saved_ns = sum(saving_ns.values())
+    if context.share(saved_ns) < MIN_SHARE:
         return None
-    carried = sum(row.count * (row.bytes or 0) for row in rows) / steps
-    taken_ns = _transfer_ns(rows) / steps
-    return Loss(
+    remedy = fact("larger_buckets", own=context.is_own) if rows[0].ddp_bucket else fact("combine_collectives")
+    loss = Loss(
         cause="tiny_collectives",
         row="communication",
-        code=operator,
-        facts=(fact("tiny_collectives", count=many, operator=operator, bytes=round(carried)),),
-        evidence={"collectives": many, "bytes": carried, "transfer_ns": taken_ns},
-        remedy=(fact("combine_collectives"),),
-        per_step_ns=saving_ns,
+        code=rows[0].operator,
+        facts=(fact("tiny_collectives", count=many, operator=rows[0].operator, bytes=round(carried)),),
+        evidence={"collectives": many, "bytes": carried, "transfer_ns": _transfer_ns(rows) / steps},
+        remedy=(remedy,),
+        per_step_ns=saved_ns,
     )
+    return Avoidable(loss, is_about, saving_ns)
 
 
-def _largest_tiny(context: LossContext) -> list[MatchedCollectiveStat]:
-    """Return the tiny collectives of the operator and group whose transfers take longest; empty without any."""
-    groups: dict[tuple[str, str | None], list[MatchedCollectiveStat]] = defaultdict(list)
+def _fewest_buckets(context: LossContext, carried: float) -> int:
+    """Return how many buckets DDP would make of so many bytes per step by default."""
+    batches = micro_batches(context)
+    passes = batches if reduced_each(context, batches) else 1
+    return passes * (1 + ceil(carried / passes / _BUCKET_BYTES))
+
+
+def _latency_groups(context: LossContext) -> Iterator[list[MatchedCollectiveStat]]:
+    """Yield collectives whose time is known, mostly latency, and not needed once for each, by what could be one.
+
+    Those that split a layer or its input depend on each other; what is reduced in each micro-batch has a better remedy.
+    """
+    groups: dict[tuple[object, ...], list[MatchedCollectiveStat]] = defaultdict(list)
+    repeated = _each_micro_batch(context) is not None
     for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
-        if _is_tiny(row):
-            groups[row.operator, row.group].append(row)
-    return max(groups.values(), key=_transfer_ns, default=[])
-
-
-def _is_tiny(row: MatchedCollectiveStat) -> bool:
-    """Return whether the time of these collectives is known, nearly all latency, and not needed once for each."""
-    return row.bytes is not None and row.bytes <= TINY_BYTES and row.transfer_ns is not None and _may_join(row)
-
-
-def _may_join(row: MatchedCollectiveStat) -> bool:
-    """Return whether a collective may be combined with others: those that split a layer or its input depend on them."""
-    return row.dimension is None or not _DEPENDENT & set(row.dimension.split("+"))
+        may_join = row.dimension is None or not _DEPENDENT & set(row.dimension.split("+"))
+        if may_join and is_latency(context, row) and not _is_of_use(row) and not (repeated and row.ddp_bucket):
+            groups[row.operator, row.group, row.ddp_bucket].append(row)
+    yield from groups.values()
 
 
 def _transfer_ns(rows: list[MatchedCollectiveStat]) -> float:
     return sum(row.count * (row.transfer_ns or 0) for row in rows)
 
 
-def _exposed_ns(context: LossContext, operator: str, group: str | None) -> float:
-    """Return the exposed time of tiny collectives of one kind, per step and rank."""
-    exposed_ns = sum(
-        row.exposed_ns
-        for rank in context.run.ranks
-        for row in rank.collectives
-        if (row.operator, row.group) == (operator, group) and row.bytes is not None and row.bytes <= TINY_BYTES
-    )
-    return exposed_ns / context.rank_steps
+# ---- of DDP --------------------------------------------------------------------------------------------------------
 
 
-def broadcast_buffers(context: LossContext) -> Loss | None:
-    """DDP's broadcasts of buffers."""
+def _unused(context: LossContext) -> Avoidable | None:
+    return _all_of(context, "unused_parameters", _is_of_use, "all_are_used")
+
+
+def _is_of_use(row: _Row) -> bool:
+    """Return whether DDP tells the ranks which parameters got gradients: no gradient is of this type."""
+    return row.ddp_bucket and row.dtype == "int32"
+
+
+def _buffers(context: LossContext) -> Avoidable | None:
     phases = {phase.name for rank in context.run.ranks for phase in rank.phases}
     # ZeRO's optimizer broadcasts parameters, which must be.
-    if _DDP_FORWARD not in phases or any(name.startswith(_ZERO) for name in phases):
+    if DDP_FORWARD not in phases or any(name.startswith(_ZERO) for name in phases):
         return None
-    rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
-    count = sum(row.count for row in rows) / context.rank_steps
-    exposed_ns = sum(row.exposed_ns for row in rows) / context.rank_steps
-    if count < 1 or context.share(exposed_ns) < MIN_SHARE:
+    return _all_of(context, "broadcast_buffers", _is_buffer, "keep_buffers")
+
+
+def _is_buffer(row: _Row) -> bool:
+    """Return whether it is a broadcast of replicas: what a program broadcasts itself has no dimension."""
+    return row.operator == "broadcast" and row.dimension in REPLICATED
+
+
+def _all_of(context: LossContext, cause: str, is_about: Callable[[_Row], bool], remedy: str) -> Avoidable | None:
+    """Find collectives of which none is needed, from one per step on."""
+    exposed = _exposed(context, is_about)
+    exposed_ns = sum(exposed.values())
+    count = sum(row.count for rank in context.run.ranks for row in filter(is_about, rank.collectives))
+    each = count / context.rank_steps
+    if each < 1 or context.share(exposed_ns) < MIN_SHARE:
         return None
-    return Loss(
-        cause="broadcast_buffers",
+    loss = Loss(
+        cause=cause,
         row="communication",
-        phase="forward",
-        facts=(fact("broadcast_buffers", count=round(count)),),
-        evidence={"broadcasts": count, "exposed_ns": exposed_ns, "exposed_share": context.share(exposed_ns)},
-        remedy=(fact("keep_buffers"),),
+        facts=(fact(cause, count=round(each)),),
+        evidence={"collectives": each, "exposed_ns": exposed_ns, "exposed_share": context.share(exposed_ns)},
+        remedy=(fact(remedy),),
         per_step_ns=exposed_ns,
     )
+    return Avoidable(loss, is_about, exposed)
 
 
-def _is_buffer(row: CollectiveStat) -> bool:
-    return row.operator == "broadcast" and row.dimension in (*REPLICATED, None)
+# ---- rules ---------------------------------------------------------------------------------------------------------
 
 
-def reported_ns(context: LossContext, dimension: str | None) -> float:
-    """Return the exposed time of a dimension, per step, that the rules of this module already promise to save (ns)."""
-    reported = 0.0
-    if broadcast_buffers(context) is not None:
-        rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
-        reported += sum(row.exposed_ns for row in rows if row.dimension == dimension) / context.rank_steps
-    tiny = tiny_collectives(context)
-    if tiny is not None:  # those of one group may be of several dimensions where that of some is unknown
-        tiny_rows = _largest_tiny(context)
-        share = _transfer_ns([row for row in tiny_rows if row.dimension == dimension]) / _transfer_ns(tiny_rows)
-        reported += share * (tiny.per_step_ns or 0.0)
-    return reported
+_FINDS: Final[dict[str, Callable[[LossContext], Avoidable | None]]] = {
+    "each_micro_batch": _each_micro_batch,
+    "tiny_collectives": _tiny,
+    "unused_parameters": _unused,
+    "broadcast_buffers": _buffers,
+}
 
 
-def unreported(context: LossContext, rows: Iterable[MatchedCollectiveStat]) -> list[MatchedCollectiveStat]:
-    """Return the collectives that no rule of this module reports."""
-    tiny = set(map(id, _largest_tiny(context) if tiny_collectives(context) is not None else ()))
-    has_buffers = broadcast_buffers(context) is not None
+def _rule(find: Callable[[LossContext], Avoidable | None]) -> Callable[[LossContext], Loss | None]:
+    def loss(context: LossContext) -> Loss | None:
+        found = find(context)
+        return found.loss if found else None
 
-    def is_reported(row: MatchedCollectiveStat) -> bool:
-        if row.operator == "broadcast" and row.dimension in (*REPLICATED, None):
-            return has_buffers
-        return id(row) in tiny
+    return loss
 
-    return [row for row in rows if not is_reported(row)]
+
+AVOIDABLE: Final[Rules] = {name: _rule(find) for name, find in _FINDS.items()}

@@ -7,13 +7,13 @@ from perfkit.engine.losses.communication import (
     split_communication,
     waited_for_late_ns,
 )
-from perfkit.engine.losses.context import MIN_SHARE, LossContext, stragglers_of
-from perfkit.engine.losses.dimensions import reduce_transfer, spans_hosts
+from perfkit.engine.losses.context import MIN_SHARE, TINY_BYTES, LossContext, stragglers_of
+from perfkit.engine.losses.dimensions import is_latency, reduce_transfer, spans_hosts
 from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.whatif.changes import free_transfers
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Facts, fact
-from perfkit.subjects.collectives.avoidable import broadcast_buffers, reported_ns, tiny_collectives, unreported
+from perfkit.subjects.collectives.avoidable import AVOIDABLE, find_avoidable, reported_ns, unreported
 
 
 def transfer(context: LossContext) -> Loss | None:
@@ -26,22 +26,25 @@ def transfer(context: LossContext) -> Loss | None:
         return (
             _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < MAJORITY * exposed_ns else None
         )
-    one = longest_dimension(context, "transfer_ns", but="pp")
+    one, avoidable = longest_dimension(context, "transfer_ns", but="pp"), find_avoidable(context)
     if (
         one is None
         or spans_hosts(one)
         or one.transfer_ns <= MAJORITY * one.exposed_ns
-        or context.share(one.transfer_ns - (reported := reported_ns(context, one.name))) < MIN_SHARE
+        or context.share(one.transfer_ns - (reported := reported_ns(avoidable, one.name))) < MIN_SHARE
     ):
         return None
     rest_ns = one.transfer_ns - reported
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(
-        (row for row in unreported(context, rows) if row.dimension == one.name),
+        (row for row in unreported(avoidable, rows) if row.dimension == one.name),
         key=lambda row: row.count * (row.transfer_ns or 0),
         default=None,
     )
     if reported and most is None:  # nothing else was transferred: the rest is what those took at other times
+        return None
+    advice = reduce_transfer(context, one)
+    if not advice and most is not None and is_latency(context, most):  # bandwidth does not tell why it takes long
         return None
     evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": rest_ns}
     if most and most.busbw:
@@ -54,7 +57,7 @@ def transfer(context: LossContext) -> Loss | None:
         code=most.operator if most else None,
         facts=(fact("mostly", operator=most.operator, bytes=most.bytes, of=of),) if most and largest else (),
         evidence=evidence,
-        remedy=reduce_transfer(context, one) or _COMPARE_BANDWIDTH,
+        remedy=advice or _COMPARE_BANDWIDTH,
         per_step_ns=rest_ns,
         change=None if reported else free_transfers(one.name),
         blames="network",
@@ -62,7 +65,7 @@ def transfer(context: LossContext) -> Loss | None:
 
 
 _COMPARE_BANDWIDTH: Final[Facts] = (fact("compare_bandwidth"),)
-"""True of any transfer, whatever it serves."""
+"""True of any transfer that is not latency, whatever it serves."""
 
 
 def tensor_parallel_hosts(context: LossContext) -> Loss | None:
@@ -91,14 +94,17 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
         return None
     # Their delays have advice of their own.
     for_late_ns = min(waited_for_late_ns(context, stragglers_of(context.run)), exposed_ns)
-    rest_ns = exposed_ns - sum(reported_ns(context, one.name) for one in context.dimensions()) - for_late_ns
+    avoidable = find_avoidable(context)
+    rest_ns = exposed_ns - sum(one.loss.per_step_ns or 0.0 for one in avoidable) - for_late_ns
     if not partial and context.share(rest_ns) < MIN_SHARE:
         return None
-    unreported_ns = {one: one.exposed_ns - reported_ns(context, one.name) for one in context.dimensions()}
+    unreported_ns = {one: one.exposed_ns - reported_ns(avoidable, one.name) for one in context.dimensions()}
     about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
     advice = reduce_transfer(context, about) if about is not None else ()
     if advice and about is not None and not partial:  # it concerns the transfers of that dimension alone
         rest_ns = min(rest_ns, unreported_ns[about])
+    elif not partial and _mostly_tiny(context):
+        return None
     return Loss(
         cause="communication",
         row="communication",
@@ -111,9 +117,15 @@ def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | No
     )
 
 
+def _mostly_tiny(context: LossContext) -> bool:
+    """Return whether most of the communication is of so few bytes that no bandwidth would tell anything."""
+    rows = [row for rank in context.run.ranks for row in rank.collectives]
+    tiny_ns = sum(row.exposed_ns for row in rows if row.bytes is not None and row.bytes <= TINY_BYTES)
+    return tiny_ns > MAJORITY * sum(row.exposed_ns for row in rows)
+
+
 LOSSES: Final[Rules] = {
     "transfer": transfer,
     "tensor_parallel_hosts": tensor_parallel_hosts,
-    "tiny_collectives": tiny_collectives,
-    "broadcast_buffers": broadcast_buffers,
+    **AVOIDABLE,
 }

@@ -24,8 +24,8 @@ _NAMED_SHARE: Final = 0.75
 """Share of the waiting for data from which the ranks that have it are named."""
 
 
-_OWN_WORK: Final[frozenset[WaitCause]] = frozenset({"transforming", "collating"})
-"""Causes that are the program's own work, and not something that it waits for."""
+_OWN_WORK: Final[frozenset[WaitCause]] = frozenset({"transforming", "collating", "waiting"})
+"""Causes that are the program's own, and neither storage nor a free core."""
 
 
 class _Where(NamedTuple):

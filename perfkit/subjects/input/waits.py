@@ -220,6 +220,7 @@ def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: 
         return np.asarray(np.maximum(np.minimum(end, until) - np.maximum(start, begin), 0))
 
     before = within(np.full(len(start), np.iinfo(np.int64).min), fetches.begin[needed])
+    busy = np.minimum(within(np.full(len(start), np.iinfo(np.int64).min), _freed(fetches)[needed]), before)
     getting = within(fetches.begin[needed], fetches.got[needed])
     collating = within(fetches.got[needed], fetches.end[needed])
     after = (end - start) - before - getting - collating
@@ -233,11 +234,20 @@ def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: 
     total[_PLACE["transforming"]] += int(computing[usual].sum())
     total[_PLACE["collating"]] += int(collating[~is_slow].sum())
     is_main = fetches.worker[needed] == MAIN_PROCESS
-    total[_PLACE["workers_busy"]] += int(before[~is_slow & ~is_main].sum())
+    total[_PLACE["workers_busy"]] += int(busy[~is_slow & ~is_main].sum())
+    total[_PLACE["starting"]] += int((before - busy)[~is_slow & ~is_main].sum())
     total[_PLACE["other"]] += int(before[~is_slow & is_main].sum())
     total[_PLACE["other"]] += int(after[is_main].sum())
     total[_PLACE["transfer"]] += int(after[~is_main].sum())
     return total
+
+
+def _freed(fetches: Fetches) -> Ints:
+    """Return when each fetch's worker had fetched its batch before; 0 if that was its first."""
+    freed = np.zeros(len(fetches.end), np.int64)
+    for rows in _by_worker(fetches).values():
+        freed[rows[1:]] = fetches.end[rows[:-1]]
+    return freed
 
 
 def _worker(fetches: Fetches, rows: Ints) -> WorkerFetches:

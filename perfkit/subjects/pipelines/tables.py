@@ -113,7 +113,7 @@ def _stages(pipeline: Pipeline) -> Table | None:
         ),
     )
     remark = joined(
-        f"{heavy_clause(heavy)} than the median of the others" if heavy else "",
+        f"{heavy_clause(heavy)} as the others in the median micro-batch" if heavy else "",
         left_out(left, "stage") if left > 0 else "",
         by=". ",
     )

@@ -430,6 +430,43 @@ def test_tiny_collectives_are_told_and_promised_once(tmp_path: Path) -> None:
     assert both["transfer"].sentence.endswith("all_reduce of 4.00 MB")
 
 
+@pytest.mark.parametrize(
+    ("batches", "reduced", "said"), [(4, 4, True), (2, 2, True), (8, 8, True), (4, 1, False), (1, 1, False)]
+)
+def test_gradients_reduced_in_each_micro_batch_need_no_sync(
+    tmp_path: Path, batches: int, reduced: int, said: bool
+) -> None:
+    """The last `reduced` of the micro-batches of a step reduce 4 MB in 1 ms each."""
+    devices = [Device(rank, 2) for rank in range(2)]
+    for step in range(6):
+        begun = [one.now for one in devices]
+        for batch in range(batches):
+            called = [one.now for one in devices]
+            for one, call in zip(devices, called, strict=True):
+                compute(one, step)
+                one.trace.annotation("DistributedDataParallel.forward", call, one.now - call)
+            if batch < batches - reduced:
+                continue
+            for one in devices:
+                one.trace.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", one.now, 100)
+                one.now += 1
+            communicate(devices, 1000)
+            for one in devices:
+                one.now += 100
+        for one, begin in zip(devices, begun, strict=True):
+            call = one.now
+            finish(one, step)
+            one.trace.annotation("Optimizer.step#AdamW.step", call, one.now - call)
+            one.trace.step(step + 3, begin, one.now - begin)
+            one.now += 5
+    found = insights(analyze([save(tmp_path, devices)]))
+    assert ("each_micro_batch" in found) == said
+    if said:
+        saved_ns = found["each_micro_batch"].potential_saving_ns
+        assert saved_ns == pytest.approx((batches - 1) * MS, rel=0.1)
+        assert "transfer" not in found
+
+
 def test_a_straggler_is_no_skew_of_the_start(tmp_path: Path) -> None:
     """The others wait for it in the first collective of each step, and in no other."""
 

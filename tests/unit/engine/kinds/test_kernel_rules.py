@@ -33,6 +33,11 @@ COMMUNICATION = [
     "void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*)",
     "void dpsk::ep::internode::notify_dispatch<false, 4>(int const*, long*, int)",
     "void primus_turbo::deep_ep::intranode::cached_notify_dispatch<8>(int const*)",
+    "void notify_dispatch<8>(int const*, int*)",
+    "void cached_notify_combine<8>(void**, int*)",
+    "cached_notify<false>(int, int)",
+    "void deep_ep::elastic::dispatch_impl<true, 3, false>(void*)",
+    "void hybrid_combine_impl<8, 2>(void*)",
     "void uccl::internode_ll::combine<true, 7168, 9>(void*)",
     "void hybrid_ep::dispatch_kernel<unsigned short, 8>(hybrid_ep::dispatch_kernel_param_t)",
     "void hybrid_ep::device_sync_kernel<8>(unsigned int*)",
@@ -69,6 +74,8 @@ COMPUTE = [
 LOCAL = [
     "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)",
     "void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*)",
+    "void deep_ep::elastic::dispatch_copy_epilogue_impl<true, false>(void*, void*)",
+    "combine_reduce_epilogue_impl<true>(void*)",
     "void hybrid_ep::scan<512, 8>(bool const*, int)",
 ]
 

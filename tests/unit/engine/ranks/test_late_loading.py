@@ -58,7 +58,7 @@ def late(run: RunReport) -> list[Straggler]:
     ("kind", "cause", "words", "advice"),
     [
         ("worker", "slow_worker", "waiting for its worker 1, whose batches take 50.1 ms, against 1.60 ms", ""),
-        ("collate", "collating", "data loading: collating batches)", "collate_fn"),
+        ("collate", "collating", "data loading: collating batches)", "collate less"),
         ("reading", "reading", "data loading: waiting for storage or a free core)", "read whole batches"),
     ],
 )

@@ -62,6 +62,9 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
                 fetches.append(fetch(worker, at + waits - get - 200, get, slowest=57_000 if slow else 130, index=index))
                 # The worker goes on at once: this is not what the step waits for.
                 fetches.append(fetch(worker, at + waits - 90, 40, collate=10))
+            elif kind == "starting":
+                # The worker has fetched nothing for long, and nothing while the step waits.
+                fetches.append(fetch(worker, at + waits - 3_000, 2_000))
             elif kind == "ready":
                 fetches.append(fetch(worker, at - 30_000, 20_000))
             else:
@@ -88,6 +91,7 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
         ("stream", "slow_sample", {"slow_samples": {}}),
         ("main", "reading", {"load_reading": {}}),
         ("ready", "transfer", {"load_transfer": {}}),
+        ("starting", "starting", {"load_starting": {}}),
     ],
 )
 def test_the_cause_of_waiting_is_named(tmp_path: Path, kind: str, cause: str, said: dict[str, Any], ranks: int) -> None:
@@ -105,6 +109,19 @@ def test_the_cause_of_waiting_is_named(tmp_path: Path, kind: str, cause: str, sa
         )
         assert rank.loading.slow_workers == ([1] if kind == "worker" else [])
         assert [one.index for one in rank.loading.slow_samples] == ([117] if kind == "sample" else [])
+
+
+def test_a_worker_that_fetched_before_was_busy(tmp_path: Path) -> None:
+    builder, fetches = TraceBuilder(0, 1), []
+    for step in range(5):
+        at = step * STEP
+        fetches += [fetch(0, at + 1_000, 19_000, collate=0), fetch(0, at + 20_000, 39_000, collate=0)]
+        builder.step(step, at, STEP).data_loading(at, WAIT, name=NEXT).op("aten::mm", at + WAIT, STEP - WAIT)
+    builder.header(perfkit={"rank": 0, "world_size": 1, "fetches": fetches}).write(tmp_path / "a.json")
+    (run,) = pipeline.analyze(tmp_path, cache=False).runs
+    assert run.ranks[0].loading is not None
+    waits_ns = run.ranks[0].loading.waits_ns
+    assert (waits_ns.workers_busy, waits_ns.starting, waits_ns.reading) == (5 * 20_000_000, 0, 5 * 39_000_000)
 
 
 def test_a_process_without_workers_is_handed_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit.engine.runs.pauses import summarize_pauses
 from perfkit.engine.steps.pauses import TracedPause
 from perfkit.pipeline import analyze as pipeline
-from perfkit.records.manifest import RunManifest, World
+from perfkit.records.manifest import CaptureRecord, RankRecord, RunManifest, World
 from perfkit.records.per_run.pauses import EarlierPauses, RankPauses, RecordedPause
 from perfkit.records.run import RunReport
 from tests.support.reports.report_builders import make_record
@@ -216,14 +216,55 @@ def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> N
     assert waiting.recommendation.startswith("divide the evaluation evenly over all ranks")
 
 
-def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
-    last = RecordedPause(phase="checkpoint", step=9, begin_ns=100, end_ns=150, bytes=5, caller="train.py:9 save")
-    short = RecordedPause(phase="checkpoint", step=10, begin_ns=200, end_ns=210, caller="train.py:12 save_best")
-    earlier = EarlierPauses(phase="checkpoint", count=20, total_ns=900, max_ns=60, bytes=70, asynchronous=2)
-    logging = EarlierPauses(phase="logging", count=3, total_ns=30, max_ns=10)
-    record = replace(make_record([1_000]), pauses=[last, short], earlier_pauses=[earlier, logging])
+@pytest.mark.parametrize("files", [1, 4, 7])
+@pytest.mark.parametrize("first_step", [None, 61])
+def test_what_is_saved_together_is_one_checkpoint(files: int, first_step: int | None) -> None:
+    """Model, optimizer and schedule are files of one; a capture of four steps lists the pauses of all before."""
+    pauses = [
+        RecordedPause(
+            phase="checkpoint", step=step, begin_ns=step * 1000 + 10 * file, end_ns=step * 1000 + 10 * file + 5
+        )
+        for step in (20, 40)
+        for file in range(files)
+    ]
+    record = replace(make_record([1_000] * 5), pauses=pauses)
+    capture = None if first_step is None else CaptureRecord(first_step=first_step, steps=4, ranks=[0])
+    manifest = replace(manifest_of(record), capture=capture)
+    (row,) = summarize_pauses({}, {}, [], manifest)
+    assert (row.count, row.total_ns, row.max_ns) == (2, 2 * 5 * files, 5 * files)
+    assert row.steps == (5 if first_step is None else 65)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_files_written_in_one_recorded_step_are_one_checkpoint(tmp_path: Path, files: int) -> None:
+    builder = TraceBuilder(0, 1)
+    for number in range(STEPS):
+        at = number * STEP
+        builder.step(number, at, STEP).op("aten::mm", at, 400)
+        for file in range(files if number in (1, 4) else 0):
+            builder.annotation("save_checkpoint", at + 500 + 100 * file, 50)
+    (row,) = analyse(tmp_path, builder).pauses
+    assert (row.count, row.recorded, row.total_ns, row.max_ns) == (2, 2, 2 * 50_000 * files, 50_000 * files)
+
+
+@pytest.mark.parametrize(
+    "name", ["[pl][profile][Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", "validation"]
+)
+@pytest.mark.parametrize(("length_us", "found"), [(1, 0), (9, 0), (11, 1), (300, 1)])
+def test_a_callback_that_had_nothing_to_do_is_no_pause(tmp_path: Path, name: str, length_us: int, found: int) -> None:
+    builder = TraceBuilder(0, 1)
+    for number in range(STEPS):
+        at = number * STEP
+        builder.step(number, at, STEP).op("aten::mm", at, 400)
+        builder.annotation(name, at + 500, length_us if number == 2 else 4)
+    run = analyse(tmp_path, builder)
+    assert sum(row.count for row in run.pauses) == found
+    assert sum(step.paused_ns for step in run.ranks[0].steps) == found * length_us * 1000
+
+
+def manifest_of(record: RankRecord) -> RunManifest:
     world = World(world_size=1, nodes=1, launcher="none", local_world_sizes=[1])
-    manifest = RunManifest(
+    return RunManifest(
         run="r",
         state="completed",
         workload="gpt",
@@ -237,6 +278,15 @@ def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
         batch_size=8,
         ranks=[record],
     )
+
+
+def test_pauses_that_a_record_has_only_as_a_sum_count_as_well() -> None:
+    last = RecordedPause(phase="checkpoint", step=9, begin_ns=100, end_ns=150, bytes=5, caller="train.py:9 save")
+    short = RecordedPause(phase="checkpoint", step=10, begin_ns=200, end_ns=210, caller="train.py:12 save_best")
+    earlier = EarlierPauses(phase="checkpoint", count=20, total_ns=900, max_ns=60, bytes=70, asynchronous=2)
+    logging = EarlierPauses(phase="logging", count=3, total_ns=30, max_ns=10)
+    record = replace(make_record([1_000]), pauses=[last, short], earlier_pauses=[earlier, logging])
+    manifest = manifest_of(record)
     in_trace = TracedPause(phase="evaluation", begin_ns=0, end_ns=7, step_ns=7)
     of_checkpoints, of_evaluation, of_logging = summarize_pauses({0: [in_trace]}, {}, [], manifest)
     assert (of_checkpoints.count, of_checkpoints.total_ns, of_checkpoints.max_ns) == (22, 960, 60)

@@ -1,10 +1,12 @@
 """What makes an answer doubtful, and in which order."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from perfkit.engine.runs.trust import doubts
+from perfkit.records.aggregate import step_time
 from perfkit.records.common import Observation
 from perfkit.records.manifest import StepKind
 from perfkit.records.rank import RankReport
@@ -30,8 +32,10 @@ def found(
     walls_ms: tuple[int, ...] = (100, 101, 99),
     cost: ProfilerCost | None = None,
     config: dict[str, Any] | None = None,
+    plain_ms: Sequence[int] = (),
 ) -> list[Doubt]:
-    return worded(doubts(seen, loads, [rank_of(*walls_ms)], cost, config))
+    ranks = [rank_of(*walls_ms)]
+    return worded(doubts(seen, loads, ranks, cost, config, step_time([ms * MS for ms in plain_ms], ranks)))
 
 
 def test_equal_steps_on_a_quiet_machine_leave_no_doubt() -> None:
@@ -128,6 +132,25 @@ def test_recorded_steps_that_are_faster_than_the_others_are_not_typical() -> Non
     cost = profiler_cost([make_record([150 * MS, 151 * MS, 152 * MS, 153 * MS, 100 * MS, 101 * MS, 102 * MS])], KINDS)
     (doubt,) = found(cost=cost, config={})
     assert (doubt.code, doubt.what) == ("not_typical", "recorded steps are faster than the others")
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "what", "remedy"),
+    [
+        ([100] * 78 + [1000] * 11, "11 of 89 steps take 59 % of the time, none of them recorded", "active=10"),
+        ([100] * 40 + [3000], "1 of 41 steps takes 43 % of the time, none of them recorded", "active=100"),
+        ([90, 110] * 10 + [250] * 10, "10 of 30 steps take 56 % of the time, none of them recorded", "active=10"),
+    ],
+)
+def test_steps_that_no_recorded_one_is_like_are_a_doubt(plain_ms: list[int], what: str, remedy: str) -> None:
+    (doubt,) = found(plain_ms=plain_ms)
+    assert (doubt.code, doubt.what) == ("not_typical", what)
+    assert doubt.remedy.endswith(remedy)
+
+
+@pytest.mark.parametrize("plain_ms", [[], [100] * 20, [80, 120, 149] * 9, [100] * 99 + [300]])
+def test_steps_that_vary_or_a_short_stall_leave_none(plain_ms: list[int]) -> None:
+    assert found(plain_ms=plain_ms) == []
 
 
 def test_the_line_has_two_doubts_only_where_they_fit() -> None:

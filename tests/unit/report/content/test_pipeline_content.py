@@ -12,11 +12,11 @@ def test_a_heavy_stage_is_marked() -> None:
     heavy = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=None)
     _, stages = tables_of(make_run(pipelines=[make_pipeline(heavy=heavy)]), "pipelines")
     assert [row[5].tone for row in stages.rows] == ["plain", "plain", "warning", "plain"]
-    assert (stages.remark or "").startswith("stage 2 takes 30 % longer")
+    assert (stages.remark or "").startswith("stage 2 takes 1.3 times as long")
     both = replace(heavy, also=[StageExcess(stage=0, rank=0, excess=0.2)])
     _, stages = tables_of(make_run(pipelines=[make_pipeline(heavy=both)]), "pipelines")
     assert [row[5].tone for row in stages.rows] == ["warning", "plain", "warning", "plain"]
-    assert (stages.remark or "").startswith("stages 0, 2 take 20 % to 30 % longer")
+    assert (stages.remark or "").startswith("stages 0, 2 take 1.2 to 1.3 times as long")
 
 
 def test_an_unsplit_bubble_says_why() -> None:

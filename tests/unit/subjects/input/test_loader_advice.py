@@ -49,6 +49,12 @@ def test_workers_that_wait_need_no_cores() -> None:
     assert advice("workers_busy", workers=2, cores=2, cpu_ms=20).startswith("use more workers")
 
 
+def test_what_helps_workers_that_start_or_wait() -> None:
+    assert advice("starting", workers=2, cores=2).endswith("persistent_workers=True")
+    assert "use more workers" in advice("waiting", workers=1, cores=2, cpu_ms=0)
+    assert "storage" not in advice("waiting", workers=1, cores=2, cpu_ms=0)
+
+
 @pytest.mark.parametrize("cause", ["reading", "workers_busy"])
 def test_storage_that_is_used_up_is_helped_by_nothing_else(cause: WaitCause) -> None:
     assert advice(cause, workers=2, cores=64, cpu_ms=20, file_share=0.9).startswith("use faster storage")

@@ -140,7 +140,7 @@ HEAVY = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, layer_move=LayerMov
 def test_a_heavy_stage_is_named_with_what_moving_a_layer_gives() -> None:
     draft = evaluate(heavy_stage, make_pipeline(heavy=HEAVY))
     assert draft is not None
-    assert draft.sentence == "stage 2 takes 30 % longer per micro-batch"
+    assert draft.sentence == "stage 2 takes 1.3 times as long per micro-batch"
     assert draft.recommendation.startswith("give a layer of stage 2 to stage 1: by replay")
     far = evaluate(heavy_stage, make_pipeline(heavy=replace(HEAVY, layer_move=LayerMove(to_stage=0, gain_ns=3e6))))
     assert far is not None
@@ -163,7 +163,7 @@ def test_two_heavy_stages_are_both_named() -> None:
     two = replace(HEAVY, layer_move=None, also=[StageExcess(stage=1, rank=1, excess=0.3)])
     draft = evaluate(heavy_stage, make_pipeline(heavy=two))
     assert draft is not None
-    assert draft.sentence == "stages 1-2 take 30 % longer per micro-batch"
+    assert draft.sentence == "stages 1-2 take 1.3 times as long per micro-batch"
     assert draft.recommendation.startswith("move work from stages 1-2 to the other stages: moving one layer of one")
 
 
@@ -174,7 +174,7 @@ def test_of_several_pipelines_the_stages_count_that_are_heavy_in_all() -> None:
     )
     draft = evaluate(heavy_stage, make_pipeline(heavy=slow), make_pipeline(heavy=HEAVY))
     assert draft is not None
-    assert draft.sentence.startswith("stage 2 takes 30 % longer")
+    assert draft.sentence.startswith("stage 2 takes 1.3 times as long")
     assert draft.potential_saving_ns == pytest.approx(5 * MS)
 
 
