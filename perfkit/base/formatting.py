@@ -6,6 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
+from perfkit.base.step_numbers import RESTART, numbered
+
 MISSING = "–"
 """Placeholder for an unknown value."""
 
@@ -141,11 +143,11 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return whole numbers compactly: `0-3, 5`."""
+    """Return whole numbers compactly: `0-3, 5`; those of steps that start again as `0-3, 2:0-3`."""
     ordered = sorted(set(numbers))
     breaks = [i for i, (a, b) in enumerate(pairwise(ordered), 1) if b != a + 1]
     runs = [ordered[a:b] for a, b in pairwise([0, *breaks, len(ordered)])] if ordered else []
-    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return ", ".join(numbered(r[0]) + ("" if len(r) == 1 else f"-{r[-1] % RESTART}") for r in runs)
 
 
 def escape_unprintable(text: str) -> str:

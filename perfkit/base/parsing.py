@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.base.step_numbers import in_series, numbered
 from perfkit.errors import UsageError
 
 _UNITS: Final[dict[str, int]] = {"": 1, "B": 1} | {
@@ -80,11 +81,23 @@ def parse_numbers(text: str, option: str, example: str, *, least: int = 1, most:
     return list(dict.fromkeys(map(int, parts)))
 
 
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_RANGE = re.compile(r"(?:([1-9]\d{0,5}):)?(\d{1,18})(?:-(\d{1,18}))?")
+
+
+def parse_step(text: str, option: str) -> int:
+    """Return a step by its number: `3`, or of a later series of numbers `2:3`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _RANGE.fullmatch(text)
+    if match is None or match[3]:
+        raise UsageError(f"{option} {text}: give the number of a step, such as 3, or 2:3 if numbers start again")
+    return in_series(int(match[2]), int(match[1] or 1))
 
 
 class Ranges:
-    """A set of numbers, stored as ranges: `0-999999999` costs nothing.
+    """A set of numbers, stored as ranges: `0-999999999` costs nothing. `2:3-5` are steps of the second series.
 
     Raises:
         UsageError: the text is not such a list.
@@ -96,9 +109,10 @@ class Ranges:
 
     def _parse(self, part: str) -> tuple[int, int]:
         match = _RANGE.fullmatch(part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
+        if match is None or int(match[3] or match[2]) < int(match[2]):
             raise UsageError(f"{self._option} {part or '(nothing)'}: give numbers and ranges such as 0,7 or 12-14")
-        return int(match[1]), int(match[2] or match[1])
+        series, first, last = (int(number) for number in (match[1] or 1, match[2], match[3] or match[2]))
+        return in_series(first, series), in_series(last, series)
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and any(first <= number <= last for first, last in self._ranges)
@@ -108,10 +122,10 @@ class Ranges:
         for number in (number for bounds in self._ranges for number in bounds):
             if number not in existing:
                 has = _listed(sorted(existing)) if existing else "none with a known number"
-                raise UsageError(f"{self._option} {number}: no such {what}; existing: {has}")
+                raise UsageError(f"{self._option} {numbered(number)}: no such {what}; existing: {has}")
 
 
 def _listed(numbers: list[int]) -> str:
     if len(numbers) == numbers[-1] - numbers[0] + 1 and len(numbers) > 2:
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+        return f"{numbered(numbers[0])} to {numbered(numbers[-1])}"
+    return ", ".join(map(numbered, numbers[:8])) + (", ..." if len(numbers) > 8 else "")

@@ -198,7 +198,8 @@ def analyze(
         typer.Option(
             metavar="N,N-N",
             rich_help_panel=_OUTPUT,
-            help="Steps whose timelines pages have, such as 3,7-9; default: the longest and one of median length.",
+            help="Steps whose timelines pages have, such as 3,7-9 (2:3 if numbers start again: the second step 3); "
+            "default: the longest and one of median length.",
         ),
     ] = None,
     no_cache: Annotated[

@@ -33,7 +33,7 @@ def merge(
     json: Json = False,
     ranks: RankList = None,
     steps: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 [default: all].")
+        str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14, or 2:3 [default: all].")
     ] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,

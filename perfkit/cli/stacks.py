@@ -45,7 +45,9 @@ def stacks(
     ranks: RankList = None,
     steps: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Steps in which the host issued the work [default: all], such as 12-14."),
+        typer.Option(
+            metavar="LIST", help="Steps in which the host issued the work [default: all], such as 12-14, or 2:3."
+        ),
     ] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,

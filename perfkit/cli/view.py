@@ -26,8 +26,10 @@ def view(
         ),
     ] = None,
     step: Annotated[
-        int | None,
-        typer.Option(min=0, help="Step to show first; numbered as by `perfkit analyze`, not for merged timelines."),
+        str | None,
+        typer.Option(
+            metavar="N", help="Step to show first; numbered as by `perfkit analyze`, not for merged timelines."
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -91,12 +93,14 @@ def _refuse_others(trace: Path) -> None:
         raise TraceError(f"{trace}: is {kind}, not a trace or a timeline")
 
 
-def _window(trace: Path, step: int | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
+def _window(trace: Path, step: str | None, at: str | None, step_marker: str | None) -> tuple[int, int]:
+    from perfkit.base.parsing import parse_step
     from perfkit.engine.trace_summary import check_markers
     from perfkit.tools.serve.step_window import parse_time_span, step_window
 
     check_markers(step_marker)
-    return step_window(trace, step, step_marker, None if at is None else parse_time_span(at))
+    number = None if step is None else parse_step(step, "--step")
+    return step_window(trace, number, step_marker, None if at is None else parse_time_span(at))
 
 
 @serve_app.command()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perfkit.engine.runs.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.engine.runs.run_layout import RunLayout, lay_out
-from perfkit.records.aggregate import step_time
+from perfkit.records.aggregate import step_time, traced_step_ns
 from perfkit.records.common import Observation
 from perfkit.records.cross_rank import CrossRankSummary
 from perfkit.records.facts import Fact, fact
@@ -168,7 +168,8 @@ class RunContext:
         """How long a step takes; None without steps.
 
         Of recorded steps, from when all ranks have begun one to when all have begun the next, where that is known: the
-        longest rank's also has what it waits for others that began to record later.
+        longest rank's also has what it waits for others that began to record later. Of other recordings than the
+        graph's that is not known.
         """
         graph = self._recorded_graph.graph
         known = step_time(self._plain_ns(), self.ranks)
@@ -176,7 +177,9 @@ class RunContext:
             return known
         from perfkit.engine.step_graph.real_time import mean_step_ns
 
-        recorded_ns = min(known.profiled_ns, mean_step_ns(graph))
+        walls_ns = traced_step_ns(self.ranks)
+        waited_ns = sum(walls_ns[step] for step in graph.steps) - len(graph.steps) * mean_step_ns(graph)
+        recorded_ns = known.profiled_ns - max(0.0, waited_ns) / len(walls_ns)
         return replace(known, profiled_ns=recorded_ns, mean_ns=recorded_ns if known.is_profiled else known.mean_ns)
 
     def _plain_ns(self) -> Sequence[int]:

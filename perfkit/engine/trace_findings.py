@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from perfkit.base.step_numbers import RESTART
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.kinds.classify import Device, Names
 from perfkit.engine.kinds.possible_communication import possible_communication
@@ -90,9 +91,8 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Obs
     if round(between, 2):  # less would be printed as 0 %
         findings.append(Observation("time_between_steps", {"ns": steps.between_ns, "share": between}))
     findings += _steps_cut(steps)
-    repeated = len(steps.number) - len(set(steps.number))
-    if repeated:
-        findings.append(Observation("repeated_steps", {"repeated": repeated}))
+    if restarts := (steps.number[-1] or 0) // RESTART:
+        findings.append(Observation("repeated_steps", {"restarts": restarts}))
     idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         findings.append(Observation("steps_without_device_work", {"idle": idle, "steps": len(steps.number)}))

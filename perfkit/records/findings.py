@@ -36,7 +36,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "time_between_steps": "Time lies between the steps that `--step-marker` marks; it belongs to none.",
     "no_marked_loading": "No annotation or function of the thread that trains matches `--data-marker`.",
     "steps_cut": "The trace has very many steps; only the first were analysed.",
-    "repeated_steps": "Step numbers occur more than once in one trace.",
+    "repeated_steps": "Step numbers start again, in one trace or in the traces of a rank.",
     "steps_without_device_work": "No device activity belongs to some steps.",
     "work_before_steps": "Device activity was launched before the first step and belongs to no step.",
     "uneven_steps": "The ranks recorded different numbers of steps.",

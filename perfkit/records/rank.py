@@ -47,7 +47,8 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     """One step of one rank."""
 
     step: int | None
-    """N of `ProfilerStep#N`; None if the trace has no steps and counts as one."""
+    """N of `ProfilerStep#N`, and 10**12 for each time that numbers had started again before it (metrics.md section 3);
+    None if the trace has no steps and counts as one."""
     start_ns: int
     """Absolute start of the step's window, by the trace's own clock."""
     wall_ns: int

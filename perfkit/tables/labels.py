@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, escape_unprintable, figures, ranges, size
+from perfkit.base.step_numbers import numbered
 from perfkit.records.common import CATEGORIES, Category
 from perfkit.records.cross_rank import MatchedCollectiveStat
 from perfkit.records.per_run.pipeline import HeavyStage
@@ -74,7 +75,7 @@ UNKNOWN: Final = "unknown"
 
 def step_label(step: int | None) -> str:
     """Return a step's number; a trace without steps counts as one step."""
-    return "all" if step is None else str(step)
+    return "all" if step is None else numbered(step)
 
 
 def rank_label(rank: int | None) -> str:

@@ -15,6 +15,7 @@ from perfkit.base.formatting import (
     size,
     whole_percent,
 )
+from perfkit.base.step_numbers import numbered
 from perfkit.records.facts import Fact, Statement, Words
 
 FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -27,6 +28,7 @@ FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "ranks": rank_list,
     "ranges": ranges,
     "list": ", ".join,
+    "step": numbered,
     "either": " or ".join,
 }
 """Specifications of templates, besides those of `str.format`.

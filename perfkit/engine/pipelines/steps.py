@@ -58,7 +58,7 @@ class _Step(NamedTuple):
 
 
 def _by_step(traces: Sequence[PipelineActions]) -> dict[int, _Step]:
-    """Return the steps of a rank by number; one that occurs twice only once."""
+    """Return the steps of a rank by number."""
     found: dict[int, _Step] = {}
     for trace in traces:
         step = trace.action("step")

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.base.statistics.distributions import chance_of_at_least
+from perfkit.base.step_numbers import RESTART
 from perfkit.engine.ranks.lateness import (
     COLUMN,
     FALSE_ALARMS,
@@ -120,7 +121,7 @@ class _Search:
         self.times = times
         self.false_alarms = false_alarms
         self.wall_ns = times.wall_ns
-        self.steps = np.array(times.steps)
+        self.steps = np.array(times.steps) % RESTART
         self.compared = times.compared * len(OWN)
         self._rounds = rounds_of(times)
         self._waits = waited_for_each_ns(times, self._rounds) if times.of("communication").any() else None

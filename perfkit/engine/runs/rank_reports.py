@@ -6,13 +6,15 @@ several single-process runs. Then every header's rank in the run is ignored.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from perfkit.accelerators import backend_on
+from perfkit.base.step_numbers import RESTART
 from perfkit.engine.communication.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.engine.pipelines.actions import PipelineActions
+from perfkit.engine.runs.step_series import steps_apart
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
 from perfkit.engine.steps.pauses import TracedPause
 from perfkit.engine.trace_summary import TraceSummary
@@ -148,10 +150,7 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     pipelines: dict[int, list[PipelineActions]] = {}
     graphs: dict[int, RankGraphs] = {}
     pauses: dict[int | None, list[TracedPause]] = {}
-    for number, members in sorted(known.items()):
-        cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
-        findings.extend(_multiple_traces(number, cycles))
-        kept = _without_clashes(number, cycles, findings)
+    for number, kept in _cycles(known, findings).items():
         reports.append(_rank_report(number, kept))
         actions = [named.summary.pipeline for named in kept if named.summary.pipeline is not None]
         if actions:
@@ -171,6 +170,23 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
         graphs[0] = _graphs(unranked)
     found = Ranks(reports, calls, pipelines, graphs, findings, pauses)
     return found._replace(calls={}, pipelines={}, graphs={}) if found.mixed else found
+
+
+def _cycles(known: Mapping[int, list[NamedSummary]], findings: list[Observation]) -> dict[int, list[NamedSummary]]:
+    """Return the traces of each rank in order of time, without those of other jobs, which are reported as findings."""
+    cycles: dict[int, list[NamedSummary]] = {}
+    for number, members in sorted(known.items()):
+        traces = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        findings.extend(_multiple_traces(number, traces))
+        cycles[number] = _without_clashes(number, traces, findings)
+    apart = steps_apart({number: [named.summary for named in traces] for number, traces in cycles.items()})
+    restarts = max((traces[-1].steps[0].step or 0) // RESTART for traces in apart.values()) if apart else 0
+    if restarts:
+        findings.append(Observation("repeated_steps", {"restarts": restarts}, severity="info"))
+    return {
+        number: [named._replace(summary=summary) for named, summary in zip(traces, apart[number], strict=True)]
+        for number, traces in cycles.items()
+    }
 
 
 def _are_apart(traces: Sequence[NamedSummary]) -> bool:

@@ -35,10 +35,10 @@ class Member(NamedTuple):
 def common_steps(members: Iterable[Member]) -> list[int | None]:
     """Return the longest sequence of steps that stand one after the other in the graphs of all ranks; empty if none.
 
-    A trace may lack a step in the middle, and the numbers of a damaged one may be in any order.
+    A trace may lack a step in the middle.
     """
     lists = [member.graph.steps for member in members]
-    places = [{step: place for place, step in reversed([*enumerate(steps)])} for steps in lists]
+    places = [{step: place for place, step in enumerate(steps)} for steps in lists]
     runs: list[list[int | None]] = []
     before: list[int] | None = None
     for step in lists[0] if lists else []:

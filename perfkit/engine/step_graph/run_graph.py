@@ -1,6 +1,6 @@
 """The graph of a run's steps, from the graphs of its ranks (metrics.md section 16)."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Literal, NamedTuple
 
 from perfkit.engine.ranks.matching import MatchedCollectives
@@ -31,7 +31,7 @@ class RunGraph(NamedTuple):
 def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
     """Return the graph of the steps that the graphs of all ranks have.
 
-    Of a rank with several traces, the one in the middle counts.
+    Of a rank with several traces, the one in the middle counts, of those with steps that all ranks have.
 
     Args:
         ranks: the ranks of the run.
@@ -44,13 +44,15 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
     graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
     if not graphs:
         return RunGraph(None, "unranked", unaligned)
-    members = {rank: _member(own) for rank, own in graphs.items()}
+    recorded = [{step for graph in own.graphs for step in graph.steps} for own in graphs.values()]
+    members = {rank: _member(own, set.intersection(*recorded)) for rank, own in graphs.items()}
     steps = common_steps(members.values())
     if not steps:
         return RunGraph(None, "different_steps", unaligned)
     return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
 
 
-def _member(own: RankGraphs) -> Member:
-    middle = len(own.graphs) // 2
+def _member(own: RankGraphs, common: Set[int | None]) -> Member:
+    places = [place for place, graph in enumerate(own.graphs) if not common.isdisjoint(graph.steps)] or [0]
+    middle = places[len(places) // 2]
     return Member(own.graphs[middle], own.first_call[middle])

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import DATA_LOADING, Device, rows_by_key
 from perfkit.engine.steps.pauses import backward_starts
+from perfkit.engine.steps.series import recorded_once
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, outermost
 
@@ -127,7 +128,7 @@ def _spans(events: Events, device: Device, wanted: NDArray[np.bool_]) -> _Spans:
         rows = events.rows(kind)
         rows = rows[wanted[events.name[rows]]] if len(rows) else rows
         found.append(rows[np.argsort(events.start_ns[rows], kind="stable")])
-    host, on_device = found
+    host, on_device = recorded_once(events, found[0]), found[1]
     if len(host) or not len(on_device):
         return _Spans(events.name[host].astype(np.int64), events.start_ns[host], events.end_ns[host])
     return _launched_in(events, device, on_device)

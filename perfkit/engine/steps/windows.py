@@ -9,6 +9,7 @@ import numpy as np
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
 from perfkit.engine.steps.marks import StepSource, find_marks
 from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
+from perfkit.engine.steps.series import apart
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import Ints
@@ -25,7 +26,7 @@ class Steps:
     """Windows of the steps of one trace, in order: step k is `[bounds[k], bounds[k + 1])`."""
 
     number: list[int | None]
-    """N of `ProfilerStep#N`; None for a whole trace without steps."""
+    """N of `ProfilerStep#N`, or where numbers start again those of `apart`; None for a whole trace without steps."""
     host_start_ns: Ints
     """c_k, shape (k,); the smallest int64 if the whole trace is one step."""
     bounds: Ints
@@ -99,7 +100,7 @@ def find_steps(
     bounds = _bounds(start_ns, int(marks.end_ns[-1]), events, device, device_step)
     whole = bounds[:1], bounds[-1:]
     steps = Steps(
-        number=[*marks.number],
+        number=apart(marks.number),
         host_start_ns=start_ns,
         bounds=bounds,
         device_step=device_step,

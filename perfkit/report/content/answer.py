@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, rate, shell_word
+from perfkit.base.step_numbers import numbered
 from perfkit.records.aggregate import step_time_ns, steps_ns
 from perfkit.records.common import Severity
 from perfkit.records.findings import MONITOR_CODES
@@ -217,7 +218,7 @@ def _worst_straggler(run: RunReport) -> int | None:
 
 def _view(run: RunReport, step: StepBreakdown, rank: RankReport, remark: str) -> Hint:
     """Return the command for a step; of a rank with several traces, without the step: it may be in any of them."""
-    at = "" if step.step is None or len(rank.traces) > 1 else f" --step {step.step}{marker_option(run)}"
+    at = "" if step.step is None or len(rank.traces) > 1 else f" --step {numbered(step.step)}{marker_option(run)}"
     return Hint(f"Timeline: perfkit view {shell_path(run, rank.traces[0])}{at}", remark)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent
+from perfkit.base.step_numbers import numbered
 from perfkit.records.facts import Words
 from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.rank import OTHER_NAMES
@@ -99,7 +100,7 @@ def _steps_cut(steps: int, analysed: int, quantiles_ns: Sequence[float], longest
     least, low, middle, high, most = map(duration, quantiles_ns)
     return (
         f"of {steps:,} steps the first {analysed:,} were analysed, without the work of later ones; all steps take "
-        f"{least} to {most} (5 %: {low}, median: {middle}, 95 %: {high}), the longest is step {longest}"
+        f"{least} to {most} (5 %: {low}, median: {middle}, 95 %: {high}), the longest is step {numbered(longest)}"
     )
 
 
@@ -143,7 +144,7 @@ TRACES: Final[Words] = {
     ),
     "no_marked_loading": _no_marked_loading,
     "steps_cut": _steps_cut,
-    "repeated_steps": "{repeated} step numbers occur more than once",
+    "repeated_steps": "step numbers start again {restarts:|once|{restarts} times}: 2:3 is step 3 of the second series",
     "steps_without_device_work": (
         "no device activity belongs to {idle} of {steps} steps: "
         "device events may have been lost, or the program did not use the device in them"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import duration, rank_list
+from perfkit.base.step_numbers import RESTART, numbered
 from perfkit.engine.runs.data_loading import slow_samples, slow_worker
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
@@ -197,9 +198,10 @@ def _in_words(category: Category) -> str:
 def one_off_step(late: OneOffStraggler) -> str:
     """Return the step in which ranks are late, and whether the one before was recorded: numbers may have gaps."""
     if not late.is_first:
-        return f"step {late.step}"
-    before = f"with step {late.step - 1} not recorded on all ranks" if late.step > 0 else "with no step before it"
-    return f"step {late.step}, {before}"
+        return f"step {numbered(late.step)}"
+    if late.step % RESTART == 0:
+        return f"step {numbered(late.step)}, with no step before it"
+    return f"step {numbered(late.step)}, with step {numbered(late.step - 1)} not recorded on all ranks"
 
 
 def one_off_place(late: OneOffStraggler) -> str:
@@ -254,7 +256,7 @@ REMEDIES: Final[Words] = {
         "again: TORCH_LOGS=recompiles)"
     ),
     "steps_of": "steps of {ranks:ranks}",
-    "step_on": "step {step} on {ranks:ranks}",
+    "step_on": "step {step:step} on {ranks:ranks}",
     "and": " and ",
     "on_some_steps": lambda ranks, row: f"on {rank_list(ranks)} {how_often(row)}",
     "in_steps": "in {steps}",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.base.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+from perfkit.base.step_numbers import numbered
 from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.per_rank.idle import CAUSE_WORDS
 from perfkit.records.per_run.critical_path import CommunicationSlack, CriticalPath, PathNameTime
@@ -115,7 +116,7 @@ def _steps(path: CriticalPath) -> str:
     known = [step for step in path.steps if step is not None]
     if not known:
         return "the whole trace"
-    which = f"step {known[0]}" if len(known) == 1 else f"steps {ranges(known)} (mean per step)"
+    which = f"step {numbered(known[0])}" if len(known) == 1 else f"steps {ranges(known)} (mean per step)"
     return which if len(path.steps) == path.recorded_steps else f"{which}, of {path.recorded_steps} recorded"
 
 

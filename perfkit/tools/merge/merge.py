@@ -27,7 +27,7 @@ from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.manifest import RunManifest
-from perfkit.records.rank import RankReport
+from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.report.output_files import writing_bytes
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.discovery import RunLocation, find_run, refuse_pipe
@@ -69,6 +69,7 @@ class _Rank(NamedTuple):
     number: int | None
     name: str
     files: list[Path]
+    steps: list[StepBreakdown]
     clock: HostClock | None
     stage: int | None
     """Its place in a pipeline; None without one."""
@@ -239,6 +240,7 @@ def _rank(
         number=report.rank,
         name=report.traces[0] if report.rank is None else rank_name(report.rank, layout.sizes),
         files=[files[name] for name in report.traces],
+        steps=report.steps,
         clock=clocks.get(report.rank) if report.rank is not None else None,
         stage=layout.stage_of.get(report.rank) if report.rank is not None else None,
     )
@@ -306,6 +308,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 clock=rank.clock,
                 stage=rank.stage,
                 steps=steps,
+                of_rank=rank.steps,
                 step_marker=options.step_marker,
                 data_marker=options.data_marker,
                 kernel_rules=options.kernel_rules,

@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.base.parsing import Ranges
+from perfkit.base.step_numbers import numbered
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.ranks.clock_alignment import aligned
+from perfkit.engine.steps.series import numbered_in_run
 from perfkit.engine.steps.windows import Steps
 from perfkit.engine.trace_context import TraceContext
 from perfkit.records.common import CATEGORIES
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.kernel_rules import KernelRule
+from perfkit.records.rank import StepBreakdown
 from perfkit.tools.merge.collective_links import CollectiveLinks, Spans
 from perfkit.tools.merge.slices import find_module_work, loader_slices, loader_track, pipeline_slices
 from perfkit.tools.merge.tracks import Counter, RankTracks, Track
@@ -46,6 +49,8 @@ class Plan(NamedTuple):
     stage: int | None
     """The rank's place in a pipeline; None without one."""
     steps: Ranges | None
+    of_rank: Sequence[StepBreakdown]
+    """Steps of all traces of the rank, with the numbers that they have in the run."""
     step_marker: str | None
     data_marker: str | None
     kernel_rules: Sequence[KernelRule]
@@ -79,6 +84,7 @@ def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
     context = TraceContext(trace, plan.name, plan.step_marker, plan.kernel_rules, data_marker=plan.data_marker)
     if context.trace.detail is None:
         raise ValueError("the trace was not read with `detailed`")
+    context.steps = numbered_in_run(context.steps, plan.of_rank)
     return _TrackBuilder(context, context.trace.detail, plan).build()
 
 
@@ -223,7 +229,8 @@ class _TrackBuilder:
     def _own_tracks(self) -> Iterator[Track]:
         steps, shown, links = self.steps, self.shown, self.plan.links
         labels = [
-            "the whole trace" if steps.number[k] is None else f"step {steps.number[k]}" for k in shown.nonzero()[0]
+            "the whole trace" if (step := steps.number[k]) is None else f"step {numbered(step)}"
+            for k in shown.nonzero()[0]
         ]
         yield self._own(STEP_TRACK, Spans(steps.bounds[:-1][shown], steps.bounds[1:][shown], labels))
         yield self._own(CATEGORY_TRACK, exclusive(self.context.activity, steps, shown))

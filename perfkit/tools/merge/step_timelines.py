@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.stacks import flame_graphs
 from perfkit.engine.runs.drawn_steps import chosen_steps, on_reference_clock
+from perfkit.engine.steps.series import numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS as MOST_TRACE_STEPS
 from perfkit.errors import TraceError, UsageError
@@ -127,6 +128,7 @@ def _contexts(
         except TraceError:  # gone or changed since the analysis
             continue
         del trace
+        read.steps = numbered_in_run(read.steps, rank.steps)
         yield name, read
         del read
 

@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
-from perfkit.errors import PerfkitError
+from perfkit.base.parsing import parse_step
+from perfkit.errors import PerfkitError, UsageError
 from perfkit.record.on_demand.mailbox import has_died
 from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
@@ -39,7 +40,6 @@ _MOST_SUMMARIES: Final = 10_000
 """Likewise; each has less than a kilobyte."""
 _MOST_LINKS: Final = 64
 """Traces with their own link."""
-_MOST_DIGITS: Final = 9
 
 
 class Page(NamedTuple):
@@ -198,10 +198,13 @@ class Pages:
     def _perfetto(self, key: str, given: dict[str, str]) -> Page:
         location = self._runs.find(key)
         trace = find_trace(location, given.get("trace", "")) if location else None
-        step = given.get("step", "")
-        if trace is None or not ((step.isascii() and step.isdecimal() and len(step) <= _MOST_DIGITS) or not step):
+        try:
+            step = parse_step(given["step"], "step") if given.get("step") else None
+        except UsageError:
             return _not_found()
-        address = self._open_trace(trace, int(step) if step else None, given.get("at", ""))
+        if trace is None:
+            return _not_found()
+        address = self._open_trace(trace, step, given.get("at", ""))
         return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
 
     def _message(self, text: str, status: HTTPStatus) -> Page:

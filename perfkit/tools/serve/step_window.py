@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from perfkit.base.formatting import ranges
 from perfkit.base.parsing import parse_duration
+from perfkit.base.step_numbers import numbered
 from perfkit.engine.steps.windows import find_trace_steps
 from perfkit.errors import UsageError
 from perfkit.trace.reader import read_trace
@@ -57,7 +58,7 @@ def step_window(
         if number not in numbers:
             known = [step for step in numbers if step is not None]
             has = f"steps {ranges(known)}" if known else "no numbered steps"
-            raise UsageError(f"--step {number}: {path} has {has}")
+            raise UsageError(f"--step {numbered(number)}: {path} has {has}")
         bounds = bounds[numbers.index(number) :][:2]
     if not bounds:
         raise UsageError(f"--at: {path} has no work, and so no time to show")

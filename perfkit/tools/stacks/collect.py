@@ -8,13 +8,15 @@ from typing import NamedTuple
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.stacks import BYS, By, Stack, Weight, stacks_of
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
-from perfkit.engine.runs.rank_reports import assign_ranks
+from perfkit.engine.runs.rank_reports import assign_ranks, group_by_rank
+from perfkit.engine.steps.series import numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS, check_markers
 from perfkit.errors import UsageError
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
+from perfkit.records.rank import RankReport
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.discovery import find_run
 from perfkit.trace.reader import read_trace
@@ -64,8 +66,8 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     """
     check_markers(selection.step_marker, selection.data_marker)
     location = find_run(path)
-    if len(location.traces) > 1 and not location.has_manifest:
-        _refuse_several_jobs(path, selection)
+    reports = _reports(path, selection) if len(location.traces) > 1 and not location.has_manifest else []
+    of_rank = {report.rank: report.steps for report in reports}
     weight, by = selection.weight, selection.by
     found: dict[str, defaultdict[Stack, int]] = {}
     ranks, steps = set[int](), set[int]()
@@ -77,6 +79,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
             ranks.add(number)
         if selection.ranks is not None and (number is None or number not in selection.ranks):
             continue
+        work.steps = numbered_in_run(work.steps, of_rank.get(number, ()))
         warnings += (f"{file.name}: {what}" for what in damage)
         steps |= {step for step in work.steps.number if step is not None}
         # The first trace decides for all: their sums are of one kind.
@@ -93,16 +96,18 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     return Stacks(weight or "host", by or "operator", rank_stacks, warnings)
 
 
-def _refuse_several_jobs(path: Path, selection: Selection) -> None:
-    """Raise UsageError for traces of several jobs: the ranks that have one number in them would be summed up.
+def _reports(path: Path, selection: Selection) -> list[RankReport]:
+    """Return the steps of all ranks; each trace is analysed besides, unless that is cached.
 
-    Jobs may differ only in the times of their steps, so each trace is analysed besides, unless that is cached.
+    Raises:
+        UsageError: traces of several jobs, which may differ only in the times of their steps: the ranks that have one
+            number in them would be summed up.
     """
     marker, rules = selection.step_marker, selection.kernel_rules
     options = Options(
         step_marker=marker, data_marker=selection.data_marker, max_bytes=selection.max_bytes, kernel_rules=rules
     )
-    load_run(path, options, True, None)
+    return group_by_rank(load_run(path, options, True, None).summaries).reports
 
 
 def _located(

@@ -58,7 +58,7 @@ TRACES: Final = [
     Observation("time_between_steps", {"ns": 2_030_000_000, "share": 0.78}),
     Observation("no_marked_loading", {"marker": "get_batch", "functions": False}),
     Observation("steps_cut", {"steps": 30_000, "analysed": 20_000, "quantiles_ns": [1e6, 2e6, 3e6, 4e6, 5e6], "longest": 7}),
-    Observation("repeated_steps", {"repeated": 2}),
+    Observation("repeated_steps", {"restarts": 2}),
     Observation("steps_without_device_work", {"idle": 2, "steps": 5}),
     Observation("work_before_steps", {"activities": 3}),
 ]

@@ -77,7 +77,7 @@ def numbered_steps(rank: int, numbers: list[int]) -> TraceBuilder:
         ([0, 2, 3, 4], [2, 3, 4]),
         ([0, 1, 3, 4], [0, 1]),
         ([0, 2, 3, 4, 1], [2, 3, 4]),
-        ([4, 3, 2, 1, 0], [0]),
+        ([4, 3, 2, 1, 0], [4]),
     ],
 )
 def test_only_steps_that_follow_each_other_on_all_ranks_are_joined(
@@ -117,7 +117,7 @@ def test_two_traces_of_one_rank_after_another_are_its_cycles(tmp_path: Path) -> 
     run = analyse(tmp_path, a=rank_trace(0, 1, at=1000), b=rank_trace(0, 1))
     assert run.ranks[0].traces == ["b.json", "a.json"]
     assert len(run.ranks[0].steps) == 6
-    assert codes(run) == {"multiple_traces_per_rank"}
+    assert codes(run) == {"multiple_traces_per_rank", "repeated_steps"}
     assert run.ranks[0].collectives[0].count == 6
     assert run.ranks[0].events["operator"] == 6
 
@@ -170,7 +170,7 @@ def test_ranks_from_file_names_group_their_cycles(tmp_path: Path) -> None:
     traces = {f"rank{rank}.cycle{cycle}": rank_trace(0, 2, at=1000 * cycle) for rank in range(2) for cycle in range(2)}
     run = analyse(tmp_path, **traces)
     assert traces_of(run) == [(rank, [f"rank{rank}.cycle{cycle}.json" for cycle in range(2)]) for rank in range(2)]
-    assert codes(run) == {"header_ranks_ignored", "multiple_traces_per_rank"}
+    assert codes(run) == {"header_ranks_ignored", "multiple_traces_per_rank", "repeated_steps"}
 
 
 @pytest.mark.parametrize("names", [("rank0", "x"), ("rank0", "rank0.b"), ("rank7", "rank7.b")])

@@ -246,7 +246,7 @@ class Explorer {
 
   // The command that opens the trace in Perfetto, at what the timeline shows.
   command(timeline) {
-    const known = /^\d+$/.test(this.data.steps[this.step]), step = known ? this.data.steps[this.step] : "";
+    const known = /^[\d:]+$/.test(this.data.steps[this.step]), step = known ? this.data.steps[this.step] : "";
     const [path, file] = timeline?.trace ?? this.data.traces[this.rank];
     if (!path) return made("p", { className: "faint", textContent: "This rank has several traces: perfkit view opens one of them." });
     const code = made("code"), copy = made("button", { type: "button", textContent: "Copy" }), link = this.served(file);
