@@ -100,6 +100,7 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	$(BIN)/python -m tests.benchmarks.bench_profiler_cost
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 	$(BIN)/python -m tests.benchmarks.bench_pipelines
+	$(BIN)/python -m tests.benchmarks.bench_savings --cases 60
 
 strategies: $(READY) ## Train with every strategy on 2, 4 and 8 ranks, compare losses, times, memory, and write docs/strategies.md; minutes
 	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write docs/strategies.md

@@ -5,9 +5,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.engine.step_graph.graph import ARRIVAL, COMPLETION, StepGraph
+from perfkit.engine.kinds.classify import rows_by_key
+from perfkit.engine.step_graph.graph import ARRIVAL, COMPLETION, COMPUTE, LAUNCH, MEMCPY, StepGraph
 from perfkit.engine.whatif.awaited import joined_points, nodes_before
 from perfkit.records.rank import RankReport
+from perfkit.trace.intervals import measure, union
 
 _NEGLIGIBLE: Final = 0.01
 """Share of a rank's step up to which it does not matter that the graph does not explain its communication."""
@@ -30,17 +32,20 @@ def find_unexplained(graph: StepGraph, ranks: Sequence[RankReport], world_size: 
 
     Without a device, no event tells for which collective a thread waits: where none ends with a pause, the graph has
     no wait, and a replay believes that the thread was busy. Where all ranks are in the graph, waits for what has no
-    counterpart there are not explained either: a replay believes that it was a transfer. Ranks with a device are not
-    looked at.
+    counterpart there are not explained either: a replay believes that it was a transfer. On a device, it is not
+    explained that work begins later than all that it is known to wait for, while a collective runs.
     """
     graph = graph.recorded or graph  # the reports are of the steps as they were recorded
     waited_ns = _waited_ns(graph, met_only=1 < len(graph.ranks) == world_size)
+    delayed_ns = _delayed_ns(graph)
     numbers = set(graph.steps)
     found = []
     for report in ranks:
-        steps = [step for step in report.steps if step.step in numbers] if report.device == "cpu" else []
+        steps = [step for step in report.steps if step.step in numbers]
         rank = graph.ranks[0] if report.rank is None else report.rank
-        rest_ns = sum(step.exposed_ns.communication for step in steps) - waited_ns.get(rank, 0)
+        exposed_ns = sum(step.exposed_ns.communication for step in steps)
+        on_device = report.device != "cpu"
+        rest_ns = min(exposed_ns, delayed_ns.get(rank, 0)) if on_device else exposed_ns - waited_ns.get(rank, 0)
         if rest_ns > 0:
             of_step = rest_ns / sum(step.wall_ns for step in steps)
             found.append(Unexplained(report.rank, rest_ns / len(steps), of_step))
@@ -67,6 +72,26 @@ def _waited_ns(graph: StepGraph, *, met_only: bool) -> dict[int, int]:
     np.maximum.at(longest, target, waited)  # of several that end with one wait, the first begun
     chosen = np.unique(target)
     return {rank: int(longest[chosen[nodes.rank[chosen] == rank]].sum()) for rank in graph.ranks}
+
+
+def _delayed_ns(graph: StepGraph) -> dict[int, int]:
+    """Return by how much work of each rank's device begins later than what it waits for lets it, during collectives."""
+    nodes, edges = graph.nodes, graph.edges
+    rank = nodes.rank[edges.target]
+    launches = rows_by_key(rank, np.flatnonzero(edges.kind == LAUNCH))
+    decides = np.append(True, edges.target[1:] != edges.target[:-1])
+    decides &= np.isin(nodes.kind[edges.target], (COMPUTE, MEMCPY))
+    joined = joined_points(graph)
+    transfers = rows_by_key(nodes.rank, np.flatnonzero(joined >= 0))
+    found = {}
+    for number, begun in rows_by_key(rank, np.flatnonzero(decides)).items():
+        own = transfers.get(number, begun[:0])
+        running = union(nodes.end[joined[own]], nodes.end[own])
+        usual_ns = int(np.median(edges.lag_ns[launches[number]])) if number in launches else 0
+        start = nodes.start[edges.target[begun]]
+        ready = np.minimum(start - edges.lag_ns[begun] + usual_ns, start)
+        found[number] = int(measure(running, ready, start).sum())
+    return found
 
 
 def least_saving_ns(graph: StepGraph, ranks: Sequence[RankReport], world_size: int) -> float:

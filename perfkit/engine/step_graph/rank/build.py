@@ -22,6 +22,9 @@ from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, difference, di
 
 _MOST_THREADS: Final = 64
 _NONE: Final = np.zeros(0, np.int64)
+_LONG_QUEUE: Final = 512
+"""Work that was launched and has not ended, from which a launch may wait for room in the device's queue: CUDA's holds
+1,024, and records of events and waits for them are among these."""
 
 
 def build_rank_graph(trace: Trace, most_events: int) -> RankGraph:
@@ -144,10 +147,10 @@ class _Builder:
     def _cut_at_steps(self) -> None:
         steps = self.trace.steps
         for lane in self.lanes.values():
-            lane.cut(steps.bounds[self.first : self.last + 1])
-            lane.cut(steps.host_start_ns[self.first : self.last + 1])
+            lane.mark(steps.bounds[self.first : self.last + 1])
             if lane is not self.main:
-                lane.wait(_NONE, lane.segments.start[:1])
+                lane.wait(np.array([lane.begin]), lane.segments.start[:1])
+        self.main.cut(steps.host_start_ns[self.first : self.last + 1])
 
     def _launches(self) -> dict[int, Ints]:
         """Return the rows in `Work` that each thread launched."""
@@ -165,7 +168,8 @@ class _Builder:
             return
         events, host = self.trace.events, self.trace.host
         calls = events.rows(EventKind.LAUNCH)
-        calls = calls[(host.names.call[events.name[calls]] == SYNCHRONISING) | host.blocking[calls]]
+        waits = (host.names.call[events.name[calls]] == SYNCHRONISING) | host.blocking[calls]
+        calls = np.union1d(calls[waits], self._delayed_launches())
         begin, end = events.start_ns[calls], events.end_ns[calls]
         last = np.searchsorted(self.work.end, end, side="right") - 1
         launched = np.where(self.work.launch_row >= 0, events.start_ns[self.work.launch_row], np.iinfo(np.int64).min)
@@ -173,6 +177,16 @@ class _Builder:
         for thread, at in rows_by_key(events.thread[calls], np.flatnonzero(known)).items():
             if (lane := self.lanes.get(thread)) is not None:
                 self._add_wait(lane, begin[at], self.work.end[last[at]], work_node[last[at]], kinds.SYNCHRONISATION)
+
+    def _delayed_launches(self) -> Ints:
+        """Return the rows of launches that take longer than others, because much is queued on the device."""
+        events, of_launch = self.trace.events, self.work.launch_row >= 0
+        rows = np.unique(self.work.launch_row[of_launch])
+        begin, took = events.start_ns[rows], events.end_ns[rows] - events.start_ns[rows]
+        launched = np.sort(events.start_ns[self.work.launch_row[of_launch]])
+        queued = np.searchsorted(launched, begin) - np.searchsorted(np.sort(self.work.end[of_launch]), begin)
+        usual_ns = np.median(took[queued < _LONG_QUEUE]) if len(rows) else 0.0
+        return rows[(queued >= _LONG_QUEUE) & (took > 2 * usual_ns)]
 
     def _add_wait(self, lane: HostLane, since: Ints, until: Ints, source: Ints, kind: int) -> None:
         inside = (until > lane.begin) & (until <= lane.end)

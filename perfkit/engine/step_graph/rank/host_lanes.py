@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.intervals import Ints, Union, complement, disjoint_groups, distinct, innermost_segments, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, complement, disjoint_groups, distinct, innermost_segments, union
 
 _NONE: Final = -1
 
@@ -26,7 +26,7 @@ class Segments(NamedTuple):
 class HostLane:
     """One thread from `begin` to `end`: between two cuts it works, or waits for what ends at the second.
 
-    First cuts are collected, then `freeze` numbers the nodes: one per interval between two cuts.
+    First cuts are collected, then `freeze` numbers the nodes: one per interval between two cuts. A wait is one node.
     """
 
     thread: int
@@ -34,7 +34,10 @@ class HostLane:
     end: int
     segments: Segments
     cuts: list[Ints] = field(default_factory=list)
-    waits: list[Ints] = field(default_factory=list)
+    marks: list[Ints] = field(default_factory=list)
+    waits: list[Union] = field(default_factory=list)
+    waiting: Union = EMPTY
+    """Since when and until when it waits, each sorted."""
     bounds: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     first_node: int = _NONE
 
@@ -48,19 +51,30 @@ class HostLane:
         return np.asarray((instants >= self.begin) & (instants <= self.end))
 
     def cut(self, instants: Ints) -> None:
-        """Cut the lane at instants; those outside are ignored."""
+        """Cut the lane at instants at which the thread does something; those outside are ignored."""
         self.cuts.append(instants[self.contains(instants)])
+
+    def mark(self, instants: Ints) -> None:
+        """Cut the lane at instants at which the thread may be waiting; those outside are ignored."""
+        self.marks.append(instants[self.contains(instants)])
 
     def wait(self, since: Ints, until: Ints) -> None:
         """Have the lane wait until instants, each for something that ends then, at least from another instant on."""
-        self.cut(since)
         inside = (until > self.begin) & (until <= self.end)
-        self.cuts.append(until[inside])
-        self.waits.append(until[inside])
+        self.waits.append(Union(np.maximum(since[inside], self.begin), until[inside]))
 
     def freeze(self, first_node: int) -> int:
-        """Number the nodes from `first_node`, and return the next free number."""
-        self.bounds = distinct(np.concatenate((np.array([self.begin, self.end], np.int64), *self.cuts)))
+        """Number the nodes from `first_node`, and return the next free number.
+
+        A wait begins after the last that the thread does before it ends.
+        """
+        known = distinct(np.concatenate((np.array([self.begin], np.int64), *self.cuts)))
+        since, until = (np.concatenate(column) for column in zip(EMPTY, *self.waits, strict=True))
+        since = np.maximum(since, known[np.maximum(np.searchsorted(known, until) - 1, 0)])
+        self.waiting = Union(np.sort(since), np.sort(until))
+        bounds = distinct(np.concatenate((known, np.array([self.end]), since, until, *self.marks)))
+        begun, ended = np.searchsorted(self.waiting.start, bounds), np.searchsorted(self.waiting.end, bounds, "right")
+        self.bounds = bounds[begun <= ended]
         self.first_node = first_node
         return first_node + max(0, len(self.bounds) - 1)
 
@@ -68,8 +82,8 @@ class HostLane:
     def spans(self) -> tuple[Ints, Ints]:
         """Start and end of each node: both the end, where the lane waits."""
         start, end = self.bounds[:-1], self.bounds[1:]
-        waits = np.isin(end, np.concatenate((np.zeros(0, np.int64), *self.waits)))
-        return np.where(waits, end, start), end
+        begun, ended = (np.searchsorted(instants, start, "right") for instants in self.waiting)
+        return np.where(begun > ended, end, start), end
 
     def ending_at(self, instants: Ints) -> Ints:
         """Return the node that ends at each cut; the origin (0) for the lane's begin."""

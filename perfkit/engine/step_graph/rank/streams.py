@@ -77,31 +77,32 @@ def last_ended(work: Work, of: NDArray[np.bool_]) -> Pairs:
 def stream_waits(events: Events, work: Work) -> Pairs:
     """Return what activities on other streams each activity waited for.
 
-    A call that makes a stream wait does not name the streams in a trace. It belongs to the next launch of its thread.
-    What that waits for is what had been launched to another stream by then; of several streams, what ended last before
-    the activity began. A trace without any such call has lost them, or has one stream: there, every activity waits for
-    what ended after all before it on its own stream.
+    A call that makes a stream wait does not name the streams in a trace. But what waits is launched after it, as the
+    first on its stream, and what is waited for before it. Of all that was launched before the call to other streams and
+    ended before an activity began, the last may be what that waited for. It is if the activity began later than its
+    launch and its own stream let it, and it is supposed to be if no other launch followed the call: by any thread,
+    because one may wait and another launch.
     """
     launched = np.flatnonzero(work.launch_row >= 0)
     if not len(launched):
         return Pairs(launched, launched)
-    by_launch = launched[np.argsort(events.start_ns[work.launch_row[launched]], kind="stable")]
-    launch_ns = events.start_ns[work.launch_row[by_launch]]
-    follows = _follows_wait(events, work, by_launch)
-    waiting = by_launch if follows is None else by_launch[follows]
-    at_ns = events.start_ns[work.launch_row[waiting]]
-    best, best_end = np.full(len(waiting), -1, np.int64), _free_ns(work)[waiting]
-    if follows is not None:
-        best_end[:] = np.iinfo(np.int64).min
-    by_stream = rows_by_key(work.stream[by_launch], np.arange(len(by_launch)))
+    at = events.start_ns[work.launch_row[launched]]
+    by_launch = np.argsort(at, kind="stable")
+    launched, at = launched[by_launch], at[by_launch]
+    told = _told_to_wait(events, work.stream[launched], at)
+    start, free_ns = work.start[launched], np.maximum(_free_ns(work)[launched], at)
+    best = np.full(len(launched), -1, np.int64)
+    best_end = np.where(told.is_next, np.iinfo(np.int64).min, free_ns)
+    by_stream = rows_by_key(work.stream[launched], np.arange(len(launched)))
     for stream in sorted(by_stream, key=lambda stream: -len(by_stream[stream]))[:_MOST_STREAMS]:
-        places = by_stream[stream]
-        before = np.searchsorted(launch_ns[places], at_ns) - 1
-        candidate = np.where(before >= 0, by_launch[places[np.maximum(before, 0)]], -1)
+        rows = by_stream[stream]
+        ended = np.searchsorted(np.sort(work.end[launched[rows]]), start, "right")
+        before = np.minimum(ended, np.searchsorted(at[rows], told.called_ns))
+        candidate = launched[rows[np.maximum(before - 1, 0)]]
         end = work.end[candidate]
-        fits = (candidate >= 0) & (work.stream[waiting] != stream) & (end <= work.start[waiting]) & (end > best_end)
+        fits = told.may_wait & (before > 0) & (work.stream[launched] != stream) & (end <= start) & (end > best_end)
         best, best_end = np.where(fits, candidate, best), np.where(fits, end, best_end)
-    return Pairs(best[best >= 0], waiting[best >= 0])
+    return Pairs(best[best >= 0], launched[best >= 0])
 
 
 def _free_ns(work: Work) -> Ints:
@@ -112,24 +113,34 @@ def _free_ns(work: Work) -> Ints:
     return free_ns
 
 
-def _follows_wait(events: Events, work: Work, by_launch: Ints) -> NDArray[np.bool_] | None:
-    """Return which activities, in order of launch, were launched after a wait and no other launch of the thread.
+class _Told(NamedTuple):
+    """Calls that make a stream wait, of each launch; columns of shape (l,)."""
 
-    None if the trace has no such waits.
+    called_ns: Ints
+    """When the last one before the launch began."""
+    may_wait: NDArray[np.bool_]
+    """Whether it is later than the launch before on the same stream."""
+    is_next: NDArray[np.bool_]
+    """Whether it is later than the launch before on any stream."""
+
+
+def _told_to_wait(events: Events, stream: Ints, at: Ints) -> _Told:
+    """Return the calls before each launch; the launches are sorted by their begin `at`.
+
+    A trace without any such call has lost them, or has one stream: there, each activity may wait for what was launched
+    before.
     """
     calls = events.rows(EventKind.LAUNCH)
     calls = calls[events.shapes.starting_with(call_patterns().stream_wait)[events.name[calls]]]
     if not len(calls):
-        return None
-    rows = work.launch_row[by_launch]
-    follows = np.zeros(len(by_launch), np.bool_)
-    of_thread = rows_by_key(events.thread[rows], np.arange(len(rows)))
-    for thread, here in rows_by_key(events.thread, calls).items():
-        places = of_thread.get(thread)
-        if places is not None:
-            at = np.searchsorted(events.start_ns[rows[places]], events.start_ns[here])
-            follows[places[at[at < len(places)]]] = True
-    return follows
+        return _Told(at, np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_))
+    least = np.iinfo(np.int64).min
+    times = np.append(least, np.sort(events.start_ns[calls]))
+    called_ns = times[np.searchsorted(times, at) - 1]
+    before = np.full(len(at), least)
+    for rows in rows_by_key(stream, np.arange(len(at))).values():
+        before[rows[1:]] = at[rows[:-1]]
+    return _Told(called_ns, called_ns > before, called_ns > np.append(least, at[:-1]))
 
 
 def _joined(pairs: list[tuple[Ints, Ints]]) -> Pairs:

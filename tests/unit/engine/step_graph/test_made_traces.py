@@ -134,6 +134,71 @@ def test_streams_do_not_wait_for_each_other_without_such_a_call(tmp_path: Path) 
     assert slack(graph, graph.nodes.end)[node_named(graph, "gemm")] == 510_000 - 208_000
 
 
+def reducing(builder: TraceBuilder) -> TraceBuilder:
+    """Launch a GEMM from 8 to 108, and three all-reduces that wait for it: until 210, 310 and 410."""
+    builder.launch(1, 0, 5, tid=2).kernel("gemm", 8, 100, 1, stream=7)
+    builder.launch(2, 10, 2, tid=2, name="cudaStreamWaitEvent")
+    for number in range(3):
+        builder.launch(3 + number, 14 + 6 * number, 4, tid=2)
+        builder.kernel("ncclDevKernel_AllReduce_Sum", 110 + 100 * number, 100, 3 + number, stream=20)
+    return builder
+
+
+@pytest.mark.parametrize("thread", [1, 2, 3])
+def test_a_thread_may_let_a_stream_wait_on_which_another_thread_launches(tmp_path: Path, thread: int) -> None:
+    builder = reducing(one_rank().step(0, 0, 80)).launch(7, 40, 2, tid=2, name="cudaStreamWaitEvent")
+    builder.launch(8, 60, 4, tid=thread).kernel("adam", 412, 30, 8, stream=7)
+    graph = graph_of_built(tmp_path, builder)
+    assert on_path(graph)["lag: stream_wait"] == 2 + 2
+    assert delay(graph, node_named(graph, "all_reduce", place=2), -50) == -50
+
+
+@pytest.mark.parametrize("awaited", [0, 1, 2])
+def test_of_several_collectives_on_a_stream_a_kernel_waits_for_the_one_that_ended_last(
+    tmp_path: Path, awaited: int
+) -> None:
+    builder = reducing(one_rank().step(0, 0, 80)).launch(7, 40, 2, tid=2, name="cudaStreamWaitEvent")
+    builder.launch(8, 44, 4, tid=2).kernel("copy", 212 + 100 * awaited, 500, 8, stream=7)
+    graph = graph_of_built(tmp_path, builder)
+    assert delay(graph, node_named(graph, "all_reduce", place=awaited), -60) == -60
+
+
+def test_a_thread_that_waits_over_the_end_of_a_step_has_done_nothing_there(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 300).step(1, 300, 300)
+    for step in range(2):
+        begin, number = 300 * step, 10 * step
+        builder.op("aten::forward", begin, 100).op("aten::update", begin + 210, 80)
+        builder.op("aten::backward", begin + 105, 100, tid=2)
+        builder.launch(number + 1, begin + 150, 5, tid=2).kernel("gemm", begin + 157, 10, number + 1)
+    graph = graph_of_built(tmp_path, builder)
+    thread = graph.nodes.lane == graph.lanes.index("thread 2")
+    assert graph.duration_ns[thread].sum() == 200_000
+    assert delay(graph, node_named(graph, "aten::forward", place=1), -90) == -90
+
+
+def test_the_host_waits_in_a_last_call_for_the_device_over_the_ends_of_steps(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 40).step(1, 40, 40)
+    for step in range(2):
+        builder.op("aten::mm", 40 * step, 20).launch(step + 1, 40 * step + 5, 5)
+        builder.kernel("gemm", 20 + 500 * step, 500, step + 1)
+    builder.launch(9, 90, 940, name="cudaDeviceSynchronize")
+    graph = graph_of_built(tmp_path, builder)
+    assert graph.duration_ns[graph.nodes.lane == graph.lanes.index("main thread")].sum() == 90_000
+    assert delay(graph, node_named(graph, "gemm"), -400) == -400
+
+
+@pytest.mark.parametrize(("launches", "waits"), [(700, True), (400, False)])
+def test_a_launch_waits_while_much_is_queued(tmp_path: Path, launches: int, waits: bool) -> None:
+    builder = one_rank().step(0, 0, 5 * launches + 6000)
+    for number in range(launches):
+        builder.launch(number, 5 * number, 4).kernel("gemm", 8 + 100 * number, 100, number)
+    last = 5 * launches
+    builder.launch(launches, last, 5000).kernel("gemm", 8 + 100 * launches, 100, launches)
+    graph = graph_of_built(tmp_path, builder)
+    host = graph.duration_ns[graph.nodes.lane == graph.lanes.index("main thread")].sum() / 1000
+    assert (host < last + 1200) == waits
+
+
 def gloo_rank(rank: int, late: int, transfer: int = 100) -> TraceBuilder:
     """A rank that computes for 100 us and `late` us more, reduces, waits for it, and updates for 50 us."""
     arrived, done = 100 + late, 300 + transfer

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 import perfkit
 from perfkit.pipeline.whatif import predict
 from perfkit.records.report import Insight
-from tests.support.traces.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder, collective_args
 
 CYCLE = 1000
 
@@ -137,3 +139,29 @@ def test_a_replay_of_a_damaged_trace_says_so(tmp_path: Path) -> None:
     text = file.read_text()
     file.write_text(text[: text.rindex("aten::add")])
     assert "damaged_trace" in codes(tmp_path)
+
+
+@pytest.mark.parametrize(("call", "known"), [("cudaStreamWaitEvent", True), ("cudaEventRecord", False)])
+def test_on_a_device_nothing_is_predicted_where_work_begins_late_for_an_unknown_reason(
+    tmp_path: Path, call: str, known: bool
+) -> None:
+    """A stream waits for a collective after a call that makes it wait; without one, nobody knows why it began late."""
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, host_name="one")
+        builder.launch(90, 0, 2, name="cudaStreamWaitEvent")
+        for step in range(3):
+            host, device, number = 40 * step + 5, CYCLE * step + 20, 10 * step + 1
+            builder.step(step, host, 38).launch(number, host, 5).kernel("gemm", device, 300, number)
+            builder.launch(number + 1, host + 10, 2, name="cudaStreamWaitEvent")
+            builder.record_param_comms("allreduce", host + 12, 8, group_description="mesh_dp")
+            builder.launch(number + 2, host + 14, 4)
+            args = collective_args("allreduce", 1, 1, "Float", "0", "mesh_dp", [0, 1], None)
+            builder.kernel("ncclDevKernel_AllReduce_Sum", device + 302, 500, number + 2, 20, args=args)
+            builder.launch(number + 3, host + 24, 2, name=call)
+            builder.launch(number + 4, host + 28, 5).kernel("adam", device + 804, 194, number + 4)
+        builder.write(tmp_path / f"rank{rank}.json")
+    one = the_transfer(tmp_path)
+    assert one.row is not None
+    assert ("waits_unknown" in codes(tmp_path)) != known
+    assert (one.predicted_for == "collective[dp]=0") == known
+    assert (one.potential_saving_ns is not None) == known
