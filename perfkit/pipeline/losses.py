@@ -174,15 +174,13 @@ def _booked(one: Ranked, context: LossContext) -> Ranked | None:
     row = context.ledger.of(loss.row)
     if row is None or row.share < MIN_SHARE:
         return None
-    if loss.change is None:
-        real = min(1.0, context.ledger.step_ns / context.step_ns)
-        return one._replace(row=row, saving_ns=min((loss.per_step_ns or 0.0) * real, row.ns))
-    predicted_ns = context.predicted_saving(loss.change)
-    if predicted_ns is None:
+    real = min(1.0, context.ledger.step_ns / context.step_ns)
+    bound_ns = (loss.per_step_ns or 0.0) * real
+    saving_ns = bound_ns if loss.change is None else context.predicted_saving(loss.change)
+    if saving_ns is None:
         return one._replace(row=row)
-    if predicted_ns < REPORTED_SHARE * context.ledger.step_ns:
+    if saving_ns < REPORTED_SHARE * context.ledger.step_ns:
         return None
-    saving_ns = min(max(0.0, predicted_ns), row.ns)
-    if predicted_ns > row.ns + len(context.ledger.rows):  # more than rounding: it also removes some of another row
-        return one._replace(row=row, saving_ns=saving_ns)
-    return one._replace(row=row, saving_ns=saving_ns, predicted_for=loss.change)
+    # More than rounding: a change may also remove some of another row.
+    is_whole = loss.change is not None and saving_ns <= row.ns + len(context.ledger.rows)
+    return one._replace(row=row, saving_ns=min(saving_ns, row.ns), predicted_for=loss.change if is_whole else None)

@@ -47,7 +47,9 @@ def insight(one: Ranked) -> Insight:
 
 def _sentence(one: Ranked) -> str:
     why = in_words(one.loss.facts, one.words or SENTENCES)
-    return loses(one.row, why) if one.row else why
+    if one.row is None:
+        return why
+    return loses(one.row, why, sized=one.saving_ns is None or one.loss.only_finds_out)
 
 
 def verdict(found: Judgement) -> Verdict:

@@ -9,7 +9,6 @@ from perfkit.engine.ledger.code import NAMED_SHARE
 from perfkit.engine.losses.context import LossContext
 from perfkit.engine.losses.dimensions import is_whole_model
 from perfkit.engine.whatif.changes import NO_SYNCHRONISATION, no_idle
-from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.python_functions import is_own
 from perfkit.records.aggregate import MAJORITY, OTHER_DETAILS
 from perfkit.records.facts import Fact, Facts, fact
@@ -74,12 +73,6 @@ class IdlePart(NamedTuple):
 def named_by(row: IdleCause) -> str:
     """Return what a part of idle time is in: the program's function, also if it called another one, or what ran."""
     return row.context if row.context and is_own(row.context) and re.match(_FUNCTION, row.detail) else row.detail
-
-
-def _named(annotation_name: str) -> Fact:
-    """Return the phase of an annotation of perfkit's, or the name of another."""
-    phase = _PHASES.get(annotation_name)
-    return fact("phase", phase=phase) if phase else fact("named", name=annotation_name)
 
 
 def evidence(part: IdlePart) -> dict[str, float]:
@@ -151,7 +144,6 @@ def fewer_launches(context: LossContext) -> Fact:
 
 _FUNCTION: Final = r".*\.py\(\d+\): |<built-in "
 """A Python function. An annotation covers anything."""
-_PHASES: Final = {annotation(phase): phase for phase in PHASE_WORDS}
 _OPERATOR: Final = "aten::"
 
 _KNOWN_WORK: Final[dict[str, str]] = {
@@ -172,8 +164,8 @@ def _work_less(part: IdlePart, context: LossContext) -> Remedy:
     if known := next((name for name, pattern in _KNOWN_WORK.items() if re.match(pattern, row.detail)), None):
         return Remedy((*_unless_first_call(part, context), fact(known)))
     if row.code or re.match(_FUNCTION, row.detail):
-        return Remedy((fact("speed_up_function", function=row.code.text if row.code else row.detail), *stacks))
-    return Remedy((fact("find_between_operators", place=_named(row.detail)), *stacks), only_finds_out=True)
+        return Remedy((fact("speed_up_function", function=row.code or row.detail),))
+    return Remedy((fact("find_between_operators"), *stacks), only_finds_out=True)
 
 
 def _unless_first_call(part: IdlePart, context: LossContext) -> Facts:
@@ -207,7 +199,7 @@ def _wait_less_on_device(part: IdlePart, _context: LossContext) -> Remedy:
 
 def _run_more(part: IdlePart, _context: LossContext) -> Remedy:
     row = part.largest
-    name = row.code.text if row.code else row.context
+    name = row.code or row.context
     if not part.is_named() or name is None:
         return Remedy((fact("find_thread_wait"),), only_finds_out=True)
     return Remedy((fact("find_wait_of", name=name),))

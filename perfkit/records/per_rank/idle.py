@@ -22,12 +22,12 @@ Cause = Literal[
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 CAUSE_WORDS: Final[Mapping[Cause, str]] = {
     "synchronisation": "waiting for the device",
-    "launch_bound": "launching",
+    "launch_bound": "launch-bound",
     "host_work": "host work",
     "allocation": "allocating device memory",
     "compilation": "compiling or loading code",
     "dependency": "queued on the device",
-    "not_running": "host thread waiting",
+    "not_running": "host waiting",
     "profiler": "profiler",
     "other_device": "another device works",
     "unknown": "unknown",

@@ -8,7 +8,7 @@ from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
 from perfkit.records.run import RunReport
-from perfkit.report.wording.ledger import label, place
+from perfkit.report.wording.ledger import label, places
 from perfkit.tables.specification import Table, make_table, number, words
 
 MOST_ROWS: Final = 6
@@ -31,6 +31,8 @@ class Part:
     time: str
     place: str
     """What takes most of it; empty if unknown."""
+    short_place: str = ""
+    """The same where there is less room."""
 
 
 def parts(ledger: Ledger) -> list[Part]:
@@ -47,7 +49,7 @@ def parts(ledger: Ledger) -> list[Part]:
             row.share,
             percent,
             duration(row.ns),
-            place(row),
+            *places(row),
         )
         for row, percent in zip(shown, percents, strict=False)
     ]

@@ -19,7 +19,7 @@ from perfkit.tables.kernel_names import shorten
 from perfkit.tables.labels import COLOURS, FILLS
 from perfkit.tables.specification import Table
 
-SCREEN: Final = 24
+SCREEN: Final = 20
 """Most lines of the answer about one run, at 80 columns."""
 FURTHER: Final = 12
 """Most lines for each further run."""
@@ -76,18 +76,18 @@ class _Space(NamedTuple):
     facts: int
     headline: int
     doubts: int
-    is_loose: bool
-    """Whether an empty line stands before the bar."""
+    has_rows: bool
+    """Whether each row of the ledger has a line."""
     more_doubts: int = 0
     """Lines besides the first that errors and warnings may take, all together."""
 
 
 def _space(found: Answer) -> _Space:
     if len(found.runs) == 1:
-        return _Space(facts=2, headline=2, doubts=3, is_loose=True)
+        return _Space(facts=2, headline=2, doubts=3, has_rows=True)
     if not found.tables:
-        return _Space(facts=2, headline=2, doubts=1, is_loose=False)
-    return _Space(facts=1, headline=2, doubts=1, is_loose=False)
+        return _Space(facts=2, headline=2, doubts=1, has_rows=False)
+    return _Space(facts=1, headline=2, doubts=1, has_rows=False)
 
 
 def _shortened(table: Table) -> Table:
@@ -98,7 +98,7 @@ def _shortened(table: Table) -> Table:
 
 
 def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:
-    """Yield at most 18 lines about a run, 12 if it is one of several."""
+    """Yield at most 17 lines about a run, 12 if it is one of several."""
     title = Text(limited(run.title), "bold")
     title.truncate(console.width - 8, overflow="ellipsis")
     yield Text.assemble(title, " ", ("─" * (console.width - title.cell_len - 1), "dim"))
@@ -107,9 +107,8 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
     yield from trust + headline if run.is_overruled else headline + trust
     yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
     if run.parts:
-        yield from [Text()] * space.is_loose
         yield _bar(run.parts, console.width)
-        yield from _rows(run.parts, console) if space.is_loose else _wrapped(_legend(run.parts), console, 2)
+        yield from _rows(run.parts, console) if space.has_rows else _wrapped(_legend(run.parts), console, 2)
     if run.whole_run and space.facts > 1:
         yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 5)
     yield from _doubts(run.doubts, space.doubts, console, space.more_doubts)
@@ -181,7 +180,8 @@ def _rows(parts: Sequence[Part], console: Console) -> Iterator[Text]:
             f" {part.label:<{columns[0]}}  {part.time:>{columns[1]}}  {part.percent:>{columns[2]}}",
         )
         room = console.width - row.cell_len - 3
-        row.append(f"  {shorten(part.place, room)}" if part.place and room > 0 else "", style="dim")
+        place = part.place if cell_len(part.place) <= room else shorten(part.short_place, max(room, 1))
+        row.append(f"  {place}" if place else "", style="dim")
         yield row
 
 

@@ -5,8 +5,8 @@ from typing import Final
 from perfkit.records.facts import Words
 
 SENTENCES: Final[Words] = {
-    "waits": "ranks wait {ns:duration} per step for ",
-    "partly_waiting": "ranks wait for ",
+    "waits": "Ranks wait {ns:duration} per step for ",
+    "partly_waiting": "Ranks wait for ",
     "and": " and ",
     "of_dimension": " of dimension {dimension}",
     "mostly": "mostly {operator} of {bytes:size}{of}",
@@ -36,7 +36,6 @@ REMEDIES: Final[Words] = {
         "keep each tensor-parallel group on one host: make it the innermost dimension of the mesh, of a size that "
         "divides the ranks of a host"
     ),
-    "analyse_all": "analyse the traces of all ranks",
     "combine_collectives": (
         "combine them into one if they do not depend on each other; exchange what only reports, such as metrics, "
         "every few steps"

@@ -14,6 +14,7 @@ from perfkit.records.per_run.monitor import (
     StepPart,
     StepTimeChange,
 )
+from perfkit.report.wording.ledger import capital
 
 _PART_WORDS: Final[dict[StepPart, str]] = {
     "data_loading": "waiting for data",
@@ -152,11 +153,9 @@ def _damaged(file: str, logs: int, records: int) -> str:
 
 def step_time_of_logs(summary: MonitorSummary) -> str:
     """Return the step time of a run of which there are only logs, in place of a verdict."""
-    words = f"no profiled step here; by the monitor's logs of {summary.ranks:,} of {summary.world_size:,} ranks "
-    words += f"a step takes {duration(summary.step_ns)}" if summary.step_ns else "no step's time is known"
-    if summary.data_share is None:
-        return words
-    return f"{words}, {whole_percent(summary.data_share)} of it waiting for data"
+    loading = "" if summary.data_share is None else f", {whole_percent(summary.data_share)} of it data loading"
+    takes = f"a step takes {duration(summary.step_ns)}{loading}" if summary.step_ns else "no step's time is known"
+    return f"{capital(takes)}; none was profiled."
 
 
 MONITOR: Final[Words] = {

@@ -145,9 +145,6 @@ TRACES: Final[Words] = {
     "no_marked_loading": _no_marked_loading,
     "steps_cut": _steps_cut,
     "repeated_steps": "step numbers start again {restarts:|once|{restarts} times}: 2:3 is step 3 of the second series",
-    "steps_without_device_work": (
-        "no device activity belongs to {idle} of {steps} steps: "
-        "device events may have been lost, or the program did not use the device in them"
-    ),
+    "steps_without_device_work": "{idle} of {steps} steps {idle:|has|have} no device activity",
     "work_before_steps": ("{activities} device activities were launched before the first step and belong to no step"),
 }

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.base.formatting import shell_word
-from perfkit.phases import PHASE_WORDS
 from perfkit.records.facts import Words
+from perfkit.report.wording.ledger import call
 
 _LAUNCH_WORDS: Final = {
     "compile_option": "--compile",
@@ -33,7 +33,6 @@ def _mark_loading(name: str) -> str:
 
 
 SENTENCES: Final[Words] = {
-    "phase": lambda phase: PHASE_WORDS[phase],
     "named": "{name}",
     "devices_in_turns": "{devices} devices take turns",
     "devices_unequal": "device {device} works {times:.2g} times as long as the mean",
@@ -52,19 +51,21 @@ REMEDIES: Final[Words] = {
     "check_operator": "check what this operator works on: tensors on the CPU, or many small ones",
     "if_first_call": "record more warm-up steps if it is the operator's first call; else ",
     "find_host_work": "find what the host does between launches",
-    "find_between_operators": "find what the host does between the operators of {place}",
-    "speed_up_function": "speed up {function}, do it less often, or in another thread or process",
-    "record_stacks": "; record Python functions to see which ({own:|--with-stack|with_stack=True})",
+    "find_between_operators": "find what runs on the host between operators",
+    "speed_up_function": lambda function: (
+        f"speed up {call(function)}, do it less often, or in another thread or process"
+    ),
+    "record_stacks": "; {own:|--with-stack|with_stack=True} names functions",
     "warm_up_launches": "record more warm-up steps: a first launch loads the kernel's code",
     "warm_up_allocator": "record more warm-up steps: the allocator keeps what it once got from the device",
     "less_compilation": "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)",
     "less_memory": "use less memory{how}: the allocator gives memory back to get other",
     "expandable_segments": ", or {variable}=expandable_segments:True",
     "check_device": "check what else uses the device, and whether the trace lacks kernels",
-    "check_stream": "check whether it must wait for the other stream's work",
+    "check_stream": "check whether these kernels must wait for the other stream",
     "larger_kernels": "use fewer, larger kernels",
     "find_thread_wait": "find what the thread that trains waits for",
-    "find_wait_of": "find what {name} waits for, or do it in another thread",
+    "find_wait_of": lambda name: f"find what {call(name)} waits for, or do it in another thread",
     "less_profiler": "record less (no stacks, no shapes), or judge by steps without the profiler",
     "overlap_devices": (
         "let devices work at once: split the batch into micro-batches that follow each other (a pipeline), or train on "
@@ -79,6 +80,4 @@ REMEDIES: Final[Words] = {
     "inspect_gaps": "inspect the gaps in the trace: launches, Python, synchronisation",
     "find_hotspot": "re-run with --pyinstrument to find the Python hotspot",
     "mark_loading": _mark_loading,
-    "phase": SENTENCES["phase"],
-    "named": SENTENCES["named"],
 }

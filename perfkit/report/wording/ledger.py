@@ -6,47 +6,43 @@ from typing import Final
 from perfkit.base.formatting import duration, escape_unprintable, rank_list, whole_percent
 from perfkit.phases import PHASE_WORDS, PREFIX
 from perfkit.records.facts import Words
+from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
+from perfkit.records.samples import CodeLocation
 from perfkit.tables.kernel_names import shorten
 
+_IDLE: Final[dict[LedgerCause, str]] = {cause: CAUSE_WORDS[cause] for cause in CAUSES}
 LABELS: Final[dict[LedgerCause, str]] = {
+    **_IDLE,
     "compute": "compute",
     "late_ranks": "late ranks",
     "bubble": "pipeline bubble",
     "communication": "communication",
     "memcpy": "copies",
     "data_loading": "data loading",
-    "launch_bound": "launch-bound",
-    "host_work": "host work",
-    "synchronisation": "waiting for the device",
-    "allocation": "allocating memory",
-    "compilation": "compiling",
-    "dependency": "device queue",
-    "not_running": "host waiting",
-    "profiler": "profiler",
-    "other_device": "idle while others work",
     "unknown": "idle, cause unknown",
     "unrecorded": "not in recorded steps",
 }
 """What the rows are called."""
 _TAKES: Final[dict[LedgerCause, str]] = {
-    "bubble": "The pipeline's bubble takes {share}",
     "memcpy": "Copies take {share}",
-    "launch_bound": "Launch-bound: the device waits for launches for {share}",
+    "launch_bound": "Launch-bound: waiting for launches takes {share}",
     "host_work": "Host work takes {share} while nothing computes",
-    "synchronisation": "The host waits for the device for {share}",
-    "not_running": "The host waits for {share}",
-    "dependency": "Work waits in the device's queue for {share}",
+    "dependency": "Queueing on the device takes {share}",
     "profiler": "The profiler takes {share}",
     "other_device": "Devices idle {share} of the time while others work",
-    "unrecorded": "{share} is in steps that were not recorded",
+    "unrecorded": "Steps that were not recorded add {share}",
     "unknown": "Idle takes {share}, cause unknown",
 }
 """Begin of the headline on a row; others are 'Label takes'."""
 _LATE_IN: Final[dict[LedgerCause, str]] = {"unknown": "idle", "launch_bound": "launching", "dependency": "queued work"}
 """What late ranks are late in, where that is not the label."""
+_UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "other_device", "bubble"})
+"""Causes of which a name does not tell more."""
+_UNNAMED_LATE: Final = _UNNAMED | {"compute", "memcpy"}
+"""The same of late ranks: what takes most of their compute need not be what they have more of."""
 _MOST_WORDS: Final = 15
-"""Of a headline: without its place where that would be more."""
+"""Of a headline: with less of its place, or without it, where that would be more."""
 _NAMED: Final = 2
 """Most late ranks that a headline names."""
 _DELAYS: Final = {
@@ -68,33 +64,43 @@ def label(row: LedgerRow) -> str:
     return f"{rank_list(row.ranks)} late"
 
 
-def place(row: LedgerRow) -> str:
-    """Return what takes most of a row: a function with its line, an operator, a phase; empty if unknown."""
+def places(row: LedgerRow) -> tuple[str, str]:
+    """Return what takes most of a row, and the same in fewer words; empty if unknown.
+
+    It is a function with its line, an operator, or a phase; of late ranks also what they take longer in.
+    """
     name = _name(row)
     if row.late_in is None:
-        return name
+        return name, name
     late_in = _LATE_IN.get(row.late_in, LABELS[row.late_in])
-    return f"{late_in} in {name}" if name and len(row.ranks) == 1 else late_in
+    return (f"{late_in} in {name}", name) if name and len(row.ranks) == 1 else (late_in, late_in)
 
 
 def _name(row: LedgerRow) -> str:
     if row.code:
         return _line(row.code.function, row.code.file, row.code.line)
     name = row.name or ""
-    if name.startswith(_TORCH_LOADER):
-        return ""
-    if row.cause in _UNNAMED:
-        return ""
-    phase = row.phase or name.removeprefix(PREFIX)
-    if phase in PHASE_WORDS and not _FRAME.fullmatch(name):
-        return PHASE_WORDS[phase]
+    if name.startswith(_TORCH_LOADER) or row.cause in _UNNAMED or row.late_in in _UNNAMED_LATE:
+        name = ""
+    if row.phase in PHASE_WORDS and not _FRAME.fullmatch(name):
+        return PHASE_WORDS[row.phase]
     return _in_code(name)
 
 
+def call(what: CodeLocation | str) -> str:
+    """Return a function as its remedy names it, whose row has the line."""
+    function = what.function if isinstance(what, CodeLocation) else _FRAME.sub(r"\g<function>", what)
+    if function == "<module>" or function == what:
+        return _line(what.function, what.file, what.line) if isinstance(what, CodeLocation) else _in_code(what)
+    return f"`{escape_unprintable(function)}`"
+
+
 def _in_code(name: str) -> str:
-    """Return a name of the trace for a sentence: of a Python function, with its line."""
+    """Return a name of the trace for a sentence: of a Python function with its line, of a phase its words."""
     if frame := _FRAME.fullmatch(name):
         return _line(frame["function"], frame["file"], int(frame["line"]))
+    if (phase := name.removeprefix(PREFIX)) in PHASE_WORDS:
+        return PHASE_WORDS[phase]
     return shorten(escape_unprintable(name), _NAME_WIDTH)
 
 
@@ -103,32 +109,25 @@ def _line(function: str, file: str, line: int) -> str:
     return where if function == "<module>" else f"`{escape_unprintable(function)}`, {where}"
 
 
-_UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "other_device", "bubble"})
-"""Causes of which a name does not tell more."""
-
-
 def takes(row: LedgerRow) -> str:
     """Return a headline on a row: what it takes of the step, and where."""
-    begin, where = _begin(row), place(row)
-    whole = f"{begin}: {where}."
-    return whole if where and len(whole.split()) <= _MOST_WORDS else f"{begin}."
+    begin = _begin(row)
+    whole = (f"{begin}: {where}." for where in places(row) if where)
+    return next((one for one in whole if len(one.split()) <= _MOST_WORDS), f"{begin}.")
 
 
 def _begin(row: LedgerRow) -> str:
     if row.cause == "late_ranks":
         delays = _DELAYS[row.late or "always"][len(row.ranks) > 1]
-        who = _capital(rank_list(row.ranks)) if len(row.ranks) <= _NAMED else f"{len(row.ranks)} ranks"
-        return f"{who} {delays} {_size(row)}"
-    takes_share = _TAKES.get(row.cause, _capital(LABELS[row.cause]) + " takes {share}")
+        who = capital(rank_list(row.ranks)) if len(row.ranks) <= _NAMED else f"{len(row.ranks)} ranks"
+        return f"{who} {delays} {duration(row.ns)} ({whole_percent(row.share)})"
+    takes_share = _TAKES.get(row.cause, capital(LABELS[row.cause]) + " takes {share}")
     return takes_share.format(share=whole_percent(row.share))
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return a text as the begin of a sentence."""
     return text[:1].upper() + text[1:]
-
-
-def _size(row: LedgerRow) -> str:
-    return f"{duration(row.ns)} ({whole_percent(row.share)})"
 
 
 def headline(row: LedgerRow, bound: str) -> str:
@@ -140,10 +139,9 @@ def headline(row: LedgerRow, bound: str) -> str:
     return takes(row)
 
 
-def loses(row: LedgerRow, why: str) -> str:
-    """Return what a row loses and how much: the begin of a recommendation."""
-    where = place(row) if row.code or not why else why
-    return f"{_capital(label(row))}, {_size(row)}{f': {where}' if where else ''}"
+def loses(row: LedgerRow, why: str, *, sized: bool) -> str:
+    """Return the begin of a recommendation on a row, which has the place: its label, its time if asked for, and why."""
+    return f"{capital(label(row))}{f', {duration(row.ns)}' if sized else ''}{f': {why}' if why else ''}"
 
 
 SENTENCES: Final[Words] = {
@@ -152,6 +150,6 @@ SENTENCES: Final[Words] = {
     "no_verdict": "no verdict: {why}",
     "zero_duration": "all steps have zero duration",
     "nothing_read": lambda reason: reason or "nothing was read",
-    "no_device_activity": "device activity was not recorded, and host operators alone do not show the bottleneck",
-    "several_jobs": "several traces claim one rank at one time, so more than one job is in this folder",
+    "no_device_activity": "device activity was not recorded",
+    "several_jobs": "several traces claim one rank at one time: several jobs",
 }

@@ -6,7 +6,7 @@ from perfkit.records.facts import Words
 from perfkit.tables.labels import heavy_clause, heavy_names
 
 SENTENCES: Final[Words] = {
-    "bubble_of_schedule": "its schedule, with {batches} micro-batch{batches:||es} on {ranks} ranks",
+    "bubble_of_schedule": "{batches} micro-batch{batches:||es} on {ranks} ranks",
     "bubble_of_transfers": (
         "transfers, {exchanges:|communication of data-parallel ranks, |}and what ranks do between micro-batches"
     ),
@@ -27,8 +27,7 @@ REMEDIES: Final[Words] = {
     "use_1f1b": ("use {own:|--pp-schedule 1f1b|1F1B with} {use} or more: the stages then compute at the same time"),
     "more_micro_batches": "use more {own:|--micro-batches|micro-batches per step}",
     "use_micro_batches": (
-        "use {use}: with equal stages the schedule then idles {then:percent} of the pipeline's time instead of "
-        "{now:percent}, if smaller micro-batches compute as efficiently"
+        "use {use}: with equal stages, the schedule then idles {then:percent} of the time instead of {now:percent}"
     ),
     "or_interleaved": "; or --pp-schedule interleaved, with two stages per rank: {share:percent}",
     "micro_batches": "{count} micro-batches per step",

@@ -9,6 +9,7 @@ from perfkit.engine.runs.data_loading import slow_samples, slow_worker
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import EarlyRank, LateLoading, OneOffStraggler, Straggler, take_turns
 from perfkit.records.facts import Words
+from perfkit.report.wording.ledger import capital
 from perfkit.report.wording.loading import SENTENCES as LOADING
 from perfkit.report.wording.loading import WAIT_WORDS
 from perfkit.tables.words import in_words
@@ -192,7 +193,7 @@ def one_off_cause(late: OneOffStraggler) -> str:
 
 def _in_words(category: Category) -> str:
     # The report's tables call overhead idle.
-    return "idle time" if category == "overhead" else category.replace("_", " ")
+    return {"overhead": "idle time", "memcpy": "copies"}.get(category, category.replace("_", " "))
 
 
 def one_off_step(late: OneOffStraggler) -> str:
@@ -204,13 +205,13 @@ def one_off_step(late: OneOffStraggler) -> str:
     return f"step {numbered(late.step)}, with step {numbered(late.step - 1)} not recorded on all ranks"
 
 
-def one_off_place(late: OneOffStraggler) -> str:
-    """Return the ranks that are late in a single step, and which step that is."""
-    return f"{rank_list([late.rank, *late.with_ranks])} in {one_off_step(late)}"
-
-
 def _single_delays(once: Sequence[OneOffStraggler]) -> str:
-    return f", most of it for {', '.join(f'{one_off_place(one)} ({one_off_cause(one)})' for one in once)}"
+    most = max(once, key=lambda one: one.lag_ns)
+    ranks = [most.rank, *most.with_ranks]
+    cause = f": {_in_words(most.category)}" if most.category else ""
+    more = f", and {len(once) - 1} more such step{'s' * (len(once) > 2)}" if len(once) > 1 else ""
+    late = f"{rank_list(ranks)} {'are' if len(ranks) > 1 else 'is'} {duration(most.lag_ns)} late"
+    return f"{capital(late)} in step {most.step}{more}{cause}"
 
 
 def _by(row: Straggler, cause: str) -> str:
@@ -220,9 +221,9 @@ def _by(row: Straggler, cause: str) -> str:
 
 SENTENCES: Final[Words] = {
     "early_ranks": early_sentence,
-    "mostly_for_single_delays": _single_delays,
+    "single_delays": _single_delays,
+    "few_to_do": lambda early, besides_late: capital(early_sentence(early, besides_late=besides_late)),
     "other_ranks": "other ranks",
-    "namely": ": ",
     "none_is_late": ", none of which is late beyond chance in all steps",
     "too_few_steps": " (too few steps to tell which of them are late)",
     "damaged_traces": " (traces are damaged: whether one of them is late is not known)",
@@ -239,7 +240,9 @@ SENTENCES: Final[Words] = {
 }
 
 REMEDIES: Final[Words] = {
-    "fix_all": "fix all {count}{alone:|: one alone saves nothing|}; ",
+    "fix_all": lambda count, alone: (
+        f"fix {'both' if count == 2 else f'all {count}'}{': one alone saves nothing' if alone else ''}; "
+    ),
     "find_turns": lambda every: (
         "find what each of the ranks does "
         + (f"in one of {every} steps only" if every > 1 else "only in the steps in which it is late")
@@ -273,7 +276,6 @@ REMEDIES: Final[Words] = {
     "check_larger_inputs": "check for larger inputs, a slower device or a shared one on {ranks:ranks}",
     "find_more_runs": "find why {name} runs more often on {ranks:ranks}",
     "find_computed": "find what else is computed on {ranks:ranks}",
-    "on_ranks": "on {ranks:ranks}: ",
     "more_work": (
         "give {ranks:ranks} more of the work: {ranks:|it has|they have} less of it than the others, or "
         "{ranks:|is|are} faster"

@@ -28,9 +28,7 @@ SENTENCES: Final[Words] = {
     "steps_differ": "the ranks recorded different steps",
     "steps_recorded": "{steps} step{steps:||s} recorded",
     "steps_vary": "steps take {least_ns:duration} to {most_ns:duration}",
-    "record_steps": lambda steps, own: (
-        f"record {steps} steps: --schedule active={steps}" if own else f"record {steps} steps"
-    ),
+    "record_steps": "{own:|--schedule active=|record }{steps}{own:|| steps}",
     "steps_compile": "code was compiled in {steps:|step|steps} {steps:ranges}",
     "skip_them": "record later steps",
     "profiler_takes": "the profiler takes {share:percent} of a recorded step",

@@ -19,13 +19,12 @@ from perfkit.subjects.collectives.avoidable import AVOIDABLE, find_avoidable, re
 def transfer(context: LossContext) -> Loss | None:
     """Transfers, and what cannot be told from waiting."""
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < MIN_SHARE or (context.run.world_size < 2 and not context.run.is_partial):
+    # Where ranks have no trace, what is transfer and what is waiting for them is not known.
+    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2 or context.run.is_partial:
         return None
     parts = split_communication(context)
-    if parts is None or context.run.is_partial:
-        return (
-            _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < MAJORITY * exposed_ns else None
-        )
+    if parts is None:
+        return _unsplit_communication(context, exposed_ns)
     one, avoidable = longest_dimension(context, "transfer_ns", but="pp"), find_avoidable(context)
     if (
         one is None
@@ -86,33 +85,31 @@ def tensor_parallel_hosts(context: LossContext) -> Loss | None:
 
 
 def _unsplit_communication(context: LossContext, exposed_ns: float) -> Loss | None:
-    """Return the loss for communication that cannot be split, because ranks or matches are missing."""
-    partial = context.run.is_partial
+    """Return the loss for communication that cannot be split, because matches are missing."""
     most = longest_dimension(context, "exposed_ns")
     # The bubble, and tensor parallelism across hosts, have their own rules.
-    if not partial and most is not None and ("pp" in most.parts or spans_hosts(most)):
+    if most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
     # Their delays have advice of their own.
     for_late_ns = min(waited_for_late_ns(context, stragglers_of(context.run)), exposed_ns)
     avoidable = find_avoidable(context)
     rest_ns = exposed_ns - sum(one.loss.per_step_ns or 0.0 for one in avoidable) - for_late_ns
-    if not partial and context.share(rest_ns) < MIN_SHARE:
+    if context.share(rest_ns) < MIN_SHARE:
         return None
     unreported_ns = {one: one.exposed_ns - reported_ns(avoidable, one.name) for one in context.dimensions()}
     about = max(unreported_ns, key=lambda one: unreported_ns[one], default=None)
     advice = reduce_transfer(context, about) if about is not None else ()
-    if advice and about is not None and not partial:  # it concerns the transfers of that dimension alone
+    if advice and about is not None:  # it concerns the transfers of that dimension alone
         rest_ns = min(rest_ns, unreported_ns[about])
-    elif not partial and _mostly_tiny(context):
+    elif _mostly_tiny(context):
         return None
     return Loss(
         cause="communication",
         row="communication",
         facts=(),
         evidence={"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
-        remedy=(fact("analyse_all"),) if partial else advice or _COMPARE_BANDWIDTH,
+        remedy=advice or _COMPARE_BANDWIDTH,
         per_step_ns=max(0.0, rest_ns),
-        only_finds_out=partial,
         blames="network",
     )
 

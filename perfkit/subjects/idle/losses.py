@@ -1,6 +1,7 @@
 """What idle time costs, with its largest cause."""
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Final, cast
 
@@ -26,12 +27,16 @@ from perfkit.records.per_rank.idle import CAUSES, Cause, PossibleLoading
 from perfkit.records.per_run.ledger import LedgerRow
 from perfkit.records.rank import DeviceTimes
 
+_OF_PROCESS: Final = tuple(cause for cause in CAUSES if cause != "other_device")
+"""Causes that are no matter of how its devices share the work."""
 
-def host_idle(context: LossContext) -> Loss | None:
-    """Idle time, with its largest cause."""
-    row = next((row for row in context.ledger.rows if row.cause in CAUSES and row.cause != "other_device"), None)
-    if row is None or row.share < MIN_COMMON_SHARE:
+
+def host_idle(context: LossContext, number: int) -> Loss | None:
+    """Idle time, with the cause that is so many places below the largest."""
+    rows = [row for row in context.ledger.rows if row.cause in _OF_PROCESS and row.share >= MIN_COMMON_SHARE]
+    if number >= len(rows):
         return None
+    row = rows[number]
     part = _part(context, cast("Cause", row.cause), row.name)
     advice = remedy(part, context) if part else _reduce_idle(context)
     loading = _possible_loading(context)
@@ -87,7 +92,9 @@ def _where(part: IdlePart | None, row: LedgerRow, loading: PossibleLoading | Non
     """Return what the row does not name: what may be loading, or the largest part."""
     if loading:
         return (fact("is_it_loading", name=loading.name),)
-    return (fact("in_code", name=part.largest.detail),) if part and part.is_named() and not row.name else ()
+    return (
+        (fact("in_code", name=part.largest.detail),) if part and part.is_named() and not (row.name or row.code) else ()
+    )
 
 
 def _possible_loading(context: LossContext) -> PossibleLoading | None:
@@ -124,4 +131,7 @@ def _part(context: LossContext, cause: Cause, name: str | None) -> IdlePart | No
     return IdlePart(cause, total_ns / context.rank_steps, rows, context.rank_steps, idle) if rows else None
 
 
-LOSSES: Final[Rules] = {"host": host_idle, "devices": idle_devices}
+LOSSES: Final[Rules] = {
+    **{name: partial(host_idle, number=n) for n, name in enumerate(("host", "host_too"))},
+    "devices": idle_devices,
+}

@@ -23,7 +23,7 @@ from perfkit.tables.specification import Table, make_table, number, words
 
 _INCOMPLETE_CODES: Final = ("monitor_log_ends_early", "monitor_log_unread")
 """Findings that limit an answer that nothing happened."""
-_MOST_TOLD: Final = 4
+_MOST_TOLD: Final = 3
 """In the answer; the table has all."""
 _OFTEN: Final = 0.05
 """Share of steps beyond which longer ones are told although neither their period nor single ones were found."""

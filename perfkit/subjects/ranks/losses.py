@@ -11,7 +11,7 @@ from perfkit.engine.losses.loss import Loss, Rules
 from perfkit.engine.runs.manifest_checks import shared_cores
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import Facts, fact
-from perfkit.subjects.ranks.waiting import cause_of_waiting, last_arrivals_of
+from perfkit.subjects.ranks.waiting import cause_of_waiting, last_arrivals_of, single_delays
 
 
 def oversubscribed(context: LossContext) -> Loss | None:
@@ -51,20 +51,20 @@ def waiting(context: LossContext) -> Loss | None:
     if context.waits_in_bubbles():
         return _waiting_in_bubbles(context)
     if parts is None and not (is_large and slow):
-        return None
+        return single_delays(context)
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
         cause = cause_of_waiting(context, slow, 0.0)
         return _in_part(cause)
     wait_ns, exposed_ns = parts
     if wait_ns < MAJORITY * exposed_ns and not is_large:
-        return None
+        return single_delays(context)
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
     if not slow and context.has("start_skew") and last_arrivals_of(context) is None:
         return None
     if not slow and (most := longest_dimension(context, "wait_ns")) is not None and "pp" in most.parts:
         return None  # a pipeline waits by construction
     cause = cause_of_waiting(context, slow, wait_ns)
-    if cause.row is not None:
+    if cause.blames is not None:  # it names ranks, and has a size of its own
         return cause
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return replace(
@@ -77,7 +77,7 @@ def waiting(context: LossContext) -> Loss | None:
 
 
 def _in_part(cause: Loss) -> Loss:
-    if cause.row is not None:
+    if cause.blames is not None:  # it names ranks, and has a size of its own
         return cause
     return replace(cause, facts=(fact("partly_waiting"), *cause.facts), blames="rank")
 

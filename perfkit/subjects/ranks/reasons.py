@@ -97,8 +97,7 @@ def _mend(part: IdlePart, context: LossContext, who: Sequence[int]) -> Facts:
         return (find_compiled(who),)
     if part.cause == "launch_bound":
         return (fact("check_launches", ranks=who),)
-    facts = remedy(part, context).facts
-    return facts if part.cause in ("profiler", "unknown") else (fact("on_ranks", ranks=who), *facts)
+    return remedy(part, context).facts
 
 
 def find_compiled(ranks: Sequence[int]) -> Fact:

@@ -42,8 +42,7 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
         return _for_stragglers(context, late)
     if (paused := _waited_for(context)) is not None:
         return _for_pause(context, paused, longest_ns)
-    once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
-    if across and efficiency and once:
+    if across and efficiency and (once := one_off_causes(across, efficiency.wait_ns)):
         return _for_single_delays(context, once, longest_ns)
     if (last := last_arrivals_of(context)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
@@ -64,6 +63,14 @@ def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffS
     return compared.one_off_stragglers if explained_ns > MAJORITY * waited_ns else []
 
 
+def single_delays(context: LossContext) -> Loss | None:
+    """Return the loss for ranks that are late in single steps, if it is as large as the rows that are reported."""
+    across = None if context.run.on_busy_machine else context.run.cross_rank
+    once = across.one_off_stragglers if across else []
+    lost_ns = sum(one.lag_ns for one in once) / context.recorded_steps
+    return _for_single_delays(context, once, lost_ns) if context.share(lost_ns) >= MIN_SHARE else None
+
+
 def _for_single_delays(context: LossContext, once: Sequence[OneOffStraggler], longest_ns: float) -> Loss:
     compiles = all(_mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks))
     where = [fact("step_on", step=one.step, ranks=[one.rank, *one.with_ranks]) for one in once]
@@ -72,9 +79,10 @@ def _for_single_delays(context: LossContext, once: Sequence[OneOffStraggler], lo
         cause="one_off_straggler",
         ranks=tuple(sorted({rank for one in once for rank in (one.rank, *one.with_ranks)})),
         steps=tuple(one.step for one in once),
-        facts=(fact("other_ranks"), fact("mostly_for_single_delays", once=once)),
+        facts=(fact("single_delays", once=once),),
         remedy=(fact("find_compiled", where=steps),) if compiles else _find_single(once, steps),
         per_step_ns=min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns),
+        blames="rank",
     )
 
 
@@ -93,9 +101,10 @@ def _for_early_ranks(context: LossContext, early: list[EarlyRank], longest_ns: f
     return Loss(
         cause="early_ranks",
         ranks=ranks,
-        facts=(fact("other_ranks"), fact("namely"), fact("early_ranks", early=early, besides_late=besides_late)),
+        facts=(fact("few_to_do", early=early, besides_late=besides_late),),
         evidence={"lead_ns": float(early[0].lead_ns)},
         remedy=(fact("more_work", ranks=ranks),),
+        blames="rank",
         per_step_ns=min(_evenly_divided_ns(context, early), longest_ns),
     )
 

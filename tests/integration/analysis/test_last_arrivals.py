@@ -87,7 +87,7 @@ def test_waiting_after_the_start_is_told_from_the_skew_of_the_start(tmp_path: Pa
     assert last.ranks == [1]
     assert last.start_wait_ns == pytest.approx(3 * 20 * MS, rel=0.01)
     assert one is not None
-    assert one.sentence.startswith("ranks wait 3.00 ms per step for rank 1")
+    assert one.sentence.startswith("Ranks wait 3.00 ms per step for rank 1")
     assert one.potential_saving_ns == pytest.approx(2 * 2 * MS, rel=0.01)
 
 
@@ -107,7 +107,7 @@ def test_with_enough_steps_the_stragglers_tell(tmp_path: Path) -> None:
     last, one = found(tmp_path, 4, after_start(slow(1), slow(1)))
     assert last is None
     assert one is not None
-    assert one.sentence == "Rank 1 late, 4.00 ms (50 %): host work in `augment`, train.py:10"
+    assert one.sentence == "Rank 1 late"
 
 
 def test_what_takes_longer_after_the_last_collective_is_not_why_ranks_wait(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """A finding or more for each sentence of `perfkit.report.wording.findings`, in the order of its table."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from perfkit.records.benchmark import SlowLink
 from perfkit.records.benchmark import InputSeries
 from perfkit.records.common import Observation
-from perfkit.records.cross_rank import HostClock
+from perfkit.records.cross_rank import CategoryLag, EarlyRank, HostClock, LateLoading, OneOffStraggler, Straggler
 from perfkit.records.kernel_rules import KernelRuleUse
+from perfkit.records.per_rank.loading import SlowWorker
 from perfkit.records.per_run.monitor import EarlyEnd, LateRank, PeriodicStall, SlowStep, StepTimeChange
 from tests.support.reports.collective_builders import ALL_REDUCE
 
@@ -274,4 +275,65 @@ SEVERAL: Final = [
     Observation("not_cached", {"source": "hdf5", "share": 0.5}),
     Observation("one_stripe", {"source": "hdf5", "each_bytes": 2e9}),
 ]
-EXAMPLES: Final = [*TRACES, *RANKS, *RUNS, *MONITOR, *LOGS, *SEVERAL]
+
+def _late(rank: int = 1, ms: float = 20, gain_ms: float = 20, **other: Any) -> Straggler:
+    values: dict[str, Any] = {"category": "overhead", "share": 0.2, "steps": 20, "steps_late": 20, "steps_last": 18}
+    return Straggler(rank=rank, lag_ns=round(ms * MS), gain_ns=round(gain_ms * MS), **values | other)
+
+
+def _in_turns(rank: int, every: int = 2, steps: int = 10) -> Straggler:
+    return _late(rank, gain_ms=0, every=every, in_turns=True, one_at_a_time=True, steps_late=steps)
+
+
+_LOADING: Final = LateLoading(
+    cause="slow_worker", worker=SlowWorker(worker=1, ns=150 * MS, usual_ns=MS, ranks=1, of=2)
+)
+_OTHERWISE: Final = [CategoryLag(category="data_loading", lag_ns=9 * MS)]
+_ONCE: Final[dict[str, Any]] = {"rank": 1, "step": 7, "category": "overhead", "lag_ns": 60 * MS, "category_ns": 58 * MS}
+_BY_GAIN_MS: Final[list[tuple[list[Straggler], int]]] = [
+    ([_late()], 20),
+    ([_late(ms=34, gain_ms=32)], 32),
+    ([_late(gain_ms=5)], 5),
+    ([_late(gain_ms=50)], 50),
+    ([_late(gain_ms=0)], 0),
+    ([_late(delays=[3, 5])], 20),
+    ([_late(category="compute", phase="forward")], 20),
+    ([_late(category="data_loading", loading=_LOADING)], 20),
+    ([_late(gain_ms=29, also=_OTHERWISE)], 20),
+    ([_late(every=2, steps_late=10, gain_ms=10)], 10),
+    ([_late(every=3, steps_late=6, gain_ms=6, also=_OTHERWISE)], 6),
+    ([_late(every=5, steps_late=4, gain_ms=4)], 4),
+    ([_late(2, steps_late=8, gain_ms=8)], 8),
+    ([_late(1, gain_ms=0.1), _late(3, gain_ms=0.1)], 20),
+    ([_late(0, delays=[1]), _late(3, gain_ms=15, delays=[2])], 35),
+    ([_late(0), _late(category="data_loading", loading=_LOADING)], 40),
+    ([_late(2, 60, 13, every=3, steps_late=6), _late(1, 40, 13, every=2, steps_late=10)], 33),
+    ([_in_turns(1), _in_turns(0)], 20),
+    ([_in_turns(3, 1, 13), _in_turns(1, 1, 7)], 20),
+    ([_in_turns(rank, 1, 5) for rank in range(4)], 20),
+    ([_in_turns(rank, 1, 4) for rank in range(5)], 20),
+    ([_in_turns(rank) for rank in range(4)], 20),
+    ([_in_turns(0), _in_turns(1), _late(4, 24)], 24),
+    ([_late(rank, gain_ms=0) for rank in range(30)], 20),
+]
+LATE: Final = [
+    *(
+        Observation("straggler", {"stragglers": rows, "gain_ns": gain_ms * MS, "profiler_ns": 0, "partial": False})
+        for rows, gain_ms in _BY_GAIN_MS
+    ),
+    *(
+        Observation("straggler", {"stragglers": [_late(category=category)], "gain_ns": 20 * MS, "profiler_ns": ms * MS, "partial": True})
+        for category in ("overhead", "data_loading")
+        for ms in (9, 11)
+    ),
+    *(
+        Observation("one_off_straggler", {"late": OneOffStraggler(**_ONCE | other)})
+        for other in ({}, {"with_ranks": [3], "category": None}, {"is_first": True}, {"step": 0, "is_first": True})
+    ),
+    *(
+        Observation("early_ranks", {"early": [EarlyRank(rank=0, lead_ns=30 * MS)], "besides_late": late})
+        for late in (False, True)
+    ),
+]
+
+EXAMPLES: Final = [*TRACES, *RANKS, *LATE, *RUNS, *MONITOR, *LOGS, *SEVERAL]

@@ -2,16 +2,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-import perfkit
 from perfkit.pipeline.incidents import stall_findings
-from perfkit.records.hang import NoticedHang
 from perfkit.records.manifest import RankRecord
-from perfkit.report.content.answer import run_answer
 from perfkit.report.wording.findings import word_all
-from perfkit.storage.hang_log import add_hang
 from perfkit.storage.run_folder import write_manifest
 from tests.support.manifests import make_manifest
-from tests.support.traces.trace_builder import TraceBuilder
 
 MS = 1_000_000
 
@@ -52,18 +47,3 @@ def test_of_even_or_few_steps_none_is_told(tmp_path: Path) -> None:
     assert list(stall_findings(tmp_path)) == []
     write_run(tmp_path, [50 * MS, 900 * MS, *usual(8)])
     assert list(stall_findings(tmp_path)) == []
-
-
-def test_what_happened_comes_first_in_the_answer(tmp_path: Path) -> None:
-    times = usual(60)
-    times[40] = 4_000 * MS
-    write_run(tmp_path, times)
-    trace = TraceBuilder(rank=0, world_size=1, backend="gloo").step(0, 0, 14_000).step(1, 14_000, 16_000)
-    trace.write(tmp_path / "rank0.json")
-    add_hang(
-        tmp_path,
-        NoticedHang(noticed_at="2026-11-27T13:54:02+00:00", step=40, idle_ns=2_000 * MS, headline="rank 0 waits"),
-    )
-    shown = [line.text for line in run_answer(perfkit.analyze(tmp_path, cache=False).runs[0]).doubts]
-    assert shown[0].startswith("run_hung: step 40 was held up for more than 2.00 s, 2026-11-27 13:54:02 UTC: rank 0 ")
-    assert shown[1].startswith("slow_steps: one step took more than twice as long as usual: step 40 (")

@@ -92,7 +92,7 @@ def test_what_a_rank_is_late_in_besides_is_waited_for_too() -> None:
     late = make_straggler(1, gain_ns=28 * MS, also=[CategoryLag(category="compute", lag_ns=8 * MS)])
     across = make_across(stragglers=[late], stragglers_gain_ns=28 * MS)
     one = the("waiting", found(waiting_run(112, 48, cross_rank=across)))
-    assert one.sentence == "Rank 1 late, 28.0 ms (28 %): data loading"
+    assert one.sentence == "Rank 1 late, 28.0 ms"
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:
     part = {"compute": 60 * MS, "communication": 15 * MS}
     run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
     one = the("waiting", found(run))
-    assert one.sentence == "Ranks 1 and 3 late, 20.0 ms (26 %): idle"
-    assert one.recommendation.startswith("fix all 2: one alone saves nothing; ")
+    assert one.sentence == "Ranks 1 and 3 late, 20.0 ms"
+    assert one.recommendation.startswith("fix both: one alone saves nothing; ")
     assert one.potential_saving_ns is None  # there is no graph to replay
 
 
@@ -150,12 +150,12 @@ def test_late_ranks_whose_mending_saves_nothing_are_not_advised_on() -> None:
     [
         (
             {"every": 3},
-            "Rank 1 late, 20.0 ms (20 %): idle",
+            "Rank 1 late, 20.0 ms",
             "find what runs on rank 1 in every third step only",
         ),
         (
             {"every": 2, "in_turns": True, "one_at_a_time": True, "steps_late": 2},
-            "Ranks 0 and 1 late, 20.0 ms (20 %): idle",
+            "Ranks 0 and 1 late, 20.0 ms",
             "each of the",
         ),
     ],
@@ -187,7 +187,7 @@ def test_advice_on_a_single_delay_fits_what_takes_longer(category: Category | No
     part = {"compute": 60 * MS, "communication": 30 * MS}
     run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
     one = the("waiting", found(run))
-    assert "most of it for ranks 0 and 1 in step 7, with step 6 not recorded on all ranks (" in one.sentence
+    assert one.sentence.startswith("Ranks 0 and 1 are 240 ms late in step 7")
     assert one.recommendation.startswith(advice)
     assert one.recommendation.endswith("may also contain what starting the profiler costs")
 
@@ -229,8 +229,6 @@ def test_start_up_skew_is_not_called_waiting() -> None:
     "change",
     [
         {"efficiency": make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)},
-        {"world_size": 128},
-        {"world_size": 3},
         {"efficiency": None},
     ],
 )
@@ -240,6 +238,11 @@ def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[st
     one = the("transfer", several)
     assert one.row == "communication"
     assert one.potential_saving_ns == pytest.approx(20 * MS)
+
+
+@pytest.mark.parametrize("world_size", [3, 128])
+def test_communication_with_ranks_without_a_trace_has_no_advice(world_size: int) -> None:
+    assert "communication" not in {one.row for one in found(waiting_run(32, 128, slow=False, world_size=world_size))}
 
 
 def test_of_communication_that_is_not_split_what_others_wait_for_a_late_rank_is_told_and_not_promised_again() -> None:
@@ -266,7 +269,7 @@ def test_input_is_compared_with_memory() -> None:
     timed = [replace(run, step_times=make_scaled(1, 100).step_times) for run in (slow, memory)]
     one = the("input", found(*timed))
     assert one.run == "slow"
-    assert one.sentence == "Data loading, 37.0 ms (37 %)"
+    assert one.sentence == "Data loading, 37.0 ms"
     assert one.evidence["load_ratio"] == 37
 
 
@@ -314,7 +317,7 @@ def test_shared_cores_explain_the_loss_before_anything_else() -> None:
 def test_a_late_rank_has_advice_though_messages_are_not_matched() -> None:
     unmatched = make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)
     one = the("waiting", found(waiting_run(128, 32, efficiency=unmatched)))
-    assert one.sentence == "Rank 1 late, 20.0 ms (20 %): data loading"
+    assert one.sentence == "Rank 1 late, 20.0 ms"
 
 
 def test_shared_cores_do_not_explain_a_rank_that_is_late_beyond_chance() -> None:

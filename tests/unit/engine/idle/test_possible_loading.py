@@ -48,7 +48,7 @@ def test_an_annotation_before_forward(tmp_path: Path) -> None:
     builder = in_each_step(program(), "data prep", 500, 5_000)
     assert found(builder, tmp_path) == ("data prep", 5)
     insight = host(report(builder, tmp_path))
-    assert insight.sentence.endswith("%): data prep: is that loading?")
+    assert insight.sentence.endswith(": data prep: is that loading?")
     assert "data if your loader" not in insight.sentence
     assert insight.recommendation.endswith("; if it loads data, see the answer with --data-marker 'data prep'")
 
@@ -68,7 +68,7 @@ def test_the_outermost_function_not_what_it_calls(tmp_path: Path) -> None:
     in_each_step(builder, "torch/utils/x.py(5): library", 0, 5_900)
     assert found(builder, tmp_path) == ("data.py(7): get_batch", 5)
     insight = host(report(builder, tmp_path))
-    assert insight.sentence.endswith("%): `get_batch`, data.py:7: is that loading?")
+    assert insight.sentence.endswith(": `get_batch`, data.py:7: is that loading?")
     assert insight.recommendation.endswith("--data-marker get_batch")
 
 

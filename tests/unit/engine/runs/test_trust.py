@@ -96,7 +96,7 @@ def test_findings_about_the_program_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "remedy"), [(None, "record 10 steps"), ({"detail": "time"}, "record 10 steps: --schedule active=10")]
+    ("config", "remedy"), [(None, "record 10 steps"), ({"detail": "time"}, "--schedule active=10")]
 )
 def test_a_single_step_is_few(config: dict[str, Any] | None, remedy: str) -> None:
     (doubt,) = found(walls_ms=(100,), config=config)

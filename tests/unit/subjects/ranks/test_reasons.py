@@ -24,7 +24,7 @@ from tests.unit.pipeline.test_insights import make_straggler
 
 COMMON = row("host_work", "perfkit.forward", 5)
 COLLECT = row("host_work", "<built-in function collect>", 22, "train.py(20): train")
-SLEEP = row("not_running", "<built-in function sleep>", 11, "train.py(30): wait")
+SLEEP = row("not_running", "<built-in function sleep>", 11, "`wait`")
 OLD_ADVICE = "check launches, Python and synchronisation on rank 1, and what else runs there"
 
 
@@ -59,16 +59,13 @@ def advice(
 
 def test_the_cause_and_its_remedy_are_named() -> None:
     found = waiting([COMMON], [COMMON, replace(COLLECT, total_ns=COLLECT.total_ns * 9 // 11)])
-    assert found.recommendation.startswith("on rank 1: collect garbage between steps")
-    assert found.sentence == "Rank 1 late, 20.0 ms (15 %): host work"  # what mending it gives, whatever takes its time
+    assert found.recommendation.startswith("collect garbage between steps")
+    assert found.sentence == "Rank 1 late, 20.0 ms"  # what mending it gives, whatever takes its time
 
 
 def test_the_phase_is_not_said_twice() -> None:
     more = replace(COMMON, total_ns=COMMON.total_ns + 4 * 18 * MS, count=40)
-    found = waiting([COMMON], [more], phase="forward")
-    assert found.sentence.endswith("%): host work in forward")
-    optimizer = waiting([], [row("host_work", "perfkit.optimizer", 18)], phase="optimizer")
-    assert optimizer.sentence.endswith("%): host work in the optimizer's step")
+    assert waiting([COMMON], [more], phase="forward").sentence == "Rank 1 late, 20.0 ms"  # the row has the phase
 
 
 def test_nothing_is_said_of_another_phase_than_the_one_that_is_named() -> None:
@@ -107,15 +104,15 @@ def test_a_long_pause_in_one_step_is_not_why_a_rank_is_late_in_all() -> None:
     once = row("host_work", "save", 200, count=1)
     assert waiting([COMMON], [COMMON, SLEEP, once]).recommendation == OLD_ADVICE
     short = row("not_running", "short", 12, count=1)
-    assert "train.py(30): wait" in waiting([COMMON], [COMMON, SLEEP, short]).recommendation
+    assert "`wait`" in waiting([COMMON], [COMMON, SLEEP, short]).recommendation
 
 
 def test_the_advice_concerns_only_the_late_rank() -> None:
     for cause, expected in {
         "launch_bound": "check for more launches, a slower core or a shared one on rank 1",
-        "synchronisation": "on rank 1: do not wait for the device in every step",
+        "synchronisation": "do not wait for the device in every step",
         "compilation": "find what is compiled or loaded in steps of rank 1, and why for longer than on other ranks",
-        "not_running": "on rank 1: find what",
+        "not_running": "find what",
     }.items():
         found = waiting([COMMON], [COMMON, row(cause, "perfkit.forward", 18)])  # type: ignore[arg-type]
         assert found.recommendation.startswith(expected), found.recommendation
@@ -124,13 +121,13 @@ def test_the_advice_concerns_only_the_late_rank() -> None:
 def test_what_all_ranks_compile_is_not_why_one_is_late() -> None:
     compiling = row("compilation", "compile", 40)
     found = waiting([compiling], [compiling, COLLECT])
-    assert found.recommendation.startswith("on rank 1: collect garbage")
+    assert found.recommendation.startswith("collect garbage")
 
 
 def test_an_operator_that_runs_in_each_step_is_no_first_call() -> None:
     ranks = [idle_rank(COMMON, rank=number) for number in range(5)]
     ranks[1] = idle_rank(COMMON, row("host_work", "aten::item", 18), rank=1)
-    assert advice(ranks, category="overhead").recommendation.startswith("on rank 1: check what this operator works on")
+    assert advice(ranks, category="overhead").recommendation.startswith("check what this operator works on")
 
 
 def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
@@ -138,7 +135,7 @@ def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
     for second, is_named in ((COLLECT, True), (sleeping, False)):
         late = [idle_rank(COMMON, one, rank=number) for number, one in enumerate((COLLECT, second), 1)]
         found = advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead")
-        assert ("on ranks 1 and 2: collect garbage" in found.recommendation) == is_named
+        assert ("collect garbage" in found.recommendation) == is_named
 
 
 def test_other_stages_of_a_pipeline_are_no_others() -> None:
@@ -176,9 +173,9 @@ def computing(prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int
 def test_an_operator_that_runs_more_often_is_named() -> None:
     usual = {"mm": (12, 12), "add": (4, 4)}
     found = computing(usual, usual | {"mm": (32, 32)})
-    assert found.sentence.endswith("%): 32 mm per step, 12 on the others")
+    assert found.sentence.endswith(": 32 mm per step, 12 on the others")
     assert found.recommendation == "find why mm runs more often on rank 1"
-    assert "%): 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
+    assert ": 10 other{} per step, 0 on the others" in computing(usual, usual | {"other{}": (10, 20)}).sentence
 
 
 def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
@@ -192,7 +189,7 @@ def test_ranks_that_nothing_links_with_the_late_ones_are_no_others() -> None:
 
 def test_more_operators_of_many_kinds() -> None:
     found = computing({f"op{n}": (1, 4) for n in range(5)}, {f"op{n}": (2, 8) for n in range(5)})
-    assert found.sentence.endswith("%): 10 kernels per step, 5 on the others")
+    assert found.sentence.endswith(": 10 kernels per step, 5 on the others")
     assert found.recommendation == "find what else is computed on rank 1"
 
 
@@ -200,29 +197,29 @@ def test_those_that_are_compared_are_named_where_they_are_not_all_others() -> No
     runs = [make_operator("mm", count=STEPS * count, total_ns=STEPS * count * MS) for count in (12, 32, 50)]
     ranks = [replace(idle_rank(COMMON, rank=number), operators=[one]) for number, one in enumerate(runs)]
     found = advice(ranks, category="compute", delays=[0])
-    assert found.sentence.endswith("%): 32 mm per step, 12 on rank 0")
+    assert found.sentence.endswith(": 32 mm per step, 12 on rank 0")
 
 
 def test_the_runs_that_a_rank_has_more_may_be_longer() -> None:
     found = computing({"mm": (3, 3)}, {"mm": (17, 24)})
-    assert found.sentence.endswith("%): 17 mm per step, 3 on the others")
+    assert found.sentence.endswith(": 17 mm per step, 3 on the others")
 
 
 def test_thousands_of_runs_are_written_out() -> None:
     found = computing({"mm": (1000, 20)}, {"mm": (2000, 40)})
-    assert found.sentence.endswith("%): 2,000 mm per step, 1,000 on the others")
+    assert found.sentence.endswith(": 2,000 mm per step, 1,000 on the others")
 
 
 def test_names_that_are_not_listed_are_only_counted() -> None:
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), OTHER_NAMES: (24, 24)})
-    assert found.sentence.endswith("%): 36 kernels per step, 16 on the others")
+    assert found.sentence.endswith(": 36 kernels per step, 16 on the others")
     found = computing({"mm": (12, 12), OTHER_NAMES: (4, 4)}, {"mm": (12, 12), "listed": (20, 20), OTHER_NAMES: (4, 4)})
     assert found.recommendation == "find what else is computed on rank 1"
 
 
 def test_as_many_operators_that_take_longer() -> None:
     found = computing({"mm": (12, 30), "add": (4, 10)}, {"mm": (12, 45), "add": (4, 15)})
-    assert found.sentence.endswith("%): as many kernels as on the others, in 1.5 times the time")
+    assert found.sentence.endswith(": as many kernels as on the others, in 1.5 times the time")
     assert found.recommendation == "check for larger inputs, a slower device or a shared one on rank 1"
 
 
@@ -241,5 +238,5 @@ def test_neither_is_said_where_it_does_not_explain_the_lag(
     prompt: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]]
 ) -> None:
     found = computing(prompt, late)
-    assert found.sentence.endswith("%): compute")
+    assert found.sentence == "Rank 1 late, 20.0 ms"
     assert found.recommendation == "check for more work, a slower device or a shared one on rank 1"

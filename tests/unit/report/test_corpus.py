@@ -1,0 +1,133 @@
+"""The corpus: what `perfkit analyze` shows first in each situation, to be read as one text; and what holds of all."""
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from perfkit.base.formatting import duration
+from perfkit.cli import main
+from perfkit.pipeline.whatif import predict
+from perfkit.records.report import BESIDES_STEPS, Insight, Report
+from perfkit.records.run import RunReport
+from perfkit.report.content.advice import advice
+from perfkit.report.content.ledger import parts
+from perfkit.report.renderers import answer
+from tests.conftest import TRACES
+from tests.support.processes.launching import ROOT
+from tests.support.situations import SITUATIONS
+
+COLUMNS: Final = 80
+LINES: Final = 20
+_PLACE: Final = re.compile(r"[Rr]anks? \d[\d, and-]*|`[^`]*`|\S+:\d+|\d+ ranks|\d/\d")
+"""Numbers that name something: ranks, lines of code."""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, make in SITUATIONS.items():
+            patch.chdir(folder := tmp_path_factory.mktemp("situation"))
+            made[name] = make(folder)
+    return made
+
+
+def screen(report: Report) -> list[str]:
+    stream = io.StringIO()
+    answer.write(report, stream, top=10, width=COLUMNS)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def alone(reports: dict[str, Report]) -> dict[str, RunReport]:
+    return {name: report.runs[0] for name, report in reports.items() if len(report.runs) == 1}
+
+
+def test_the_corpus(reports: dict[str, Report], golden: Callable[[str, str], None]) -> None:
+    golden("\n".join("\n".join([f"# {name}", *screen(report)]) for name, report in reports.items()), "corpus.txt")
+
+
+def test_the_first_screen_is_short_and_cuts_nothing(reports: dict[str, Report]) -> None:
+    for name, report in reports.items():
+        lines = screen(report)
+        commands = [line for line in lines if "perfkit " in line]
+        assert max(cell_len(line) for line in lines if line not in commands) <= COLUMNS, name
+        if len(report.runs) == 1:
+            assert len(lines) <= LINES, name
+            assert "…" not in "".join(lines), name
+
+
+def test_a_headline_has_fifteen_words_and_two_numbers(reports: dict[str, Report]) -> None:
+    for name, run in alone(reports).items():
+        sentence = run.verdict.sentence
+        assert len(sentence.split()) <= 15, name
+        assert len(re.findall(r"\d[\d.,]*", _PLACE.sub("", sentence))) <= 2, name
+
+
+def test_rows_add_up_to_the_step(reports: dict[str, Report]) -> None:
+    for name, run in alone(reports).items():
+        if run.ledger is not None:
+            assert sum(row.ns for row in run.ledger.rows) == run.ledger.step_ns, name
+
+
+def test_one_step_time_stands_on_the_screen(reports: dict[str, Report]) -> None:
+    for name, run in alone(reports).items():
+        found = re.findall(r"^(?:profiled )?step (\S+ \S?s)\b", "\n".join(screen(reports[name])), re.MULTILINE)
+        assert found == ([duration(run.ledger.step_ns)] if run.ledger else []), name
+
+
+def test_a_recommendation_has_one_figure_no_larger_than_its_row(reports: dict[str, Report]) -> None:
+    for name, report in reports.items():
+        shown = [f"{item.text} ({item.potential_saving})" for item in advice(report)]
+        for insight, text in zip(report.insights, shown, strict=True):
+            check_figure(name, report, insight, text)
+
+
+def check_figure(name: str, report: Report, insight: Insight, text: str) -> None:
+    run = next((run for run in report.runs if run.run == insight.run), None)
+    if run is None or run.ledger is None or insight.rule == BESIDES_STEPS:
+        return
+    row = run.ledger.of(insight.row) if insight.row else None
+    saving_ns = 0.0 if insight.potential_saving_ns is None else insight.potential_saving_ns
+    assert saving_ns <= (row.ns if row else run.ledger.step_ns), name
+    if row is not None:
+        figure = row.ns if insight.potential_saving_ns is None or insight.only_finds_out else saving_ns
+        assert text.count(duration(figure)) == 1, (name, text)
+
+
+SAMPLES: Final = sorted(path for folder in (ROOT / "traces", TRACES) for path in folder.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_screen_page_json_and_whatif_have_the_same_figures(path: Path, tmp_path: Path) -> None:
+    page, data = tmp_path / "page.html", tmp_path / "report.json"
+    assert main(["analyze", str(path), "-o", str(page), "-o", str(data)]) == 0
+    report = msgspec.json.decode(data.read_bytes(), type=Report)
+    shown = "\n".join(screen(report))
+    drawn = " ".join(re.sub(r"<[^>]*>", " ", page.read_text(encoding="utf-8")).split())
+    for run in report.runs:
+        assert run.ledger is not None
+        assert run.step_time is not None
+        step = duration(run.step_time.mean_ns)
+        assert step == duration(run.ledger.step_ns)
+        assert f"step {step}" in shown
+        assert f"step of {step} goes" in drawn
+        rows = parts(run.ledger)
+        assert [duration(row.ns) for row in run.ledger.rows][: len(rows) - 1] == [part.time for part in rows][:-1]
+        for part in rows:
+            assert part.percent in shown
+            assert part.percent in drawn
+            assert part.time in drawn
+    for insight in report.insights:
+        if insight.predicted_for is not None:
+            found = predict(path, insight.predicted_for.split())
+            assert found.prediction is not None
+            assert duration(found.measured_step_ns) == step
+            saving = duration(found.prediction.saving_ns)
+            assert saving == duration(insight.potential_saving_ns)
+            assert f"saves {saving}" in drawn
