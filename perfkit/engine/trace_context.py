@@ -64,7 +64,8 @@ class TraceContext:
         if data_marker:
             trace = self._mark_loading(data_marker)
         self._graph_events = graph_events
-        self.names, self.device, steps = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
+        found = find_trace_steps(trace, step_marker, kernel_rules, most_steps)
+        self.trace, self.names, self.device, steps, self._impossible = found
         if steps is None:
             raise NothingToAnalyseError(file, damage_findings(trace))
         check_one_process(trace.events, file, step_marker)
@@ -110,6 +111,7 @@ class TraceContext:
     def own_findings(self) -> list[Observation]:
         """What has to be known of its file, device, steps and kernels."""
         found = trace_findings(self.trace, self.names, self.device, self.activity, self.steps, self.step_marker)
+        found += self._impossible
         found += loading_unmarked(self._unmatched_marker, self.trace.counts)
         return found + sizes_unmatched(self._found_collectives[1], len(self.collectives.start))
 

@@ -1,6 +1,7 @@
 """Findings about one trace: damage of the file, its steps, and what the analysis could not tell."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -93,6 +94,11 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Obs
     findings += _steps_cut(steps)
     if restarts := (steps.number[-1] or 0) // RESTART:
         findings.append(Observation("repeated_steps", {"restarts": restarts}))
+    numbers = [number for number in steps.number if number is not None] if marker is None else []
+    # torch's profiler numbers the steps of a recording in succession.
+    missing = sum(b - a - 1 for a, b in pairwise(numbers) if a // RESTART == b // RESTART)
+    if missing:
+        findings.append(Observation("steps_missing", {"missing": missing}))
     idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         findings.append(Observation("steps_without_device_work", {"idle": idle, "steps": len(steps.number)}))

@@ -29,6 +29,9 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "graphs_hide_operators": "Kernels were launched as parts of graphs; which operators they belong to is unknown.",
     "compilation_hides_operators": "Fused code of torch.compile has no events on the CPU; its operators are unknown.",
     "launches_missing": "Device activity has no launch in the trace; what it waited for, and its operator, is unknown.",
+    "kernels_lost": "Launched kernels are not in the trace; steps that lost some are left out, if others did not.",
+    "impossible_times": "Device activities contradict launches or the order of streams; they were cut or left out.",
+    "device_clock_differs": "The device's clock differs from the host's: its times were shifted by as much.",
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "No annotation marks steps; the optimizer or the loader tells them, or the whole trace counts as one.",
@@ -37,6 +40,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_marked_loading": "No annotation or function of the thread that trains matches `--data-marker`.",
     "steps_cut": "The trace has very many steps; only the first were analysed.",
     "repeated_steps": "Step numbers start again, in one trace or in the traces of a rank.",
+    "steps_missing": "Steps between others have no annotation; their time counts for the step before.",
     "steps_without_device_work": "No device activity belongs to some steps.",
     "work_before_steps": "Device activity was launched before the first step and belongs to no step.",
     "uneven_steps": "The ranks recorded different numbers of steps.",

@@ -67,6 +67,7 @@ DoubtCode = Literal[
     "start_skew",
     "ranks_missing",
     "matches_suspect",
+    "impossible_times",
     "no_steps",
     "not_typical",
     "few_steps",

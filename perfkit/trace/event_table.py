@@ -302,8 +302,8 @@ class EventTableBuilder:
         names = readable_names(self._names) if has_mangled else tuple(self._names)
         return Events(
             **columns,
-            pids=tuple(pid for pid, _ in owners),
             names=names,
+            threads=tuple(owners),
             known_shapes=[NameShapes(names, self._shapes)] if names == tuple(self._names) else [],
             collective_args=self._collective_args.build(),
             operator_args=self._operator_args.build(),

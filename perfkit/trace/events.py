@@ -234,8 +234,8 @@ class Events:
     collective_args: CollectiveArgsColumns
     operator_args: OperatorArgsColumns = field(default_factory=OperatorArgsColumns)
     device_args: DeviceArgsColumns = field(default_factory=DeviceArgsColumns)
-    pids: tuple[Id, ...] = ()
-    """Process of each thread, by its index in `thread`; of a stream, the number of its device."""
+    threads: tuple[tuple[Id, Id], ...] = ()
+    """(pid, tid) by index in `thread`; of work on a device, its number and stream."""
     known_shapes: list[NameShapes] = field(default_factory=list, repr=False, compare=False)
     """The one value of `shapes`, or nothing before it is asked for."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.kernel_rules import KIND_CODE, NO_RULE, apply_rules, kernel_codes
+from perfkit.engine.kinds.plausibility import Work
 from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
 from perfkit.records.per_rank.work import KernelClass
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
@@ -105,13 +106,12 @@ class Device:
         return ~self.is_copy & ~self.is_communication
 
 
-def find_device(events: Events, names: Names) -> Device:
-    """Join device activities to their launches, and identify communication kernels."""
-    row = events.rows(EventKind.KERNEL, EventKind.COPY)
+def find_device(work: Work, names: Names) -> Device:
+    """Identify communication kernels, and leave out waits that the trace lists as kernels."""
+    events, row = work.events, work.row
     by_rule = np.where(events.kind[row] == EventKind.COPY, KIND_CODE["memcpy"], names.kernel[events.name[row]])
     works = by_rule != KIND_CODE["wait"]
-    row, by_rule = row[works], by_rule[works]
-    launch_row = _join_launches(events, row)
+    row, launch_row, by_rule = row[works], work.launch_row[works], by_rule[works]
     launched_by = innermost_at_launch(events, launch_row, communicating_candidates(events, names))
     by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
     return Device(
@@ -131,9 +131,9 @@ def tell_apart(events: Events, device: Device, in_steps: NDArray[np.bool_]) -> D
     computes is not one that the program waits for.
     """
     number: dict[Id, int] = {}
-    if not events.pids:
+    if not events.threads:
         return device
-    place = np.array([number.setdefault(pid, len(number)) for pid in events.pids], np.int64)
+    place = np.array([number.setdefault(pid, len(number)) for pid, _ in events.threads], np.int64)
     of = place[events.thread[device.row]]
     computing = np.unique(of[device.is_compute & in_steps]).tolist()
     labels = {at: str(pid) for pid, at in number.items()}
@@ -149,19 +149,6 @@ def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
     """Return which events are operators or backend annotations, the candidates for the innermost event at a launch."""
     is_annotation = (events.kind == EventKind.ANNOTATION) & names.backend_annotation[events.name]
     return np.asarray((events.kind == EventKind.OPERATOR) | is_annotation)
-
-
-def _join_launches(events: Events, device: Ints) -> Ints:
-    """Return for each device row the row of the earliest launch with its correlation, or -1."""
-    launches = events.rows(EventKind.LAUNCH)
-    launches = launches[events.correlation[launches] >= 0]
-    if not len(launches):
-        return np.full(len(device), -1, np.int64)
-    launches = launches[np.lexsort((events.start_ns[launches], events.correlation[launches]))]
-    ids = events.correlation[launches]
-    wanted = events.correlation[device]
-    first = np.minimum(np.searchsorted(ids, wanted, side="left"), len(ids) - 1)
-    return np.where(ids[first] == wanted, launches[first], -1)
 
 
 def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:

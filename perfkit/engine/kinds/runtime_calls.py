@@ -11,6 +11,8 @@ _UNLISTED: Final = RuntimeCalls(prefixes=("musa", "mu", "cnrt", "cn"), allocatin
 """Runtimes of devices that have no row: Moore Threads' and Cambricon's."""
 
 _NEVER: Final = "(?!)"
+POLLING: Final = " (polling)"
+"""What is appended to the name of a query that stands for a loop of them."""
 
 
 class CallPatterns(NamedTuple):
@@ -19,6 +21,10 @@ class CallPatterns(NamedTuple):
     any_call: "re.Pattern[str]"
     synchronising: "re.Pattern[str]"
     """Calls that return when the device, or the copy, is done."""
+    device_wide: "re.Pattern[str]"
+    """Those of them that return when all work of the device is done."""
+    querying: "re.Pattern[str]"
+    """Calls that ask whether the device is done."""
     allocating: "re.Pattern[str]"
     compiling: "re.Pattern[str]"
     """Calls that load or link code."""
@@ -35,9 +41,14 @@ def call_patterns() -> CallPatterns:
     rows = (*(row.runtime for row in accelerators()), _UNLISTED)
     prefix = f"(?:{'|'.join(text for row in rows for text in row.prefixes)})"
     waits = rf"{prefix}(Stream|Device|Event|Ctx|Thread)_?Synchronize"
+    queries = rf"{prefix}(Stream|Event)_?Query"
     return CallPatterns(
         any_call=re.compile(rf"{prefix}_?[A-Z]"),
-        synchronising=_any([waits, *(text for row in rows for text in row.synchronising)]),
+        synchronising=_any(
+            [waits, queries + re.escape(POLLING), *(text for row in rows for text in row.synchronising)]
+        ),
+        device_wide=re.compile(f"{prefix}(Device|Ctx)_?Synchronize"),
+        querying=re.compile(queries),
         allocating=_any(text for row in rows for text in row.allocating),
         compiling=_any(text for row in rows for text in row.compiling),
         launching=re.compile(rf"{prefix}_?(?:[A-Z]\w*)?Launch"),

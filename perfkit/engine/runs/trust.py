@@ -20,7 +20,8 @@ _ENOUGH: Final = 10
 """Steps that are asked for: one that takes twice as long changes their mean by a tenth."""
 _MANY: Final = 100
 """The same where as many vary."""
-_LOST: Final = ("damaged_trace", "skipped_events", "no_device_events")
+_LOST: Final = ("damaged_trace", "skipped_events", "no_device_events", "kernels_lost", "steps_missing")
+_IMPOSSIBLE: Final = ("impossible_times", "device_clock_differs")
 _MISSING: Final = ("ranks_missing", "world_size_unknown", "missing_traces")
 _UNMATCHED: Final = ("suspect_matches", "timelines_disagree")
 
@@ -52,6 +53,7 @@ def doubts(
     found = [
         *_busy_machine(loads),
         *_of_findings(seen, sum(walls_ns.values())),
+        *_of_times(seen, [*walls_ns.values()]),
         *_of_steps([ns for number, ns in walls_ns.items() if number is not None], own=config is not None),
         *_of_profiler(cost, config or {}),
         *_of_whole_run(step, cost),
@@ -74,8 +76,8 @@ def _busy_machine(loads: Sequence[CoreLoad]) -> Iterator[Doubt]:
 
 def _of_findings(seen: Sequence[Observation | Finding], recorded_ns: int) -> Iterator[Doubt]:
     """Yield the doubts that findings give the details of."""
-    values = {one.code: one.values if isinstance(one, Observation) else {} for one in reversed(seen)}
-    lost = [one for one in seen if one.code in _LOST]
+    values = {one.code: _values(one) for one in reversed(seen)}
+    lost = [one for one in seen if one.code in _LOST and not _values(one).get("judged")]
     if lost:
         traces = len({one.file for one in lost})
         yield _of("events_lost", _LOST, statement("events_missing", traces=traces), "record_again", overrules=True)
@@ -100,6 +102,24 @@ def _of_findings(seen: Sequence[Observation | Finding], recorded_ns: int) -> Ite
     if (possible := values.get("possible_communication")) is not None:
         what = statement("unknown_kernels", share=possible.get("share", 0.0))
         yield _of("possible_communication", ("possible_communication",), what, "declare_kernels")
+
+
+def _of_times(seen: Sequence[Observation | Finding], walls_ns: Sequence[int]) -> Iterator[Doubt]:
+    """Yield that much of what a device did cannot have been when its trace says."""
+    step_ns = fmean(walls_ns) if walls_ns else 0
+    contradict = any(
+        values["activities"] >= MIN_COMMON_SHARE * values["of"]
+        if one.code == "impossible_times"
+        else values["ns"] >= MIN_COMMON_SHARE * step_ns
+        for one in seen
+        if one.code in _IMPOSSIBLE and (values := _values(one))
+    )
+    if contradict:
+        yield _of("impossible_times", _IMPOSSIBLE, statement("times_contradict"), "record_again")
+
+
+def _values(one: Observation | Finding) -> Mapping[str, Any]:
+    return one.values if isinstance(one, Observation) else {}
 
 
 def _of(code: DoubtCode, findings: Sequence[str], what: str, remedy: str = "", *, overrules: bool = False) -> Doubt:

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
+from perfkit.engine.kinds.plausibility import check_work
+from perfkit.engine.kinds.polling import merge_polls
 from perfkit.engine.steps.marks import StepSource, find_marks
 from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
 from perfkit.engine.steps.series import apart
+from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.trace.events import EventKind, Events, RankTrace
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import EMPTY, Ints
 
 _NEVER = np.iinfo(np.int64).min
 
@@ -36,6 +39,8 @@ class Steps:
     pause."""
     source: StepSource
     """What marks them; the whole trace counts as one step if nothing does."""
+    lost: Ints
+    """Launches of kernels that are not in the trace, by step; shape (k,)."""
     pauses: Pauses = NONE
     """Checkpoints and the like, which are no part of the steps whose windows contain them."""
     between_ns: int = 0
@@ -75,6 +80,7 @@ def find_steps(
     completed: int | None = None,
     most: int | None = None,
     pauses: Pauses = NONE,
+    lost_ns: Ints = EMPTY.start,
 ) -> Steps | None:
     """Return the steps, or None if the trace contains neither steps nor work.
 
@@ -87,16 +93,18 @@ def find_steps(
             nor what was launched in it counts.
         most: number of steps to return at most, the first ones; None for all.
         pauses: what is no part of the steps; evaluations in each of them are.
+        lost_ns: when kernels were launched that are not in the trace.
     """
     marks = find_marks(events, device, marker, completed)
     if marks is None:
-        return _whole_trace(events, device, pauses)
+        return _whole_trace(events, device, pauses, len(lost_ns))
     start_ns = marks.start_ns
     named = besides_steps(pauses, start_ns, events, device)
     pauses = with_gaps(named, marks.end_ns[:-1], start_ns[1:], events, device) if marker else named
     device_step = np.searchsorted(start_ns, device.launched_ns, side="right") - 1
     device_step[device.launched_ns >= marks.after_ns] = AFTER_THE_LAST
     device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE
+    lost_step = np.searchsorted(start_ns, lost_ns[lost_ns < marks.after_ns], side="right") - 1
     bounds = _bounds(start_ns, int(marks.end_ns[-1]), events, device, device_step)
     whole = bounds[:1], bounds[-1:]
     steps = Steps(
@@ -107,23 +115,49 @@ def find_steps(
         source=marks.source,
         pauses=pauses,
         between_ns=int((pauses.time_in(*whole) - named.time_in(*whole))[0]),
+        lost=np.bincount(lost_step[lost_step >= 0], minlength=len(start_ns)),
     )
     return steps if most is None or len(start_ns) <= most else _first(steps, most)
 
 
 def _first(steps: Steps, most: int) -> Steps:
-    """Return the first steps alone; what was launched later belongs to none."""
-    device_step = steps.device_step.copy()
-    device_step[device_step >= most] = AFTER_THE_LAST
+    """Return the first steps alone, with the numbers and wall times of all."""
+    return replace(_part(steps, 0, most), all_numbers=steps.number, all_wall_ns=np.diff(steps.bounds))
+
+
+def _part(steps: Steps, first: int, last: int) -> Steps:
+    """Return the steps from `first` to before `last` alone; what was launched in others belongs to none."""
+    known, own = steps.device_step >= 0, slice(first, last)
+    inside = (steps.device_step >= first) & (steps.device_step < last)
     return replace(
         steps,
-        number=steps.number[:most],
-        host_start_ns=steps.host_start_ns[:most],
-        bounds=steps.bounds[: most + 1],
-        device_step=device_step,
-        all_numbers=steps.number,
-        all_wall_ns=np.diff(steps.bounds),
+        number=steps.number[own],
+        host_start_ns=steps.host_start_ns[own],
+        bounds=steps.bounds[first : last + 1],
+        device_step=np.where(inside, steps.device_step - first, np.where(known, AFTER_THE_LAST, steps.device_step)),
+        lost=steps.lost[own],
     )
+
+
+def _whole(steps: Steps, launches: int) -> tuple[Steps, list[Observation]]:
+    """Return the most steps in succession, of several the last, that lost no kernel; all if each lost some.
+
+    Args:
+        steps: the steps.
+        launches: of kernels, in the trace.
+    """
+    lossy = np.flatnonzero(steps.lost)
+    if not len(lossy):
+        return steps, []
+    first, last = np.append(-1, lossy) + 1, np.append(lossy, len(steps.number))
+    longest = len(first) - 1 - int(np.argmax((last - first)[::-1]))
+    judged = steps.number[first[longest] : last[longest]]
+    values: dict[str, Any] = {"launches": int(np.sum(steps.lost)), "of": launches}
+    if not judged:
+        return steps, [Observation("kernels_lost", values, "all")]
+    values |= {"lossy": len(lossy), "steps": len(steps.number), "judged": judged}
+    found = Observation("kernels_lost", values, "some")
+    return _part(steps, int(first[longest]), int(last[longest])), [found]
 
 
 def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: Device, device_step: Ints) -> Ints:
@@ -143,7 +177,7 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
 
 
-def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None:
+def _whole_trace(events: Events, device: Device, pauses: Pauses, lost: int) -> Steps | None:
     rows = np.concatenate([events.rows(EventKind.OPERATOR), device.row])
     if not len(rows):
         return None
@@ -155,16 +189,21 @@ def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None
         device_step=np.where(pauses.at(device.launched_ns), IN_A_PAUSE, 0),
         source="trace",
         pauses=pauses,
+        lost=np.full(1, lost),
     )
 
 
 class TraceSteps(NamedTuple):
     """The steps of one trace, and what tells them."""
 
+    trace: RankTrace
+    """The trace, without what cannot be true."""
     names: Names
     device: Device
     steps: Steps | None
     """None if the trace contains neither steps nor work."""
+    findings: list[Observation]
+    """What was changed or left out because it cannot be true."""
 
 
 def find_trace_steps(
@@ -178,12 +217,17 @@ def find_trace_steps(
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
         most: number of steps at most, the first ones; None for all.
     """
+    work = check_work(merge_polls(trace.events))
+    if work.events is not trace.events:
+        trace = replace(trace, events=work.events)
     names = classify_names(trace.events, kernel_rules)
-    device = find_device(trace.events, names)
+    device = find_device(work, names)
     pauses = find_pauses(trace.events, trace.frames, device, trace.header)
     own = trace.header.perfkit
     completed = own.steps[1] if own and own.steps else None
-    steps = find_steps(trace.events, device, step_marker, completed, most, pauses)
-    if steps is not None:
-        device = tell_apart(trace.events, device, steps.device_step >= 0)
-    return TraceSteps(names, device, steps)
+    steps = find_steps(trace.events, device, step_marker, completed, most, pauses, work.lost_ns)
+    if steps is None:
+        return TraceSteps(trace, names, device, None, work.findings)
+    device = tell_apart(trace.events, device, steps.device_step >= 0)
+    steps, lost = _whole(steps, work.launches)
+    return TraceSteps(trace, names, device, steps, [*work.findings, *lost])

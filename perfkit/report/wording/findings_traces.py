@@ -136,6 +136,26 @@ TRACES: Final[Words] = {
         "count for the step in which they began; which operator they belong to, and what the device waited for before "
         "them, is unknown"
     ),
+    "kernels_lost/some": (
+        "{launches:,} of {of:,} launched kernels are not in the trace: {lossy:,} of {steps:,} steps lost some, and "
+        "only step{judged:||s} {judged:ranges} {judged:|is|are} analysed, without a loss"
+    ),
+    "kernels_lost/all": (
+        "{launches:,} of {of:,} launched kernels are not in the trace, and each step lost some: compute is too short, "
+        "and idle time too long"
+    ),
+    "impossible_times": (
+        "{activities:,} of {of:,} device activities start before their launch, or contradict the order of their "
+        "stream: {removed_ns:duration} of them cannot be, and {activities:|is|are} left out"
+    ),
+    "device_clock_differs/behind": (
+        "the device's clock is behind the host's: work begins up to {ns:duration} before its launch; all times of the "
+        "device were moved by that"
+    ),
+    "device_clock_differs/ahead": (
+        "the device's clock is ahead of the host's: no work begins within {ns:duration} of its launch, not even on an "
+        "idle device; all times of the device were moved by that"
+    ),
     "collective_sizes_unmatched": _collective_sizes_unmatched,
     "no_steps": _no_steps,
     "steps_of_device": "annotations of the device mark the steps: those of the host are not in the trace",
@@ -145,6 +165,10 @@ TRACES: Final[Words] = {
     "no_marked_loading": _no_marked_loading,
     "steps_cut": _steps_cut,
     "repeated_steps": "step numbers start again {restarts:|once|{restarts} times}: 2:3 is step 3 of the second series",
+    "steps_missing": (
+        "{missing:,} step number{missing:||s} between the first and the last {missing:|has|have} no annotation: such a "
+        "step counts for the one before it, which it makes too long"
+    ),
     "steps_without_device_work": "{idle} of {steps} steps {idle:|has|have} no device activity",
     "work_before_steps": ("{activities} device activities were launched before the first step and belong to no step"),
 }

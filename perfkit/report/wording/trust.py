@@ -22,6 +22,7 @@ SENTENCES: Final[Words] = {
     "ranks_without_trace": "{missing} of {of} ranks {missing:|has|have} no trace",
     "ranks_may_be_missing": "ranks may be missing",
     "analyse_all_traces": "analyse the traces of all ranks",
+    "times_contradict": "times of the device contradict its launches",
     "ranks_disagree": "the traces of the ranks contradict each other",
     "steps_unmarked": lambda source: _STEPS_OF[source],
     "mark_steps": "--step-marker REGEX",

@@ -6,7 +6,7 @@ such steps comes first, no rule says.
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
 from hypothesis import HealthCheck, settings
@@ -190,6 +190,23 @@ def step_events(draw: st.DrawFn, clock: Clock) -> list[Event]:
     ]
 
 
+def in_order(work: list[Event]) -> None:
+    """Move device work to when it can have run: after its launch, and one after the other in each stream."""
+    launched: dict[int, Decimal] = {}
+    for event in work:
+        if event["cat"] in LAUNCHES:
+            number = event["args"]["correlation"]
+            launched[number] = min(event["ts"], launched.get(number, event["ts"]))
+    activities = [event for event in work if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+    begins = [launched.get(event["args"].get("correlation", -1), event["ts"]) for event in activities]
+    free: dict[int, Decimal] = {}
+    for event, begin in sorted(zip(activities, begins, strict=True), key=lambda pair: pair[1]):
+        event["ts"] = max(event["ts"], begin, free.get(event["tid"], begin))
+        # What is rounded to nanoseconds, start and duration each, stays in order.
+        end = event["ts"] + max(event.get("dur") or Decimal(0), Decimal(0)) + Decimal("0.001")
+        free[event["tid"]] = end.quantize(Decimal("0.001"), ROUND_CEILING)
+
+
 @st.composite
 def traces(draw: st.DrawFn, *, device: bool | None = None, max_groups: int = 24) -> Document:
     """Return a trace document.
@@ -209,6 +226,7 @@ def traces(draw: st.DrawFn, *, device: bool | None = None, max_groups: int = 24)
         max_size=max_groups,
     )
     work = [event for group in draw(groups) for event in group]
+    in_order(work)
     steps = draw(step_events(clock))
     base = draw(st.sampled_from(BASES))
     header: Document = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}}

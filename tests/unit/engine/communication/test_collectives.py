@@ -23,7 +23,7 @@ def test_a_kernel_is_described_by_what_launched_it(tmp_path: Path) -> None:
     builder = TraceBuilder(world_size=2).step(0, 0, 100)
     builder.record_param_comms("allreduce", 10, 20, in_elements=1000, out_elements=1000, dtype="BFloat16")
     builder.op("nccl:all_reduce", 11, 10).launch(7, 12, 2).kernel("ncclDevKernel_Generic(x)", 30, 40, 7)
-    builder.kernel("gemm", 50, 10, 8).launch(8, 5, 1)
+    builder.kernel("gemm", 50, 10, 8, stream=8).launch(8, 5, 1)
     (row,) = rows(builder, tmp_path)
     assert (row.operator, row.group, row.group_size, row.bytes, row.dtype) == ("all_reduce", "0", 2, 2000, "bfloat16")
     # 30 to 70, of which the GEMM hides 50 to 60.

@@ -65,6 +65,18 @@ def test_a_busy_machine_is_the_heaviest_doubt_and_overrules_the_answer() -> None
             "ranks_missing",
             "6 of 8 ranks have no trace",
         ),
+        (Observation("steps_missing", {"missing": 1}), "events_lost", "events are missing in 1 trace"),
+        (Observation("kernels_lost", {"launches": 1, "of": 9}, "all"), "events_lost", "events are missing in 1 trace"),
+        (
+            Observation("impossible_times", {"activities": 10, "of": 100, "removed_ns": 1}),
+            "impossible_times",
+            "times of the device contradict its launches",
+        ),
+        (
+            Observation("device_clock_differs", {"ns": 11 * MS}, "ahead"),
+            "impossible_times",
+            "times of the device contradict its launches",
+        ),
         (Observation("world_size_unknown", {"backends": []}), "ranks_missing", "ranks may be missing"),
         (Observation("suspect_matches"), "matches_suspect", "the traces of the ranks contradict each other"),
         (Observation("no_steps", {"marker": None}), "no_steps", "no steps are marked"),
@@ -89,6 +101,12 @@ def test_findings_that_cast_doubt_on_the_answer_are_doubts(seen: Observation, co
 
 def test_ranks_that_began_to_record_at_nearly_the_same_time_are_no_doubt() -> None:
     assert found(Observation("start_skew", {"first_ns": 29 * MS, "usual_ns": 1.0, "has_later": True})) == []
+
+
+def test_what_was_bounded_or_left_out_and_is_little_is_no_doubt() -> None:
+    assert found(Observation("impossible_times", {"activities": 9, "of": 100, "removed_ns": 9 * MS})) == []
+    assert found(Observation("device_clock_differs", {"ns": 9 * MS}, "behind")) == []
+    assert found(Observation("kernels_lost", {"launches": 1, "of": 9, "judged": [5, 6]}, "some")) == []
 
 
 def test_findings_about_the_program_are_none() -> None:

@@ -35,7 +35,7 @@ def two_ranks(folder: Path) -> RunReport:
 def test_no_sentence_where_it_is_false_on_a_rank(tmp_path: Path) -> None:
     """Rank 1 has other work, so that the module has less than half of its time."""
     other = module_step(TraceBuilder(rank=1, world_size=2))
-    other.op("aten::mm", 600, 5).launch(50, 601, 2).kernel("big", 610, 900, 50)
+    other.op("aten::mm", 600, 5).launch(50, 601, 2).kernel("big", 610, 900, 50, stream=8)
     run = analyzed(tmp_path / "run", module_step(TraceBuilder(rank=0, world_size=2)), other)
     assert "is in" not in tables(run)["Device time by module"].remark
 
