@@ -1,4 +1,4 @@
-"""Samples what the main thread runs while steps are recorded: functions and lines, 100 times a second.
+"""Samples what the main thread runs while steps are recorded: functions and lines, 100 times a second, at first 250.
 
 A timer of the kernel interrupts the main thread, and Python calls the handler as soon as it can: after the C function
 that runs, where one does. A sample stands for the time since the one before. Compared in docs/sampling.md: a hook on
@@ -27,6 +27,9 @@ if sys.platform == "linux":
 
 INTERVAL_NS: Final = 10_000_000
 """A sample takes 24 to 51 us, interrupt included, on a busy machine up to 100: docs/sampling.md has the measurement."""
+_FIRST_INTERVAL_NS: Final = 4_000_000
+_FIRST_SAMPLES: Final = 50
+"""They are closer together: three steps of a small model last 20 to 30 ms, of which others would be two or three."""
 MOST_SAMPLES: Final = 20_000
 """Of more, every second one is dropped, and the interval doubles."""
 _MOST_FRAMES: Final = 120
@@ -61,7 +64,8 @@ class HostSampler:
     """
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
-        self._first_interval_ns = self.interval_ns = interval_ns
+        self._usual_interval_ns = self.interval_ns = interval_ns
+        self._first_samples = _FIRST_SAMPLES
         self._pid = os.getpid()
         self._timer: ctypes.c_void_p | None = None
         self._signal: signal.Signals | int = 0
@@ -71,7 +75,8 @@ class HostSampler:
 
     def start(self) -> None:
         """Begin to sample."""
-        self._rows, self.interval_ns = [], self._first_interval_ns
+        self._rows, self._first_samples = [], _FIRST_SAMPLES
+        self.interval_ns = min(_FIRST_INTERVAL_NS, self._usual_interval_ns)
         number = _free_signal()
         runs = any(one._pid == self._pid for one in _running)  # not in the process that this one was forked from
         if number is None or threading.current_thread() is not threading.main_thread() or runs:
@@ -123,9 +128,13 @@ class HostSampler:
             stack += (frame.f_code, frame.f_lasti)
             frame = frame.f_back
         self._rows.append((time.time_ns(), time.thread_time_ns(), _waits(), tuple(stack)))
+        self._first_samples -= 1
         if len(self._rows) >= MOST_SAMPLES and self._timer is not None:
             del self._rows[::2]
             self.interval_ns *= 2
+            self._set_interval()
+        elif not self._first_samples and self._timer is not None:
+            self.interval_ns = self._usual_interval_ns
             self._set_interval()
 
     def _set_interval(self) -> None:

@@ -34,7 +34,7 @@ SENTENCES: Final[Words] = {
     "skip_them": "record later steps",
     "profiler_takes": "the profiler takes {share:percent} of a recorded step",
     "record_less": "--detail time",
-    "long_steps": "{long} of {steps} steps {long:|takes|take} {share:percent} of the time, none of them recorded",
+    "long_steps": "{long} unrecorded step{long:||s} of {steps} {long:|takes|take} {share:percent} of the time",
     "recorded_faster": "recorded steps are faster than the others",
     "unknown_kernels": "{share:percent} of kernel time may be communication",
     "declare_kernels": "--kernel-rules",

@@ -63,6 +63,7 @@ def record(folder: Path, slow: str, start: str, ranks: int) -> RunReport:
 
 
 @pytest.mark.slow
+@pytest.mark.flaky(reruns=2)  # beside other programs it takes long to hand batches over
 @pytest.mark.parametrize(
     ("slow", "start", "ranks", "cause", "words"),
     [

@@ -277,7 +277,7 @@ DOUBTS: Final[Mapping[str, Observation]] = {
     "ranks not chosen": Observation("ranks_missing", {"chosen": [0, 1], "world_size": 4}, "not_chosen", "info"),
     "number of ranks unknown": Observation("world_size_unknown", {"backends": ["nccl"]}),
     "contradicting traces": Observation("suspect_matches", {"apart": 3, "of": 40}),
-    "no steps": Observation("no_steps", {"marker": None}),
+    "no steps": Observation("no_steps", {"marker": None, "source": "trace"}),
     "different steps": Observation("uneven_steps", {"rank": 1, "steps": 3, "most": 5}),
     "compiled steps": Observation("compilation_recorded", {"recorded": [5, 6]}, "manifest"),
     "unknown kernels": Observation(

@@ -8,7 +8,7 @@ from perfkit.trace.categories import LEGACY_ANNOTATION, kind_of
 from perfkit.trace.symbols.demangle import readable_names
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, RankTrace
 
-KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.TOOL)
+DROPPED = (EventKind.PYTHON, EventKind.OTHER, EventKind.UNKNOWN)
 
 
 class Number(str):
@@ -50,17 +50,19 @@ def _row(event: dict[str, Any]) -> Row | None:
     if kind is EventKind.OPERATOR and category != "cpu_op" and LEGACY_ANNOTATION.match(name):
         kind = EventKind.ANNOTATION
     start_ns, dur_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
-    if kind not in KEPT or start_ns is None:
+    if kind in DROPPED or start_ns is None:
         return None
     usable = dur_ns is not None and 0 <= dur_ns <= 2**50
     args = event.get("args")
     correlation = args.get("correlation") if isinstance(args, dict) else None
+    device = args.get("device") if isinstance(args, dict) and kind in (EventKind.KERNEL, EventKind.COPY) else None
+    pid = device if isinstance(device, Number) and device.isdecimal() else event.get("pid")
     return Row(
         kind,
         readable_names([name])[0],  # spelled as declared; its own tests compare it with binutils
         start_ns,
         start_ns + (dur_ns or 0 if usable else 0),
-        (identity(event.get("pid")), identity(event.get("tid"))),
+        (identity(pid), identity(event.get("tid"))),
         whole(correlation),
     )
 

@@ -155,9 +155,9 @@ def test_recorded_steps_that_are_faster_than_the_others_are_not_typical() -> Non
 @pytest.mark.parametrize(
     ("plain_ms", "what", "remedy"),
     [
-        ([100] * 78 + [1000] * 11, "11 of 89 steps take 59 % of the time, none of them recorded", "active=10"),
-        ([100] * 40 + [3000], "1 of 41 steps takes 43 % of the time, none of them recorded", "active=100"),
-        ([90, 110] * 10 + [250] * 10, "10 of 30 steps take 56 % of the time, none of them recorded", "active=10"),
+        ([100] * 78 + [1000] * 11, "11 unrecorded steps of 89 take 59 % of the time", "active=10"),
+        ([100] * 40 + [3000], "1 unrecorded step of 41 takes 43 % of the time", "active=100"),
+        ([90, 110] * 10 + [250] * 10, "10 unrecorded steps of 30 take 56 % of the time", "active=10"),
     ],
 )
 def test_steps_that_no_recorded_one_is_like_are_a_doubt(plain_ms: list[int], what: str, remedy: str) -> None:
