@@ -34,7 +34,9 @@ perfkit hta critical-path traces/my-run --step 7 -o critical.csv
 def hta(
     analysis: Annotated[_NAMES, typer.Argument(metavar="ANALYSIS", hidden=True)],
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", hidden=True)],
-    step: Annotated[int | None, typer.Option(min=0, help="Step of critical-path; default: the second.")] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="N", help="Step of critical-path, such as 7, or 2:3; default: the second.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -54,6 +56,7 @@ def hta(
         raise UsageError("--json is for stdout, which has nothing with -o: remove one of them")
     name = "json" if json else "rich"
     chosen = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, name)
+    from perfkit.base.parsing import parse_step
     from perfkit.pipeline.analyze import analyze
     from perfkit.storage.discovery import refuse_pipe
 
@@ -63,5 +66,5 @@ def hta(
     runs = [run for run in analyze(*paths).runs if run.ranks]
     if len(runs) != 1:
         raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give exactly one")
-    table = run_hta(runs[0], analysis, step)
+    table = run_hta(runs[0], analysis, None if step is None else parse_step(step, "--step"))
     write_files(table, [(output or STDOUT, chosen)], top)

@@ -88,9 +88,10 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Obs
         findings.append(Observation("steps_of_device"))
     elif steps.source != "host":
         findings.append(Observation("no_steps", {"marker": marker, "source": steps.source}))
-    between = steps.between_ns / max(1, int(steps.bounds[-1] - steps.bounds[0]))
+    between_ns = steps.between_ns
+    between = between_ns / max(1, int(steps.bounds[-1] - steps.bounds[0]))
     if round(between, 2):  # less would be printed as 0 %
-        findings.append(Observation("time_between_steps", {"ns": steps.between_ns, "share": between}))
+        findings.append(Observation("time_between_steps", {"ns": between_ns, "share": between}))
     findings += _steps_cut(steps)
     if restarts := (steps.number[-1] or 0) // RESTART:
         findings.append(Observation("repeated_steps", {"restarts": restarts}))

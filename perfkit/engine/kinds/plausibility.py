@@ -105,8 +105,9 @@ def _findings(
 def _bounded(events: Events, row: Ints, until_ns: Ints, kept: NDArray[np.bool_], shift_ns: int) -> Events:
     start_ns, end_ns, kind = events.start_ns.copy(), events.end_ns.copy(), events.kind.copy()
     end_ns[row] = np.minimum(end_ns[row], np.maximum(until_ns, start_ns[row]))
-    start_ns[row] += shift_ns
-    end_ns[row] += shift_ns
+    by_its_clock = np.concatenate((row, events.rows(EventKind.DEVICE_ANNOTATION)))
+    start_ns[by_its_clock] += shift_ns
+    end_ns[by_its_clock] += shift_ns
     kind[row[~kept]] = EventKind.OTHER
     return replace(events, start_ns=start_ns, end_ns=end_ns, kind=kind)
 

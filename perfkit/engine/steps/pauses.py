@@ -94,7 +94,7 @@ class TracedPause(Struct, frozen=True, kw_only=True):
 
 def traced(pauses: Pauses, bounds: Ints) -> list[TracedPause]:
     """Return the pauses of a trace; `bounds` are those of the steps' windows, shape (k + 1,)."""
-    inside, begins = union(bounds[:1], bounds[-1:]), [0, *bounds[:-1].tolist()]
+    inside, begins = union(bounds[:1], bounds[-1:]), [-int(bounds[0]), *bounds[:-1].tolist()]
     return [
         TracedPause(
             phase=one.phase,

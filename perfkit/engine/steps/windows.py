@@ -42,9 +42,9 @@ class Steps:
     lost: Ints
     """Launches of kernels that are not in the trace, by step; shape (k,)."""
     pauses: Pauses = NONE
-    """Checkpoints and the like, which are no part of the steps whose windows contain them."""
-    between_ns: int = 0
-    """How long training is between steps that the program marked itself."""
+    """Checkpoints and the like, and what lies between marked steps: no part of the steps whose windows contain them."""
+    named: Pauses = NONE
+    """Those that are not between marked steps."""
     all_numbers: list[int | None] | None = None
     """Numbers of all marked steps, if only the first of them are here; else None."""
     all_wall_ns: Ints | None = None
@@ -54,6 +54,12 @@ class Steps:
     def from_annotations(self) -> bool:
         """Whether there are any: a trace without counts as one."""
         return self.source != "trace"
+
+    @property
+    def between_ns(self) -> int:
+        """How long training is between steps that the program marked itself."""
+        whole = self.bounds[:1], self.bounds[-1:]
+        return int((self.pauses.time_in(*whole) - self.named.time_in(*whole))[0])
 
     def of(self, instant_ns: Ints) -> Ints:
         """Return the host step of each instant; -1 before the first step, and the last step after its start."""
@@ -106,7 +112,6 @@ def find_steps(
     device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE
     lost_step = np.searchsorted(start_ns, lost_ns[lost_ns < marks.after_ns], side="right") - 1
     bounds = _bounds(start_ns, int(marks.end_ns[-1]), events, device, device_step)
-    whole = bounds[:1], bounds[-1:]
     steps = Steps(
         number=apart(marks.number),
         host_start_ns=start_ns,
@@ -114,7 +119,7 @@ def find_steps(
         device_step=device_step,
         source=marks.source,
         pauses=pauses,
-        between_ns=int((pauses.time_in(*whole) - named.time_in(*whole))[0]),
+        named=named,
         lost=np.bincount(lost_step[lost_step >= 0], minlength=len(start_ns)),
     )
     return steps if most is None or len(start_ns) <= most else _first(steps, most)
@@ -189,6 +194,7 @@ def _whole_trace(events: Events, device: Device, pauses: Pauses, lost: int) -> S
         device_step=np.where(pauses.at(device.launched_ns), IN_A_PAUSE, 0),
         source="trace",
         pauses=pauses,
+        named=pauses,
         lost=np.full(1, lost),
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.base.formatting import duration, listed, ranges, shell_word
+from perfkit.base.step_numbers import numbered
 from perfkit.records.facts import Words
 
 _MOST_LISTED: Final = 4
@@ -43,7 +44,7 @@ def _compiling(recorded: Sequence[int]) -> str:
 
 
 def _compiled(steps: Sequence[int], longest_ns: int, step: int, rank: int | None) -> str:
-    where = f"step {step}" if rank is None else f"step {step} on rank {rank}"
+    where = f"step {numbered(step)}" if rank is None else f"step {numbered(step)} on rank {rank}"
     again = "; TORCH_LOGS=recompiles tells what torch compiles again" if len(steps) > 1 else ""
     return (
         f"code was compiled or loaded during {len(steps)} recorded step{'s' if len(steps) > 1 else ''} "

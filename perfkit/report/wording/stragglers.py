@@ -211,7 +211,7 @@ def _single_delays(once: Sequence[OneOffStraggler]) -> str:
     cause = f": {_in_words(most.category)}" if most.category else ""
     more = f", and {len(once) - 1} more such step{'s' * (len(once) > 2)}" if len(once) > 1 else ""
     late = f"{rank_list(ranks)} {'are' if len(ranks) > 1 else 'is'} {duration(most.lag_ns)} late"
-    return f"{capital(late)} in step {most.step}{more}{cause}"
+    return f"{capital(late)} in step {numbered(most.step)}{more}{cause}"
 
 
 def _by(row: Straggler, cause: str) -> str:

@@ -130,13 +130,14 @@ def _fewest_buckets(context: LossContext, carried: float) -> int:
 def _latency_groups(context: LossContext) -> Iterator[list[MatchedCollectiveStat]]:
     """Yield collectives whose time is known, mostly latency, and not needed once for each, by what could be one.
 
-    Those that split a layer or its input depend on each other; what is reduced in each micro-batch has a better remedy.
+    Those that split a layer or its input depend on each other; what other rules are about has a better remedy.
     """
     groups: dict[tuple[object, ...], list[MatchedCollectiveStat]] = defaultdict(list)
-    repeated = _each_micro_batch(context) is not None
+    repeated, buffers = _each_micro_batch(context) is not None, _buffers(context) is not None
     for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
         may_join = row.dimension is None or not _DEPENDENT & set(row.dimension.split("+"))
-        if may_join and is_latency(context, row) and not _is_of_use(row) and not (repeated and row.ddp_bucket):
+        has_own = _is_of_use(row) or (repeated and row.ddp_bucket) or (buffers and _is_buffer(row))
+        if may_join and is_latency(context, row) and not has_own:
             groups[row.operator, row.group, row.ddp_bucket].append(row)
     yield from groups.values()
 

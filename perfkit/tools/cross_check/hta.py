@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.base.atomic_write import temporary_prefix
-from perfkit.base.formatting import install_extra
+from perfkit.base.formatting import install_extra, ranges
+from perfkit.base.step_numbers import numbered
 from perfkit.errors import ExternalToolError, LaunchEnvironmentError, StoreError, UsageError
 from perfkit.records.aggregate import exposed_sums
 from perfkit.records.rank import RankReport
@@ -138,7 +139,7 @@ def _instance(run: RunReport, step: int | None) -> int:
     if step is None:
         return min(1, max(0, len(numbers) - 1))
     if step not in numbers:
-        raise UsageError(f"--step {step}: {run.run} has the steps {', '.join(map(str, numbers)) or 'none'}")
+        raise UsageError(f"--step {numbered(step)}: {run.run} has the steps {ranges(numbers) or 'none'}")
     return numbers.index(step)
 
 

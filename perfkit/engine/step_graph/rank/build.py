@@ -198,6 +198,7 @@ class _Builder:
             if lane is self.main:
                 continue
             found = find_handovers(self.main, lane)
+            self.main.mark(found.paused)
             self.main.wait(found.paused, found.ended)
             lane.wait(found.idle_since, found.begun)
             lane.cut(found.ended)

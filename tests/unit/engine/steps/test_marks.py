@@ -56,6 +56,22 @@ def test_steps_that_only_the_device_annotates(tmp_path: Path) -> None:
     assert finding(summary, "steps_of_device") == {}
 
 
+@pytest.mark.parametrize("ahead_us", [0, 150_000])
+def test_the_device_s_clock_moves_its_annotations_too(tmp_path: Path, ahead_us: int) -> None:
+    builder = TraceBuilder()
+    for step in range(4):
+        begin = 100_000 * step
+        name = f"ProfilerStep#{step + 3}"
+        builder.event("gpu_user_annotation", name, begin + 20 + ahead_us, 80_000, pid=0, tid=MAIN_STREAM)
+        for k in range(8):
+            number = 10 * step + k + 1
+            builder.launch(number, begin + 10_000 * k, 5)
+            builder.kernel("gemm", begin + 10_000 * k + 20 + ahead_us, 9_000, number, stream=MAIN_STREAM)
+    summary = summary_of(builder, tmp_path)
+    assert [step.step for step in summary.steps] == [3, 4, 5, 6]
+    assert [round(wall) for wall in walls_ms(summary)] == [100, 100, 100, 79]
+
+
 def marked(steps: int, *, evaluates_after: int, with_kernels: bool) -> TraceBuilder:
     """Steps of 95 ms that the program marks, one each 100 ms; after one a second of evaluation, or two."""
     builder, at, correlation = TraceBuilder(), 0, 0

@@ -10,7 +10,7 @@ from perfkit.records.cross_rank import BandwidthFit
 from perfkit.records.rank import PhaseStat
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport
-from perfkit.subjects.collectives.avoidable import find_avoidable, reported_ns, unreported
+from perfkit.subjects.collectives.avoidable import AVOIDABLE, find_avoidable, reported_ns, unreported
 from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.unit.pipeline.test_insights import QUIET, found
@@ -86,6 +86,24 @@ def test_broadcasts_of_buffers(phases: list[str], dimension: str | None, exposed
         insight = only("broadcast_buffers", several)
         assert insight.sentence.endswith("DDP broadcasts buffers before each forward, 2 per step")
         assert insight.potential_saving_ns == 8 * MS
+
+
+def test_broadcasts_of_buffers_are_not_combined_as_well() -> None:
+    rows = [PhaseStat(name="DistributedDataParallel.forward", count=STEPS, total_ns=10 * MS, max_ns=5 * MS)]
+    own = make_collective(operator="broadcast", dimension="dp", bytes=512, count=2 * STEPS, exposed_ns=18 * MS * STEPS)
+    matched = replace(
+        MATCHED,
+        operator="broadcast",
+        dimension="dp",
+        bytes=512,
+        count=2 * STEPS,
+        transfer_ns=9.0 * MS,
+        ddp_bucket=False,
+    )
+    ranks = [replace(rank, collectives=[own], phases=rows) for rank in make_ranks([COMMUNICATING, COMMUNICATING])]
+    across = make_across(collectives=[matched], bandwidth_fits=[])
+    run = make_scaled(2, 100, ranks=ranks, cross_rank=across, efficiency=None)
+    assert [insight.rule for insight in found(run) if insight.rule in AVOIDABLE] == ["broadcast_buffers"]
 
 
 @pytest.mark.parametrize(("dimension", "said"), [(None, 1), ("dp", 1), ("tp", 0), ("shard+cp", 0)])
