@@ -94,14 +94,11 @@ class ThreadNameCollector:
                 if is_valid and len(self._names) < _MOST_THREAD_NAMES:
                     self._names[key] = name
 
-    def build(
-        self, category: NDArray[Any], categories: Iterable[str | None], threads: Iterable[tuple[Id, Id]]
-    ) -> TimelineDetail:
-        """Return the names, with the categories and threads of the finished table."""
+    def build(self, category: NDArray[Any], categories: Iterable[str | None]) -> TimelineDetail:
+        """Return the names, with the categories of the finished table."""
         return TimelineDetail(
             category=category,
             categories=tuple("" if name is None else name for name in categories),
-            threads=tuple(threads),
             thread_names=self._names,
         )
 
@@ -295,7 +292,7 @@ class EventTableBuilder:
         ends = rows, rows + len(others[0])
         columns["thread"], self._frame_threads, self._allocator_threads = np.split(thread, ends)
         if self._thread_names:
-            self._detail = self._thread_names.build(category, self._categories, owners)
+            self._detail = self._thread_names.build(category, self._categories)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         has_mangled = any(shape.startswith(MANGLED) for part in self._shapes for shape in part.distinct)

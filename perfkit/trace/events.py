@@ -312,8 +312,6 @@ class TimelineDetail:
     category: NDArray[np.int32]
     """Index into `categories`, shape (n,)."""
     categories: tuple[str, ...]
-    threads: tuple[tuple[Id, Id], ...]
-    """(pid, tid) by index in `Events.thread`."""
     thread_names: dict[tuple[Id, Id], str]
 
 

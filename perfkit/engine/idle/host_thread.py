@@ -235,15 +235,13 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     ]
     tests, found = zip(*decided, strict=True)
     cause = np.select(tests, [causes.INDEX[name] for name in found], causes.INDEX["unknown"]).astype(np.int8)
-    detail, context = _describe(host, now, cause, in_call, in_operator)
-    annotation = host.texts.of_event_name(_at(events.name, now.annotation, -1))
-    return Pieces(parts.start, parts.end, cause, detail, context, annotation)
+    return Pieces(parts.start, parts.end, cause, *_describe(host, now, cause, in_call, in_operator))
 
 
 def _describe(
     host: Host, now: _Running, cause: NDArray[np.int8], in_call: NDArray[np.bool_], in_operator: NDArray[np.bool_]
-) -> tuple[Ints, Ints]:
-    """Return the numbers of the texts of detail and context."""
+) -> tuple[Ints, Ints, Ints]:
+    """Return the numbers of the texts of detail, context and annotation."""
     events, stack, texts = host.events, now.stack, host.texts
     operator = texts.of_event_name(_at(events.name, now.named, -1))
     call = texts.of_event_name(_at(events.name, now.call, -1))
@@ -268,4 +266,4 @@ def _describe(
     detail = np.where(stepless, causes.BETWEEN_STEPS, detail)
     compiling = outside & (cause == causes.INDEX["compilation"]) & (stack.compiler >= 0)
     detail = np.where(compiling, texts.of_frame_name(stack.compiler), detail)
-    return detail, np.where(stepless | (context == detail), -1, context)
+    return detail, np.where(stepless | (context == detail), -1, context), annotation

@@ -21,7 +21,7 @@ def possible_loading(host: Host, thread: int, steps: Steps, passes: Passes, gaps
     """Return the annotation or function with most idle time of those that prepare each step, as loading does.
 
     It runs in every step, on the thread that trains, before the backward pass and outside of forward passes: those of
-    `find_passes`, and calls of modules in traces with stacks. None without any forward pass, or without such a span.
+    `HostPhases`, and calls of modules in traces with stacks. None without any forward pass, or without such a span.
 
     Args:
         host: what the host did.

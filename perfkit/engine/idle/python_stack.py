@@ -150,8 +150,7 @@ class PythonStack:
         return np.where(frame >= 0, self._name[frame], -1) if len(self._name) else np.full_like(frame, -1)
 
     def _start_of(self, frame: Ints) -> Ints:
-        never = np.iinfo(np.int64).min
-        return np.where(frame >= 0, self._start_ns[frame], never) if len(self._name) else np.full_like(frame, never)
+        return np.where(frame >= 0, self._start_ns[frame], _NEVER) if len(self._name) else np.full_like(frame, _NEVER)
 
 
 class SampledStack:

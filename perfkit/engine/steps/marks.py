@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import DATA_LOADING, Device, rows_by_key
-from perfkit.engine.steps.pauses import backward_starts
+from perfkit.engine.steps.pauses import ENGINE, backward_starts
 from perfkit.engine.steps.series import recorded_once
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, outermost
+from perfkit.trace.intervals import Ints, covers, outermost, union
 
 StepSource = Literal["host", "device", "optimizer", "loader", "trace"]
 """What marks the steps: their annotations on the host or on the device, those of optimizers or loads, or nothing."""
@@ -83,6 +83,11 @@ def _of_optimizer(events: Events, device: Device) -> Marks | None:
     The first begins with what is loaded or differentiated first: start-up comes before.
     """
     spans = _first_named(_spans(events, device, events.shapes.starting_with(_OPTIMIZER)))
+    operators = events.rows(EventKind.OPERATOR)
+    engine = operators[events.shapes.beginning_with(ENGINE)[events.name[operators]]]
+    # An optimizer that steps within backward does so for each parameter.
+    apart = ~covers(union(events.start_ns[engine], events.end_ns[engine]), spans.start_ns)
+    spans = spans._replace(name=spans.name[apart], start_ns=spans.start_ns[apart], end_ns=spans.end_ns[apart])
     backward = backward_starts(events)
     ends = spans.end_ns
     if len(backward):

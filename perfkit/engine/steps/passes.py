@@ -93,7 +93,7 @@ class HostPhases:
             kept = measure(spans[_BACKWARD], *spans[last]) == 0
             spans[last] = Union(*(column[kept] for column in spans[last]))
         number = np.array([len(part.start) for part in spans])
-        return self._joined(np.repeat(np.arange(last + 1), number), np.repeat(whole, number), merge_columns(spans))
+        return self._joined(np.repeat(np.arange(last + 1), number), np.repeat(whole, number), _columns(spans))
 
     @cached_property
     def _spans(self) -> ThreadSpans:
@@ -150,7 +150,7 @@ class HostPhases:
         return np.sort(self._events.start_ns[rows[~self._in_engine(rows)]])
 
 
-def merge_columns(unions: list[Union]) -> Union:
+def _columns(unions: list[Union]) -> Union:
     """Return the columns of several unions, one after the other."""
     return Union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
 

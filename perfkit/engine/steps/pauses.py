@@ -39,7 +39,7 @@ _FRAMES: Final[tuple[tuple[str, PausePhase], ...]] = (
     (r".*torch[/\\]serialization\.py\(\d+\): save$", "checkpoint"),
     (r".*torch[/\\]distributed[/\\]checkpoint[/\\]state_dict_saver\.py\(\d+\): (async_)?save$", "checkpoint"),
 )
-_BACKWARD: Final = "autograd::engine::evaluate_function"
+ENGINE: Final = "autograd::engine::evaluate_function"
 
 
 class FoundPause(NamedTuple):
@@ -222,7 +222,7 @@ def _training_thread(events: Events) -> int:
 
 def backward_starts(events: Events) -> Ints:
     """Return when the engine of autograd begins to run nodes, in order."""
-    is_backward = events.shapes.beginning_with(_BACKWARD)
+    is_backward = events.shapes.beginning_with(ENGINE)
     rows = events.rows(EventKind.OPERATOR)
     return np.sort(events.start_ns[rows[is_backward[events.name[rows]]]])
 

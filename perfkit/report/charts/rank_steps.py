@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from perfkit.base.formatting import escape_unprintable
-from perfkit.records.aggregate import mean_own_step_ns
+from perfkit.records.aggregate import mean_own_step_ns, traced_step_ns
 from perfkit.records.common import CATEGORIES
 from perfkit.records.rank import RankReport, StepBreakdown
 from perfkit.records.run import RunReport
@@ -82,9 +82,7 @@ def _kept_steps(ranks: Sequence[RankReport], numbers: Sequence[int | None]) -> l
     most = max(_FEWEST_STEPS, MOST_CELLS // len(ranks))
     if len(numbers) <= most:
         return list(numbers)
-    longest: dict[int | None, int] = {}
-    for step in (step for rank in ranks for step in rank.steps):
-        longest[step.step] = max(longest.get(step.step, 0), step.wall_ns)
+    longest = traced_step_ns(ranks)
     kept = set(sorted(longest, key=lambda number: -longest[number])[:most])
     return [number for number in numbers if number in kept]
 

@@ -101,7 +101,7 @@ def _price_ns(row: ParameterGathers) -> int:
 
 def fsdp_wrap(context: LossContext) -> Loss | None:
     """All-gathers so small that they are mostly latency."""
-    across, steps = context.run.cross_rank, len({step.step for rank in context.run.ranks for step in rank.steps})
+    across, steps = context.run.cross_rank, context.recorded_steps
     if across is None or not steps or not _sharded(context):
         return None
     for fit in across.bandwidth_fits:

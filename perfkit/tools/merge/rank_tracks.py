@@ -182,7 +182,7 @@ class _TrackBuilder:
         return 0 if np.isin(steps, self.events.start_ns[annotations]).any() else 1
 
     def _thread_name(self, thread: int, kinds: set[int]) -> str:
-        pid, tid = self.detail.threads[thread]
+        pid, tid = self.events.threads[thread]
         on_device = bool(kinds & {EventKind.KERNEL, EventKind.COPY})
         what = "stream" if on_device else "thread"
         recorded = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)

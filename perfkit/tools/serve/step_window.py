@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from perfkit.base.formatting import ranges
 from perfkit.base.parsing import parse_duration
-from perfkit.base.step_numbers import numbered
+from perfkit.base.step_numbers import RESTART, numbered
 from perfkit.engine.steps.windows import find_trace_steps
 from perfkit.errors import UsageError
 from perfkit.trace.reader import read_trace
@@ -55,6 +55,8 @@ def step_window(
     latest = bounds[-1:]
     if number is not None:
         numbers = [] if steps is None else steps.number
+        if all(step is not None and step < RESTART for step in numbers):
+            number %= RESTART  # the trace is one series of its run
         if number not in numbers:
             known = [step for step in numbers if step is not None]
             has = f"steps {ranges(known)}" if known else "no numbered steps"

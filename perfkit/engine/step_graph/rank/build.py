@@ -15,7 +15,7 @@ from perfkit.engine.step_graph.rank.handover import Handovers, find_handovers
 from perfkit.engine.step_graph.rank.host_lanes import HostLane, segments_of
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
 from perfkit.engine.step_graph.rank.selection import select_steps
-from perfkit.engine.step_graph.rank.streams import last_ended, select_work, stream_order, stream_waits
+from perfkit.engine.step_graph.rank.streams import free_by_stream, last_ended, select_work, stream_order, stream_waits
 from perfkit.engine.step_graph.rank.table import Table, Trace
 from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, difference, distinct, split, union
@@ -269,10 +269,9 @@ class _Builder:
         # Whatever the work of unknown launch waited for: of all that ended before, the last explains most.
         ended = last_ended(work, unlaunched)
         self.links.add(work_node[ended.source], entry[ended.target], kinds.UNLAUNCHED)
-        waits = stream_waits(events, work)
+        waits = stream_waits(events, work, before)
         self.links.add(work_node[waits.source], entry[waits.target], kinds.STREAM_WAIT)
-        free_ns = np.full(len(work.start), np.iinfo(np.int64).min)
-        np.maximum.at(free_ns, before.target, work.end[before.source])
+        free_ns = free_by_stream(work, before)
         np.maximum.at(free_ns, waits.target, work.end[waits.source])
         parts = []
         for thread, rows in self._launches().items():

@@ -74,14 +74,14 @@ def last_ended(work: Work, of: NDArray[np.bool_]) -> Pairs:
     return Pairs(before[before >= 0], target[before >= 0])
 
 
-def stream_waits(events: Events, work: Work) -> Pairs:
+def stream_waits(events: Events, work: Work, order: Pairs) -> Pairs:
     """Return what activities on other streams each activity waited for.
 
     A call that makes a stream wait does not name the streams in a trace. But what waits is launched after it, as the
     first on its stream, and what is waited for before it. Of all that was launched before the call to other streams and
     ended before an activity began, the last may be what that waited for. It is if the activity began later than its
     launch and its own stream let it, and it is supposed to be if no other launch followed the call: by any thread,
-    because one may wait and another launch.
+    because one may wait and another launch. `order` is `stream_order(work)`.
     """
     launched = np.flatnonzero(work.launch_row >= 0)
     if not len(launched):
@@ -90,7 +90,7 @@ def stream_waits(events: Events, work: Work) -> Pairs:
     by_launch = np.argsort(at, kind="stable")
     launched, at = launched[by_launch], at[by_launch]
     told = _told_to_wait(events, work.stream[launched], at)
-    start, free_ns = work.start[launched], np.maximum(_free_ns(work)[launched], at)
+    start, free_ns = work.start[launched], np.maximum(free_by_stream(work, order)[launched], at)
     best = np.full(len(launched), -1, np.int64)
     best_end = np.where(told.is_next, np.iinfo(np.int64).min, free_ns)
     by_stream = rows_by_key(work.stream[launched], np.arange(len(launched)))
@@ -105,11 +105,10 @@ def stream_waits(events: Events, work: Work) -> Pairs:
     return Pairs(best[best >= 0], launched[best >= 0])
 
 
-def _free_ns(work: Work) -> Ints:
+def free_by_stream(work: Work, order: Pairs) -> Ints:
     """Return when what ran before each activity on its stream had ended; the least number where nothing did."""
-    before = stream_order(work)
     free_ns = np.full(len(work.start), np.iinfo(np.int64).min)
-    free_ns[before.target] = work.end[before.source]
+    free_ns[order.target] = work.end[order.source]
     return free_ns
 
 

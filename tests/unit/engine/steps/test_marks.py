@@ -1,5 +1,6 @@
 """Steps are found from what is there: markers on host or device, steps of the optimizer, loads."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,15 @@ def test_the_device_s_clock_moves_its_annotations_too(tmp_path: Path, ahead_us: 
     summary = summary_of(builder, tmp_path)
     assert [step.step for step in summary.steps] == [3, 4, 5, 6]
     assert [round(wall) for wall in walls_ms(summary)] == [100, 100, 100, 79]
+
+
+def test_an_optimizer_that_steps_within_backward_ends_no_step(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo")
+    for step, parameter in product(range(2), range(5)):
+        at = 10_000 * step + 1_000 * parameter
+        builder.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", at, 900)
+        builder.annotation("Optimizer.step#SGD.step", at + 100, 700)
+    assert len(summary_of(builder, tmp_path).steps) == 1
 
 
 def marked(steps: int, *, evaluates_after: int, with_kernels: bool) -> TraceBuilder:

@@ -108,7 +108,7 @@ def test_a_lane_in_detail_is_its_thread(tmp_path: Path) -> None:
     before, after = (read_trace(path, detailed=True) for path in (plain, laned))
     assert before.detail
     assert after.detail
-    assert before.detail.threads == after.detail.threads
+    assert before.events.threads == after.events.threads
     assert np.array_equal(before.events.thread, after.events.thread)
 
 
