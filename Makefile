@@ -8,6 +8,8 @@ MB ?= 500
 ALSO ?= 50
 # Numbers of ranks of `make strategies`.
 WORLDS ?= 2 4 8
+# Where `make gpu` writes its runs.
+GPU_RUNS ?= traces/gpu
 # Tests run in parallel, on one worker more than there are cores (of which eight count), because many tests wait. The
 # tests of a file share a worker, and so its fixtures.
 # Files start in order of collection: the long ones, in tests/integration, come first.
@@ -26,7 +28,7 @@ DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint docs bench strategies whatif clean
+.PHONY: help demo test slow check lint docs bench gpu strategies whatif clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +103,9 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 	$(BIN)/python -m tests.benchmarks.bench_pipelines
 	$(BIN)/python -m tests.benchmarks.bench_savings --cases 60
+
+gpu: ## On a machine with a GPU, with the torch that is there: known faults, and what perfkit says of them (no network; nine minutes)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/workloads $(PYTHON) -m tests.gpu $(GPU_RUNS)
 
 strategies: $(READY) ## Train with every strategy on 2, 4 and 8 ranks, compare losses, times, memory, and write docs/strategies.md; minutes
 	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write docs/strategies.md

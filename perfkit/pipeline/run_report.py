@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from perfkit.engine.ledger.verdict import judge
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.manifest_checks import manifest_metrics
+from perfkit.engine.runs.pauses import costliest
 from perfkit.engine.runs.trust import doubts
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.errors import TraceError
@@ -82,7 +83,7 @@ def _doubts(context: RunContext, seen: Sequence[Observation | Finding]) -> list[
 
 
 def _verdict(context: RunContext, findings: Sequence[Finding]) -> Verdict:
-    return in_words(judge(context.ledger, findings, len(context.traces)))
+    return in_words(judge(context.ledger, costliest(context.pauses, context.ranks), findings, len(context.traces)))
 
 
 _LOSSES: Final = frozenset({"damaged_trace", "skipped_events", "repaired_events"})

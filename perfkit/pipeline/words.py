@@ -12,7 +12,7 @@ from perfkit.records.run import RunReport, Verdict
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import REMEDIES, SENTENCES, clauses
 from perfkit.report.wording.findings import word_all
-from perfkit.report.wording.ledger import headline, loses
+from perfkit.report.wording.ledger import headline, loses, paused
 from perfkit.tables.words import in_words
 
 
@@ -54,6 +54,10 @@ def _sentence(one: Ranked) -> str:
 
 def verdict(found: Judgement) -> Verdict:
     """Return a verdict in words."""
+    if found.pauses is not None:
+        row = found.pauses.row
+        sentence = paused(row.phase, row.caller, found.pauses.share)
+        return Verdict(bound=found.bound, share=found.pauses.share, sentence=sentence)
     if found.row is None:
         return Verdict(bound=found.bound, share=0.0, sentence=clauses(((fact("no_verdict", why=found.why),),)))
     return Verdict(bound=found.bound, share=found.row.share, sentence=headline(found.row, found.bound))

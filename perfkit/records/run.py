@@ -112,17 +112,20 @@ class CoreLoad(Struct, frozen=True, kw_only=True):
     """`others` beyond what stayed idle, as a share of the cores: what the ranks could have used."""
 
 
-Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "bubble", "none", "unknown"]
+Bound = Literal[
+    "compute", "communication", "input", "memcpy", "host", "imbalance", "bubble", "pauses", "none", "unknown"
+]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """The headline of a run: the row of its ledger that matters first (metrics.md section 10)."""
 
     bound: Bound
-    """What that row is about: `host` for idle time, `input` for data loading, `imbalance` for late ranks; `compute` if
-    no loss is large and compute is most of the step, `none` if nothing is, `unknown` if the traces do not show it."""
+    """What that row is about: `host` for idle time, `input` for data loading, `imbalance` for late ranks, `pauses` for
+    what interrupts training besides the steps; `compute` if no loss is large and compute is most of the step, `none`
+    if nothing is, `unknown` if the traces do not show it."""
     share: float
-    """Of the step, 0 to 1: that row's."""
+    """Of the step, 0 to 1: that row's; of pauses, of the steps and the pauses."""
     sentence: str
 
 

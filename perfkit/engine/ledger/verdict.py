@@ -1,10 +1,11 @@
-"""The verdict: the row of a run's ledger that matters first, or why there is none."""
+"""The verdict: the row of a run's ledger that matters first, pauses that matter more, or why there is none."""
 
 from collections import Counter
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from perfkit.engine.losses.context import MIN_COMMON_SHARE, MIN_SHARE
+from perfkit.engine.runs.pauses import PauseCost
 from perfkit.records.common import Finding
 from perfkit.records.facts import Fact, fact
 from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow
@@ -28,23 +29,29 @@ class Judgement(NamedTuple):
 
     bound: Bound
     row: LedgerRow | None
-    """The row that it is about; None if unknown."""
+    """The row that it is about; None if unknown, or about pauses."""
+    pauses: PauseCost | None = None
+    """The pauses that it is about."""
     why: Fact | None = None
     """Why it is unknown."""
 
 
-def judge(ledger: Ledger | None, findings: Collection[Finding], traces: int) -> Judgement:
+def judge(ledger: Ledger | None, pauses: PauseCost | None, findings: Collection[Finding], traces: int) -> Judgement:
     """Return the verdict on a run (metrics.md section 10).
 
     Args:
         ledger: of its step; None without steps.
+        pauses: those that take most; None without any.
         findings: all that was found about its traces.
         traces: number of traces.
     """
     why = _why_unknown(findings, traces)
     if why is not None or ledger is None or not ledger.rows:
-        return Judgement("unknown", None, why or fact("zero_duration"))
+        return Judgement("unknown", None, why=why or fact("zero_duration"))
     compute, largest = ledger.of("compute"), next(iter(ledger.losses), None)
+    lost_ns = largest.ns if largest else 0
+    if pauses is not None and pauses.share >= MIN_COMMON_SHARE and pauses.total_ns / pauses.steps > lost_ns:
+        return Judgement("pauses", None, pauses)
     if largest is not None and largest.share >= (MIN_SHARE if largest.cause == "late_ranks" else MIN_COMMON_SHARE):
         return Judgement(_BOUNDS.get(largest.cause, "host"), largest)
     is_most = compute is not None and compute.share >= _MOSTLY_COMPUTE

@@ -1,7 +1,8 @@
 """Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from perfkit.records.cross_rank import HostClock
 from perfkit.records.facts import Facts, fact
 from perfkit.records.manifest import RunManifest
 from perfkit.records.per_run.pauses import PAUSE_PHASES, EarlierPauses, PausePhase, RankPauses, RecordedPause
+from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints, Union, difference, measure, union
 
 _Listed = tuple[Sequence[RecordedPause], Sequence[EarlierPauses]]
@@ -162,3 +164,38 @@ def _usual_ns(calls: CollectiveCalls) -> int:
 def called_by(row: RankPauses) -> Facts:
     """Return the function that pauses; empty if unknown."""
     return (fact("called_by", caller=row.caller),) if row.caller else ()
+
+
+class PauseCost(NamedTuple):
+    """What the pauses of one phase on one rank take."""
+
+    row: RankPauses
+    pauses: int
+    steps: int
+    total_ns: int
+    share: float
+    """Share of the time of these steps and of the pauses."""
+
+
+def costliest(rows: Iterable[RankPauses], ranks: Sequence[RankReport]) -> PauseCost | None:
+    """Return the pauses of one phase and rank that take the largest share of the time; None without any."""
+    costs = (cost for row in rows if (cost := _cost(row, ranks)))
+    return max(costs, key=lambda cost: cost.share, default=None)
+
+
+def _cost(row: RankPauses, ranks: Sequence[RankReport]) -> PauseCost | None:
+    """Return what the pauses take: in the whole run, if it listed them, else in the recorded steps.
+
+    None if there are too few to tell how often there is one.
+    """
+    steps = [step for rank in ranks if rank.rank == row.rank for step in rank.steps]
+    if not steps:
+        return None
+    wall_ns = sum(step.wall_ns for step in steps)
+    if row.steps and row.count > 1:
+        whole_ns = row.total_ns + wall_ns * row.steps / len(steps)
+        return PauseCost(row, row.count, row.steps, row.total_ns, row.total_ns / whole_ns)
+    if row.recorded < 2:
+        return None
+    whole_ns = wall_ns + sum(step.paused_ns for step in steps)
+    return PauseCost(row, row.recorded, len(steps), row.recorded_ns, row.recorded_ns / whole_ns if whole_ns else 0.0)

@@ -8,6 +8,7 @@ from perfkit.phases import PHASE_WORDS, PREFIX
 from perfkit.records.facts import Words
 from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
+from perfkit.records.per_run.pauses import PausePhase
 from perfkit.records.samples import CodeLocation
 from perfkit.tables.kernel_names import shorten
 
@@ -35,6 +36,11 @@ _TAKES: Final[dict[LedgerCause, str]] = {
     "unknown": "Idle takes {share}, cause unknown",
 }
 """Begin of the headline on a row; others are 'Label takes'."""
+_PAUSES: Final[dict[PausePhase, str]] = {
+    "checkpoint": "Checkpoints take",
+    "evaluation": "Evaluation takes",
+    "logging": "Logging takes",
+}
 _LATE_IN: Final[dict[LedgerCause, str]] = {"unknown": "idle", "launch_bound": "launching", "dependency": "queued work"}
 """What late ranks are late in, where that is not the label."""
 _UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler", "other_device", "bubble"})
@@ -137,6 +143,12 @@ def headline(row: LedgerRow, bound: str) -> str:
     if bound == "none":
         return f"No single large loss: {whole_percent(row.share)} is {LABELS[row.cause]}."
     return takes(row)
+
+
+def paused(phase: PausePhase, caller: str | None, share: float) -> str:
+    """Return the verdict on a run whose pauses take more than any part of its steps."""
+    where = f": {escape_unprintable(caller)}" if caller else ""
+    return f"{_PAUSES[phase]} {whole_percent(share)} of the time, besides the steps{where}."
 
 
 def loses(row: LedgerRow, why: str, *, sized: bool) -> str:

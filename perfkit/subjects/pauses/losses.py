@@ -1,25 +1,13 @@
 """What checkpoints, evaluations and logging cost."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.engine.runs.pauses import called_by
+from perfkit.engine.runs.pauses import called_by, costliest
 from perfkit.records.facts import fact
 from perfkit.records.per_run.pauses import RankPauses
 from perfkit.records.report import BESIDES_STEPS
-
-
-class _Cost(NamedTuple):
-    """What the pauses of one phase on one rank take."""
-
-    row: RankPauses
-    pauses: int
-    steps: int
-    """Steps among which they are."""
-    total_ns: int
-    share: float
-    """Share of the time of these steps and of the pauses."""
 
 
 def pauses(context: LossContext) -> Loss | None:
@@ -28,7 +16,7 @@ def pauses(context: LossContext) -> Loss | None:
     Pauses that other ranks wait for, as the comparison of ranks reports, are left out.
     """
     rows = [row for row in context.run.pauses if row.phase not in context.reported]
-    most = max((cost for row in rows if (cost := _cost(context, row))), key=lambda cost: cost.share, default=None)
+    most = costliest(rows, context.run.ranks)
     if most is None or most.share < MIN_SHARE:
         return None
     row = most.row
@@ -52,24 +40,6 @@ def pauses(context: LossContext) -> Loss | None:
 def _pause_remedy(row: RankPauses) -> str:
     is_async = row.phase == "checkpoint" and row.asynchronous == row.count
     return "checkpoint_async" if is_async else f"{row.phase}_less_often"
-
-
-def _cost(context: LossContext, row: RankPauses) -> _Cost | None:
-    """Return what the pauses take: in the whole run, if it listed them, else in the recorded steps.
-
-    None if there are too few to tell how often there is one.
-    """
-    steps = [step for rank in context.run.ranks if rank.rank == row.rank for step in rank.steps]
-    if not steps:
-        return None
-    wall_ns = sum(step.wall_ns for step in steps)
-    if row.steps and row.count > 1:
-        whole_ns = row.total_ns + wall_ns * row.steps / len(steps)
-        return _Cost(row, row.count, row.steps, row.total_ns, row.total_ns / whole_ns)
-    if row.recorded < 2:
-        return None
-    whole_ns = wall_ns + sum(step.paused_ns for step in steps)
-    return _Cost(row, row.recorded, len(steps), row.recorded_ns, row.recorded_ns / whole_ns if whole_ns else 0.0)
 
 
 LOSSES: Final[Rules] = {BESIDES_STEPS: pauses}

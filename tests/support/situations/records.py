@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.verdict import judge
+from perfkit.engine.runs.pauses import costliest
 from perfkit.engine.runs.trust import doubts, is_busy
 from perfkit.pipeline.words import find_insights, verdict
 from perfkit.records.common import Observation
@@ -74,7 +75,7 @@ def answered(run: RunReport, *seen: Observation, loads: Sequence[CoreLoad] = ())
     )
     findings = [*run.findings, *word_all(seen)]
     trust = worded(doubts(seen, loads, run.ranks, run.profiler_cost, run.config))
-    judged = verdict(judge(run.ledger, findings, len(run.ranks)))
+    judged = verdict(judge(run.ledger, costliest(run.pauses, run.ranks), findings, len(run.ranks)))
     whole = replace(run, findings=findings, trust=trust, verdict=judged)
     return replace(make_report(whole), insights=find_insights([whole], None).insights)
 
@@ -352,7 +353,8 @@ def series(*sizes: int) -> Make:
     def make(_: Path) -> Report:
         runs = [make_scaled(size, 100 + 5 * size, name=f"gpt-{size}") for size in sizes]
         judged = [
-            replace(run, verdict=verdict(judge(run.ledger, [], size))) for run, size in zip(runs, sizes, strict=True)
+            replace(run, verdict=verdict(judge(run.ledger, None, [], size)))
+            for run, size in zip(runs, sizes, strict=True)
         ]
         return make_together(judged)
 

@@ -100,7 +100,7 @@ def check_figure(name: str, report: Report, insight: Insight, text: str) -> None
         assert text.count(duration(figure)) == 1, (name, text)
 
 
-SAMPLES: Final = sorted(path for folder in (ROOT / "traces", TRACES) for path in folder.iterdir() if path.is_dir())
+SAMPLES: Final = sorted([*(ROOT / "traces").glob("sample-*"), *(path for path in TRACES.iterdir() if path.is_dir())])
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)

@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.verdict import judge
+from perfkit.engine.runs.pauses import PauseCost
 from perfkit.pipeline.words import verdict as worded
 from perfkit.records.common import Finding
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerRow
+from perfkit.records.per_run.pauses import RankPauses
 from perfkit.report.content.ledger import parts
 from perfkit.tables.labels import COLOURS, FILLS
 
@@ -60,20 +62,43 @@ CASES: Final[list[tuple[list[LedgerRow], str]]] = [
 
 @pytest.mark.parametrize(("rows", "bound"), CASES)
 def test_the_largest_loss_counts_if_it_is_large(rows: list[LedgerRow], bound: str) -> None:
-    assert judge(ledger(*rows), [], 1).bound == bound
+    assert judge(ledger(*rows), None, [], 1).bound == bound
+
+
+SAVES: Final = RankPauses(phase="checkpoint", rank=0, count=6, total_ns=0, max_ns=0, steps=24, caller="train.py:9 save")
+
+
+@pytest.mark.parametrize(
+    ("each_ms", "rows", "bound"),
+    [
+        (660, [], "pauses"),
+        (660, [made(0.4, "host_work")], "pauses"),
+        (120, [made(0.4, "host_work")], "host"),
+        (40, [], "compute"),
+    ],
+)
+def test_pauses_that_take_more_than_any_loss_come_first(each_ms: int, rows: list[LedgerRow], bound: str) -> None:
+    """Six checkpoints in 24 steps of 100 ms."""
+    total_ns = 6 * each_ms * MS
+    row = replace(SAVES, total_ns=total_ns)
+    pauses = PauseCost(row, 6, 24, total_ns, total_ns / (total_ns + 2400 * MS))
+    judged = judge(ledger(*rows), pauses, [], 1)
+    assert judged.bound == bound
+    if bound == "pauses":
+        assert worded(judged).sentence == "Checkpoints take 62 % of the time, besides the steps: train.py:9 save."
 
 
 @pytest.mark.parametrize("code", ["no_device_events", "duplicate_rank"])
 def test_traces_that_do_not_tell_have_no_verdict(code: str) -> None:
     finding = Finding(code=code, severity="warning", message="")
-    found = worded(judge(ledger(), [finding], 1))
+    found = worded(judge(ledger(), None, [finding], 1))
     assert (found.bound, found.share) == ("unknown", 0.0)
     assert found.sentence.startswith("no verdict: ")
 
 
 @pytest.mark.parametrize(("known", "traces"), [(None, 1), (ledger(), 0)])
 def test_without_steps_or_traces_there_is_none(known: Ledger | None, traces: int) -> None:
-    assert judge(known, [], traces).bound == "unknown"
+    assert judge(known, None, [], traces).bound == "unknown"
 
 
 def test_every_row_can_be_drawn() -> None:
