@@ -7,7 +7,7 @@ from typing import Final
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import Change, ChangeError
 from perfkit.engine.whatif.effects.compute import ScaleCompute
-from perfkit.engine.whatif.effects.device import FuseKernels, RemoveSync
+from perfkit.engine.whatif.effects.device import FuseKernels, RemoveSync, ScaleCopies
 from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, RemoveOverlap
 from perfkit.engine.whatif.effects.host import RemoveProfiler, ScaleIdle, ScaleInput
 from perfkit.engine.whatif.effects.modules import ScaleModule
@@ -23,6 +23,7 @@ CHANGES: Final[tuple[type[Change], ...]] = (
     ScaleInput,
     ScaleIdle,
     RemoveProfiler,
+    ScaleCopies,
     RemoveSync,
     FuseKernels,
     ScaleCollective,
@@ -35,6 +36,7 @@ CHANGES: Final[tuple[type[Change], ...]] = (
 """In the order in which changes are made: those of the order of nodes come after those of times."""
 
 NO_INPUT: Final = "input=0"
+NO_COPIES: Final = "copies=0"
 NO_SYNCHRONISATION: Final = "sync=removed"
 
 

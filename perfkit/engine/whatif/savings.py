@@ -9,7 +9,14 @@ from typing import Final
 from perfkit.engine.losses.context import MIN_SHARE
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import ChangeError
-from perfkit.engine.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
+from perfkit.engine.whatif.changes import (
+    NO_COPIES,
+    NO_INPUT,
+    NO_SYNCHRONISATION,
+    free_transfers,
+    healthy_ranks,
+    no_idle,
+)
 from perfkit.engine.whatif.late_ranks import MOST_REPLAYED
 from perfkit.engine.whatif.predict import make_changes, replay_unchanged
 from perfkit.engine.whatif.unexplained import least_saving_ns
@@ -68,6 +75,8 @@ def _changes_of_own_time(run: RunReport) -> Iterator[str]:
     for cause, row in _large(run).items():
         if cause == "data_loading":
             yield NO_INPUT
+        elif cause == "memcpy":
+            yield NO_COPIES
         elif cause == "synchronisation":
             yield NO_SYNCHRONISATION
         elif cause in CAUSES and cause not in _NO_CHANGE:

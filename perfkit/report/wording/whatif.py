@@ -77,6 +77,7 @@ ASSUMPTIONS: Final[Words] = {
     "thread_stays": "what else the thread does takes as long as before",
     "calls_change": "calls that allocate or compile change beside a busy device, too",
     "profiler_stays": "what the profiler adds to each operator is not in the trace, and stays",
+    "copied_ahead": "what is copied is needed later, and is copied beside other work",
     "no_value_needed": "the host needs none of the values that it waited for",
     "runs_ahead": "the host may run ahead of the device by any number of steps",
     "fused_takes_sum": "a fused kernel takes as long as its parts together, and is launched where the first of them "
@@ -117,6 +118,7 @@ REFUSALS: Final[Words] = {
     "operator_or_kernel": "operator or kernel",
     "module": "module that takes time",
     "collective": "collective",
+    "copies": "copies",
     "data_loading": "data loading",
     "idle_time": "idle time",
     "profiler": "work of the profiler",

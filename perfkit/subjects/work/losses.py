@@ -10,6 +10,7 @@ from perfkit.engine.losses.context import (
     exposed_without_stragglers,
 )
 from perfkit.engine.losses.loss import Loss, Rules
+from perfkit.engine.whatif.changes import NO_COPIES
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.facts import fact
 
@@ -38,6 +39,7 @@ def copies(context: LossContext) -> Loss | None:
         evidence={"exposed_share": share, "memcpy_ns": exposed_ns},
         remedy=(fact(_remedy(context, way)),),
         per_step_ns=exposed_ns,
+        change=NO_COPIES,
     )
 
 

@@ -298,7 +298,7 @@ def test_profiler_cost_is_not_idle_time() -> None:
 
 def test_copies() -> None:
     one = the("copies", found(run_of({"compute": 76 * MS, "memcpy": 20 * MS})))
-    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "use --pin-memory")
+    assert (one.potential_saving_ns, one.recommendation) == (None, "use --pin-memory")
 
 
 def test_shared_cores_explain_the_loss_before_anything_else() -> None:

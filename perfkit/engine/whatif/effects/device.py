@@ -1,20 +1,69 @@
-"""Changes of how the host drives a device: synchronisation, and many short kernels."""
+"""Changes of how the host drives a device: copies, synchronisation, and many short kernels."""
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from perfkit.engine.step_graph.graph import COMPUTE, HOST, KINDS, LAUNCH, ORDER, SYNCHRONISATION, StepGraph
+from perfkit.engine.kinds.runtime_calls import call_patterns
+from perfkit.engine.step_graph.graph import (
+    COMPUTE,
+    HOST,
+    KINDS,
+    LAUNCH,
+    MEMCPY,
+    ORDER,
+    SYNCHRONISATION,
+    StepGraph,
+)
 from perfkit.engine.whatif.altered import Mask
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import nothing_matches, per_rank_and_step, time_per_step
-from perfkit.engine.whatif.values import Removal, read_duration, read_word
+from perfkit.engine.whatif.values import Removal, read_duration, read_factor, read_word
 from perfkit.records.facts import fact
 from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Ints
 
 _SYNCHRONISATION: Final = KINDS.index("synchronisation")
+
+
+class ScaleCopies(Change, frozen=True):
+    """Copies, and the calls that launch them, take `factor` of their time, and the host waits for none of them."""
+
+    example: ClassVar = "copies=0"
+    examples: ClassVar = "copies=0, copies=0.5x"
+    help: ClassVar = "copies, which the host no longer waits for"
+    subject: ClassVar = "copies()"
+
+    factor: float
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_factor(value))
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield all copies."""
+        if (graph.nodes.kind == MEMCPY).any():
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the copies and their calls: one that waits for the copy lasts as long."""
+        state, graph = run.state, run.graph
+        copies, edges = graph.nodes.kind == MEMCPY, graph.edges
+        parts = copies[graph.parts.node]
+        if not parts.any():
+            raise nothing_matches("copies", [])
+        launches = (edges.kind == LAUNCH) & copies[edges.target]
+        calls = _launch_calls(graph, edges.source[launches].astype(np.int64), call_patterns().copying)
+        waits = (edges.kind == SYNCHRONISATION) & copies[edges.source]
+        return Effect(
+            state.scaled(parts | calls, self.factor).without(waits),
+            time_per_step(state, parts),
+            [fact("copied_ahead")],
+        )
 
 
 class RemoveSync(Removal, frozen=True):
@@ -76,7 +125,7 @@ class FuseKernels(Change, frozen=True):
             shortest = (fact("shortest", ns=int(kernels.min())),) if len(kernels) else ()
             raise ChangeError(fact("no_short_kernels", shortest=shortest))
         launches = (graph.edges.kind == LAUNCH) & fused[graph.edges.target]
-        calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64))
+        calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64), call_patterns().launching)
         steps = per_rank_and_step(graph)
         what = (fact("kernels_become", before=(int(fused.sum()) + series) / steps, after=series / steps),)
         assumptions = [fact("fused_takes_sum"), fact("launch_calls_saved")]
@@ -104,13 +153,13 @@ def _fused(graph: StepGraph, below_ns: int) -> tuple[Mask, int]:
     return fused, int((same[1:] & ~same[:-1]).sum())
 
 
-def _launch_calls(graph: StepGraph, nodes: Ints) -> Mask:
+def _launch_calls(graph: StepGraph, nodes: Ints, name: re.Pattern[str]) -> Mask:
     """Return the parts that are the launch calls at the begin of what follows some nodes of the host."""
     # A thread is cut where a launch begins, because the kernel may begin before the call returns.
     edges = graph.edges
     follows = (edges.kind == ORDER) & np.isin(edges.source, nodes)
     follows &= graph.nodes.lane[edges.source] == graph.nodes.lane[edges.target]
-    launching = np.append(["launch" in name.lower() for name in graph.names], False)
+    launching = np.append([name.search(call) is not None for call in graph.names], False)
     return np.asarray(
         np.isin(graph.parts.node, edges.target[follows]) & (graph.parts.kind == HOST) & launching[graph.parts.name]
     )

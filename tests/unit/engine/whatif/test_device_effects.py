@@ -23,6 +23,8 @@ class Loop(NamedTuple):
     """Work of the host after the wait."""
     launches: tuple[bool, ...] = ()
     """Whether each kernel has a launch of its own; else the host's operator is shorter by the call."""
+    copy: int = 0
+    """A copy before the kernels, which the host waits for."""
 
 
 def record(folder: Path, loop: Loop) -> Path:
@@ -30,6 +32,11 @@ def record(folder: Path, loop: Loop) -> Path:
     builder, host, free, correlation = TraceBuilder(world_size=1), 0, 0, 0
     for step in range(STEPS):
         begin = host
+        if loop.copy:
+            start = max(host + LATENCY_US, free)
+            builder.launch(20_000 + step, host, start + loop.copy - host, name="cudaMemcpyAsync")
+            builder.memcpy(start, loop.copy, 20_000 + step)
+            host = free = start + loop.copy
         for number, duration in enumerate(loop.kernels):
             if loop.launches and not loop.launches[number]:
                 builder.op("aten::add", host, OPERATOR_US - CALL_US)
@@ -79,6 +86,14 @@ def test_without_waiting_the_host_decides_if_it_is_slower(tmp_path: Path) -> Non
     """Host 3 * 20 + 100 us, device 3 * 30 us."""
     waits = Loop((30, 30, 30), synchronise=True, host_after=100)
     check(tmp_path, waits, waits._replace(synchronise=False), "sync=removed", off_us=SYNC_US)
+
+
+@pytest.mark.parametrize("kernel_us", [15, 50, 400])
+@pytest.mark.parametrize("copy_us", [10, 300])
+def test_copies_cost_what_the_host_waits_for_them_too(tmp_path: Path, kernel_us: int, copy_us: int) -> None:
+    """A host that runs ahead of the device, or does not, is held up until a copy has ended, and launches late."""
+    blocked = Loop((kernel_us,) * 3, host_after=30, copy=copy_us)
+    check(tmp_path, blocked, blocked._replace(copy=0), "copies=0", off_us=LATENCY_US)
 
 
 def test_short_kernels_that_follow_each_other_are_launched_at_once(tmp_path: Path) -> None:

@@ -26,5 +26,5 @@ def test_hidden_copies_are_not_taken_for_exposed_ones(to_host_ms: int, said: str
         make_operator(TO_HOST, category="memcpy", total_ns=4 * to_host_ms * MS),
     ]
     one = the("copies", found(replace(run, ranks=[replace(rank, operators=copies)])))
-    assert one.sentence == f"Copies{said}"
+    assert one.sentence == f"Copies, 20.0 ms{said}"
     assert "read results back" not in one.recommendation
