@@ -271,16 +271,22 @@ def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
 def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> StepTimes:
     """Return the wall time of each step by the run's own clock: the largest over ranks, of steps all ranks completed.
 
+    A step after a pause is left out, if others of its kind remain: the device did the work of the step before it during
+    the pause, so the host does not wait for that, as it does in other steps.
+
     Args:
         ranks: record of each rank, from the manifest.
         kinds: kind of each step.
     """
     completed = min((len(rank.step_wall_ns) for rank in ranks), default=0)
     walls_ns = [(kind, max(rank.step_wall_ns[step] for rank in ranks)) for step, kind in enumerate(kinds[:completed])]
-    return StepTimes(
-        plain_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "plain"],
-        recorded_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "active"],
-    )
+    resumed = {pause.step for rank in ranks for pause in rank.pauses}
+    return StepTimes(plain_ns=_of_kind(walls_ns, "plain", resumed), recorded_ns=_of_kind(walls_ns, "active", resumed))
+
+
+def _of_kind(walls_ns: Sequence[tuple[StepKind, int]], kind: StepKind, resumed: Collection[int]) -> list[int]:
+    every = {step: wall_ns for step, (known, wall_ns) in enumerate(walls_ns) if known == kind}
+    return [wall_ns for step, wall_ns in every.items() if step not in resumed] or list(every.values())
 
 
 def step_time(plain_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime | None:

@@ -249,5 +249,6 @@ def _extent(sizes: Any) -> tuple[int, int, int] | None:
 
 
 def _percent(value: Any) -> float | None:
-    is_number = type(value) in (int, float) and math.isfinite(value) and 0 <= value <= _MOST_PERCENT
+    # A kernel that runs occupies something: kineto writes 0 for kernels whose occupancy it cannot compute.
+    is_number = type(value) in (int, float) and math.isfinite(value) and 0 < value <= _MOST_PERCENT
     return float(value) if is_number else None

@@ -190,7 +190,7 @@ class KernelLaunch(Struct, frozen=True, kw_only=True):
     block: tuple[int, int, int] | None = None
     """Threads of a block in x, y, z."""
     occupancy_percent: float | None = None
-    """`est. achieved occupancy %`, kineto's estimate."""
+    """`est. achieved occupancy %`, kineto's estimate; None if it has none, for which it writes 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,8 @@ FAULTS: Final = {
     "graphs": r"[Nn]othing large|[Cc]ompute",
 }
 """What the first screen is to say of each, as a pattern."""
-COMPILED: Final = ("compile", "graphs")
-"""They are not timed without the profiler: that would compile twice."""
+NOT_TIMED: Final = ("compile", "graphs", "fragmentation")
+"""What is not timed without the profiler: it would compile again, or needs the device's memory for itself."""
 DEVICE: Final = "cuda" if torch.cuda.is_available() else "cpu"
 GPT: Final = ("run", "gpt", "--steps", "16", "--precision", "bfloat16")
 WORKLOADS: Final = {
@@ -75,12 +75,12 @@ def main(folder: Path, names: list[str]) -> None:
     """Record the named programs (all without a name), then write and print the table."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = names or [*FAULTS, *WORKLOADS]
+    faults = [name for name in wanted if name in FAULTS and name not in NOT_TIMED]
+    run([sys.executable, TRAIN, "--measure", ",".join(faults), "--folder", str(folder)], folder / "measure.txt")
+    run([sys.executable, "-m", "tests.gpu.overhead", str(folder)], folder / "overhead.txt")
+    run(perfkit("peaks", "--sizes", "4096", "--dtypes", "bfloat16,tf32"), folder / "peaks.txt")
     with ThreadPoolExecutor() as pool:
-        faults = [name for name in wanted if name in FAULTS and name not in COMPILED]
-        run([sys.executable, TRAIN, "--measure", ",".join(faults), "--folder", str(folder)], folder / "measure.txt")
         answers = {name: pool.submit(answer, record(name, folder)) for name in wanted}
-        run([sys.executable, "-m", "tests.gpu.overhead", str(folder)], folder / "overhead.txt")
-        run(perfkit("peaks", "--sizes", "4096", "--dtypes", "bfloat16,tf32"), folder / "peaks.txt")
         rows = list(table(folder, answers))
     text = "\n".join(rows)
     (folder / "table.md").write_text(text + "\n")

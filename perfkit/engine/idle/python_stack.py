@@ -32,6 +32,8 @@ _COMPILER: Final = re.compile(
     r"torch/_dynamo/convert_frame\.py|torch/_inductor/compile_fx\.py\(\d+\): \w*(compile|codegen)"
     r"|triton/compiler/|torch/utils/cpp_extension\.py"
 )
+_ENGINE: Final = re.compile(r"torch/autograd/graph\.py\(\d+\): _engine_run_backward")
+"""Where a thread waits for autograd's own thread of a device to work: training goes on there."""
 _DEEPEST: Final = 1000
 """Levels of the stack that are searched at most."""
 
@@ -51,6 +53,11 @@ class FrameNames:
     def waiting(self) -> NDArray[np.bool_]:
         """Built-in functions in which a thread does not run."""
         return flags(self.names, lambda name: _WAITING.match(name) is not None)
+
+    @cached_property
+    def engine(self) -> NDArray[np.bool_]:
+        """The function that runs autograd's engine."""
+        return flags(self.names, lambda name: _ENGINE.match(name) is not None)
 
     @cached_property
     def profiler(self) -> NDArray[np.bool_]:
@@ -168,7 +175,7 @@ class SampledStack:
             samples.callee,
             samples.within_own(classes.profiler) >= 0,
             samples.within_own(classes.compiler),
-            samples.waits & (samples.innermost >= 0),
+            samples.waits & (samples.innermost >= 0) & ~np.append(classes.engine, False)[samples.innermost],
         ).with_none()
 
     @property

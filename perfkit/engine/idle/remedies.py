@@ -180,10 +180,15 @@ def _stacks(idle: IdleTime, context: LossContext) -> Facts:
     return () if idle.has_python_frames else (fact("record_stacks", own=context.option("with_stack") is not None),)
 
 
+_GIVES_BACK: Final = "empty_cache"
+
+
 def _allocate_less(part: IdlePart, _context: LossContext) -> Remedy:
     names = [row.detail for row in part.rows]
     if not any("Free" in name for name in names):
         return Remedy((fact("warm_up_allocator"),))
+    if part.largest.code and (part.largest.code.call or "").endswith(_GIVES_BACK):
+        return Remedy((fact("keep_cached_memory", call=_GIVES_BACK),))
     device = accelerator_of(names[0])
     variable = device.allocator_variable if device is not None else None
     how = (fact("expandable_segments", variable=variable),) if variable else ()

@@ -127,10 +127,17 @@ def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
     return order[:MOST_IDLE_CAUSES], order[MOST_IDLE_CAUSES:]
 
 
+_QUEUED: Final = causes.INDEX["dependency"]
+
+
 def _code(found: Pieces, place: Ints, samples: HostSamples | None) -> dict[int, CodeLocation | None]:
-    """Return the line of the program that most of each row's time was in, by the row's place."""
+    """Return the line of the program that most of each row's time was in, by the row's place.
+
+    Queued work waits for the device: what the host does meanwhile is no reason.
+    """
     if samples is None:
         return {}
+    found, place = found.where(found.cause != _QUEUED), place[found.cause != _QUEUED]
     piece, sample, length = samples.overlaps(Union(found.start, found.end))
     by_row = rows_by_key(place[piece])
     return {row: next(iter(samples.functions_of(sample[own], length[own])), None) for row, own in by_row.items()}

@@ -1,6 +1,6 @@
 """The picture that a page opens with: tiles of a run's main figures, and its ledger as a bar."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from perfkit.base.formatting import duration, escape_unprintable, format_percent, plural, rate
@@ -99,8 +99,12 @@ def _machine(run: RunReport) -> list[Tile]:
         return [Tile("ranks", str(run.world_size), "without traces")]
     ranks = ranks_of_world(run) if run.is_partial else str(len(run.ranks))
     hosts = len({rank.host for rank in run.ranks if rank.host})
-    backends = sorted({escape_unprintable(rank.backend) for rank in run.ranks if rank.backend})
+    backends = sorted({rank.backend for rank in run.ranks if rank.backend})
     return [
         Tile("ranks", ranks, plural(hosts, "host") if hosts else ""),
-        Tile("device", ", ".join(escape_unprintable(one) for one in device_types(run)), ", ".join(backends)),
+        Tile("device", _listed(device_types(run)), _listed([*run.device_names, *backends])),
     ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(escape_unprintable, names))

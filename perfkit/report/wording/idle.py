@@ -60,6 +60,7 @@ REMEDIES: Final[Words] = {
     "warm_up_allocator": "record more warm-up steps: the allocator keeps what it once got from the device",
     "less_compilation": "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)",
     "less_memory": "use less memory{how}: the allocator gives memory back to get other",
+    "keep_cached_memory": "call {call}() less often: to get the memory from the device again takes long",
     "expandable_segments": ", or {variable}=expandable_segments:True",
     "check_device": "check what else uses the device, and whether the trace lacks kernels",
     "check_stream": "check whether these kernels must wait for the other stream",

@@ -66,6 +66,7 @@ LINES: Final[Mapping[str, CodeLocation]] = {
     name: CodeLocation(function=name, file="train.py", line=line, call=None, ns=100 * MS)
     for name, line in {"read": 12, "decode": 21, "colour_jitter": 32, "collate": 44, "lock": 51, "log": 60}.items()
 }
+EMPTIES: Final = CodeLocation(function="step", file="train.py", line=70, call="torch.cuda.empty_cache", ns=100 * MS)
 
 
 def answered(run: RunReport, *seen: Observation, loads: Sequence[CoreLoad] = ()) -> Report:
@@ -205,6 +206,7 @@ IDLE: Final[Mapping[str, Make]] = {
     "idle: printing": idle(row("host_work", "<built-in function print>", 30)),
     "idle: allocating": idle(row("allocation", "cudaMalloc", 20)),
     "idle: allocating again": idle(row("allocation", "cudaMalloc", 20), row("allocation", "cudaFree", 10)),
+    "idle: emptying the cache": idle(replace(row("allocation", "cudaFree", 20), code=EMPTIES)),
     "idle: compiling": idle(row("compilation", "Torch-Compiled Region: 0/0", 20)),
     "idle: the other stream": idle(row("dependency", QUEUED_FOR_ANOTHER, 20)),
     "idle: between kernels": idle(row("dependency", "gap", 20)),

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from perfkit.records.aggregate import (
     MOST_IDLE_CAUSES,
     OTHER_DETAILS,
@@ -12,6 +14,7 @@ from perfkit.records.aggregate import (
 )
 from perfkit.records.manifest import RankRecord, StepKind
 from perfkit.records.per_rank.idle import IdleCause
+from perfkit.records.per_run.pauses import RecordedPause
 from perfkit.records.rank import StepBreakdown
 from perfkit.records.run import StepTimes
 from tests.support.reports.report_builders import make_rank, make_step
@@ -47,6 +50,14 @@ def test_steps_that_some_rank_did_not_complete_do_not_count() -> None:
     times = clock_step_times([record(0, [9, 1, 5, 4, 7]), record(1, [8, 2, 6])], KINDS)
     assert times == StepTimes(plain_ns=[2], recorded_ns=[6])
     assert clock_step_times([], KINDS) == StepTimes(plain_ns=[], recorded_ns=[])
+
+
+def test_a_step_after_a_pause_counts_only_if_there_are_no_others() -> None:
+    pause = RecordedPause(phase="checkpoint", step=1, begin_ns=0, end_ns=1)
+    one = replace(record(0, [9, 1, 5, 4, 7]), pauses=[pause])
+    assert clock_step_times([one], KINDS) == StepTimes(plain_ns=[4], recorded_ns=[5, 7])
+    two = replace(one, pauses=[pause, replace(pause, step=3)])
+    assert clock_step_times([two], KINDS).plain_ns == [1, 4]
 
 
 def test_traced_steps_are_matched_by_number() -> None:

@@ -15,6 +15,7 @@ from perfkit.records.per_run.whatif import PredictedSaving
 from perfkit.records.rank import PhaseStat, RankReport
 from perfkit.records.report import Insight
 from perfkit.records.run import RunReport
+from perfkit.records.samples import CodeLocation
 from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run, make_operator
 from tests.support.traces.idle_builders import STEPS, idle_rank, row
 from tests.unit.report.content.test_memory_content import make_use
@@ -130,6 +131,13 @@ def test_allocation() -> None:
     assert "PYTORCH_HIP_ALLOC_CONF" in insight(idle_rank(*hip)).recommendation
     intel = [row("allocation", "zeMemAllocDevice", 8), row("allocation", "zeMemFree", 12)]
     assert "expandable" not in insight(idle_rank(*intel)).recommendation  # its allocator has no such option
+
+
+@pytest.mark.parametrize(("call", "named"), [("torch.cuda.empty_cache", True), ("self.mlp", False)])
+def test_a_program_that_empties_the_cache_is_told_so(call: str, named: bool) -> None:
+    code = CodeLocation(function="step", file="train.py", line=12, call=call, ns=12)
+    malloc, free = row("allocation", "cudaMalloc", 8), replace(row("allocation", "cudaFree", 12), code=code)
+    assert ("empty_cache()" in insight(idle_rank(malloc, free)).recommendation) is named
 
 
 @pytest.mark.parametrize(("config", "advice"), [({}, "inspect the gaps"), ({"compile": False}, "--pyinstrument")])
