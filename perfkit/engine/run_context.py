@@ -123,7 +123,7 @@ class RunContext:
 
         collectives, clocks = self.matched
         size, mesh = self.layout.world_size, self.layout.mesh
-        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.pipelines, self.graph.graph)
+        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.graph.graphs)
 
     @cached_property
     def efficiency(self) -> Efficiency | None:
@@ -149,36 +149,37 @@ class RunContext:
         found = self._recorded_graph
         if found.graph is None or self.step_time is None:
             return found
-        from perfkit.engine.step_graph.real_time import in_real_time
+        from perfkit.engine.step_graph.real_time import all_in_real_time
 
-        return found._replace(graph=in_real_time(found.graph, self.step_time.typical_ns))
+        graph, *others = all_in_real_time(found.graphs, self.step_time.typical_ns)
+        return found._replace(graph=graph, others=tuple(others))
 
     @cached_property
     def _recorded_graph(self) -> "RunGraph":
-        from perfkit.engine.step_graph.real_time import mean_step_ns
+        from perfkit.engine.step_graph.real_time import whole_ns
         from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
 
         if any(named.summary.graph is None for named in self.traces):
             return RunGraph(None, None, [])
         found = build_run_graph(self.grouped, *self.matched)
-        return found if found.graph is None or mean_step_ns(found.graph) else found._replace(graph=None)
+        return found if all(map(whole_ns, found.graphs)) else found._replace(graph=None)
 
     @cached_property
     def step_time(self) -> StepTime | None:
         """How long a step takes; None without steps.
 
         Of recorded steps, from when all ranks have begun one to when all have begun the next, where that is known: the
-        longest rank's also has what it waits for others that began to record later. Of other recordings than the
-        graph's that is not known.
+        longest rank's also has what it waits for others that began to record later. Of steps without a graph that is
+        not known.
         """
-        graph = self._recorded_graph.graph
+        graphs = self._recorded_graph.graphs
         known = step_time(self._plain_ns(), self.ranks)
-        if known is None or graph is None:
+        if known is None or not graphs:
             return known
-        from perfkit.engine.step_graph.real_time import mean_step_ns
+        from perfkit.engine.step_graph.real_time import whole_ns
 
         walls_ns = traced_step_ns(self.ranks)
-        waited_ns = sum(walls_ns[step] for step in graph.steps) - len(graph.steps) * mean_step_ns(graph)
+        waited_ns = sum(sum(walls_ns[step] for step in graph.steps) - whole_ns(graph) for graph in graphs)
         recorded_ns = known.profiled_ns - max(0.0, waited_ns) / len(walls_ns)
         return replace(known, profiled_ns=recorded_ns, mean_ns=recorded_ns if known.is_profiled else known.mean_ns)
 
@@ -194,11 +195,11 @@ class RunContext:
 
     @property
     def _is_unexplained(self) -> bool:
-        """Whether to the graph as much is idle time of threads, and not communication, as may be the largest loss."""
+        """Whether to the graph as much is time of idle devices, and not communication, as may be the largest loss."""
         from perfkit.engine.losses.context import MIN_COMMON_SHARE
         from perfkit.engine.whatif.unexplained import find_unexplained
 
-        if self.graph.graph is None:
+        if self.graph.graph is None or all(rank.device == "cpu" for rank in self.ranks):
             return False
         found = find_unexplained(self.graph.graph, self.ranks, self.world_size)
         return found is not None and found.of_step >= MIN_COMMON_SHARE
@@ -212,8 +213,8 @@ class RunContext:
 
         # On a busy machine a rank that is late may have waited for a core.
         compared = None if self.on_busy_machine else self.cross_rank
-        graph = None if self._is_unexplained else self.graph.graph
-        return build_ledger(graph, self.ranks, self.step_time, compared, self.pipelines)
+        graphs = () if self._is_unexplained else self.graph.graphs
+        return build_ledger(graphs, self.ranks, self.step_time, compared, self.pipelines)
 
     @cached_property
     def data_loading(self) -> DataLoading | None:

@@ -336,10 +336,10 @@ def _runs(
 def _with_predictions(built: BuiltRun, options: Options) -> RunReport:
     """Return the report with what its graph predicts. Graphs are large: that of one run is kept at a time."""
     savings = []
-    if built.graph is not None:
+    if built.graphs:
         from perfkit.engine.whatif.savings import predicted_savings
 
-        savings = predicted_savings(built.graph, built.report)
+        savings = predicted_savings(built.graphs, built.report)
     marked = {"step_marker": options.step_marker, "data_marker": options.data_marker}
     return replace(built.report, **marked, predicted_savings=savings)
 

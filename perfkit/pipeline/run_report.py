@@ -26,15 +26,15 @@ _NOT_ASKED: Final = Verdict(bound="unknown", share=0.0, sentence="")
 
 
 class BuiltRun(NamedTuple):
-    """The report of a run, and the graph of its steps."""
+    """The report of a run, and the graphs of its steps."""
 
     report: RunReport
-    graph: StepGraph | None
-    """None if there is none: `RunReport.findings` has the reason."""
+    graphs: Sequence[StepGraph]
+    """Of all recordings; empty if there is none: `RunReport.findings` has the reason."""
 
 
 def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding], subjects: Asked = None) -> BuiltRun:
-    """Build the report of one run, and the graph of its steps.
+    """Build the report of one run, and the graphs of its steps.
 
     Args:
         run: name of the run.
@@ -69,7 +69,7 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
         **({"data_loading": None, "efficiency": None, "cross_rank": None} | {n: worded(p) for n, p in parts.items()}),
         **(manifest_metrics(manifest) if manifest else {"throughput": None}),
     )
-    return BuiltRun(report, context.graph.graph)
+    return BuiltRun(report, context.graph.graphs)
 
 
 def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:

@@ -70,28 +70,30 @@ def predict(
         max_bytes=max_bytes,
         kernel_rules=load_kernel_rules(kernel_rules),
     )
-    report, graph, unused = _load(path, options, progress)
-    before = replay_unchanged(graph)
+    report, graphs, unused = _load(path, options, progress)
+    before = replay_unchanged(graphs)
+    step_ns = report.step_time.mean_ns if report.step_time else before.mean_ns
+    before = before._replace(beside_ns=step_ns - float(np.mean(before.measured_ns)))
     return WhatIf(
         perfkit_version=__version__,
         run=report.run,
         path=str(path),
-        ranks=[rank.rank for rank in report.ranks if rank.rank in graph.ranks],
+        ranks=[rank.rank for rank in report.ranks if rank.rank in graphs[0].ranks],
         world_size=report.world_size,
-        steps=list(graph.steps),
-        measured_step_ns=float(np.mean(before.measured_ns)),
-        replayed_step_ns=float(np.mean(before.steps_ns)),
-        prediction=predict_changes(graph, report, before, changes) if changes else None,
-        ranking=None if changes else predict_each(graph, report, before),
-        findings=[*_findings(graph, report), *word_all(unused)],
+        steps=[step for graph in graphs for step in graph.steps],
+        measured_step_ns=step_ns,
+        replayed_step_ns=before.mean_ns,
+        prediction=predict_changes(graphs, report, before, changes) if changes else None,
+        ranking=None if changes else predict_each(graphs, report, before),
+        findings=[*_findings(graphs, report), *word_all(unused)],
     )
 
 
-def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> Prediction:
+def predict_changes(graphs: Sequence[StepGraph], run: RunReport, before: Replayed, texts: Sequence[str]) -> Prediction:
     """Return the prediction of some changes, all made at once.
 
     Args:
-        graph: the graph of some steps of a run.
+        graphs: of some steps of a run, at least one.
         run: the run's report.
         before: result of `replay_unchanged`.
         texts: the changes, as the user writes them.
@@ -100,32 +102,31 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
         UsageError: a change cannot be read, applies to nothing, or cannot be predicted from these traces.
     """
     try:
-        changed = make_changes(graph, run, texts)
+        changed = make_changes(graphs, run, texts)
     except ChangeError as error:
         raise UsageError(word_refusal(error)) from None
     return changed.prediction(before, list(map(word_applied, texts, changed.effects)))
 
 
-def predict_each(graph: StepGraph, run: RunReport, before: Replayed) -> list[Prediction]:
+def predict_each(graphs: Sequence[StepGraph], run: RunReport, before: Replayed) -> list[Prediction]:
     """Return the predictions of single changes that these traces can predict, the largest saving first.
 
     Those that save less than a thousandth of the step are left out.
     """
     found = []
-    for text in candidates(graph, run):
+    for text in candidates(graphs[0], run):
         try:
-            found.append(predict_changes(graph, run, before, [text]))
+            found.append(predict_changes(graphs, run, before, [text]))
         except UsageError:  # a candidate that does not apply to this run
             continue
-    step_ns = float(np.mean(before.steps_ns))
-    worth = (one for one in found if one.saving_ns > step_ns / 1000)
+    worth = (one for one in found if one.saving_ns > before.mean_ns / 1000)
     return sorted(worth, key=lambda one: -one.saving_ns)[:MOST_RANKED]
 
 
 def _load(
     path: str | Path, options: Options, progress: Progress | None
-) -> tuple[RunReport, StepGraph, list[Observation]]:
-    """Return the report of a run, the graph of its steps, and a finding about rules for kernels without effect.
+) -> tuple[RunReport, Sequence[StepGraph], list[Observation]]:
+    """Return the report of a run, the graphs of its steps, and a finding about rules for kernels without effect.
 
     Raises:
         TraceError: there is no graph.
@@ -136,13 +137,14 @@ def _load(
     context = RunContext(loaded.summaries, loaded.manifest, step_marker=options.step_marker)
     built = build_run(location.name, str(location.path), context, loaded.lost)
     report = built.report
-    if built.graph is None:
+    if not built.graphs:
         reasons = [finding.message for finding in report.findings if finding.code == "critical_path_unknown"]
         raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))
-    return report, built.graph, unused_rules(add_rule_uses(one.summary.rule_uses for one in loaded.summaries))
+    return report, built.graphs, unused_rules(add_rule_uses(one.summary.rule_uses for one in loaded.summaries))
 
 
-def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
+def _findings(graphs: Sequence[StepGraph], run: RunReport) -> Iterator[Finding]:
+    graph, steps = graphs[0], [step for one in graphs for step in one.steps]
     missing = run.world_size - len(graph.ranks)
     if missing > 0:
         unaligned = len(run.critical_path.unaligned_ranks) if run.critical_path else 0
@@ -151,8 +153,8 @@ def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
         )
     yield from (finding for finding in run.findings if finding.code in ("suspect_matches", "damaged_trace"))
     recorded = {step.step for rank in run.ranks for step in rank.steps}
-    if len(recorded) > len(graph.steps):
-        yield word(Observation("steps_not_replayed", {"recorded": len(recorded), "steps": graph.steps}))
+    if len(recorded) > len(steps):
+        yield word(Observation("steps_not_replayed", {"recorded": len(recorded), "steps": steps}))
     violated = sum(graph.violated.values())
     if violated > _VIOLATED * len(graph.edges.source):
         yield word(Observation("dependencies_contradicted", {"violated": violated}))

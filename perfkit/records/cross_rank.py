@@ -1,7 +1,7 @@
 """Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
@@ -118,9 +118,9 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """Whether other ranks are late in the steps between, after each step or for several in a row."""
     one_at_a_time: bool = False
     """Whether in each step exactly one of several late ranks is late, among those that it was compared with."""
-    gain_ns: int
-    """By how much the mean step could be shorter if this rank alone were not late, with each step's own delay; 0 if
-    another rank is as late or none waits for it."""
+    gain_ns: int | None = None
+    """By how much the mean step gets shorter in the replay of its steps if this rank alone is as fast as the others; 0
+    if another rank is as late or none waits for it, None if unknown."""
     steps_late: int
     """Number of steps in which it is late; all where the others are few, or hardly differ (metrics.md section 5)."""
     steps_last: int
@@ -156,6 +156,11 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     category_ns: int
     delays: list[int] = []
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
+
+
+def all_ranks(once: Sequence[OneOffStraggler]) -> list[int]:
+    """Return the ranks that are late in single steps."""
+    return sorted({rank for one in once for rank in (one.rank, *one.with_ranks)})
 
 
 class EarlyRank(Struct, frozen=True, kw_only=True):
@@ -237,15 +242,17 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     unmatched: int
     compared_steps: int = 0
     """Number of steps in which ranks were compared: those that all recorded; 0 if they cannot be compared."""
+    compared: list[list[int]] = []
+    """Ranks that were compared with each other only: those of a group, or of a stage; empty if all were."""
     stragglers: list[Straggler] = []
     """Largest lag first; empty if no rank is late beyond chance."""
-    stragglers_gain_ns: int = 0
-    """By how much the mean step could be shorter if none of them were late."""
-    stragglers_gain_from: Literal["own_times", "replay"] | None = None
-    """What this gain and that of each straggler come from: the replay of the steps, or an estimate by own times where
-    the graph of steps does not tell; None without stragglers."""
+    stragglers_gain_ns: int | None = None
+    """The same if none of them is late; None without any, too."""
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay, largest lag first; three at most."""
+    one_off_gain_ns: int | None = None
+    """By how much the mean step gets shorter in the replay if their ranks are as fast as the others; None if unknown,
+    or if other ranks are late in more than single steps and cost time."""
     one_off_steps: int = 0
     """Number of such steps."""
     early_ranks: list[EarlyRank] = []

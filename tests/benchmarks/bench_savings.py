@@ -49,11 +49,11 @@ def savings(case: Case) -> Iterator[Saving]:
     """Yield the true and promised savings of a case's changes."""
     with tempfile.TemporaryDirectory() as folder:
         step_us = simulate(case.cluster, Path(folder))
-        report, graph, _ = _load(folder, Options(), None)
-    before = replay_unchanged(graph)
+        report, graphs, _ = _load(folder, Options(), None)
+    before = replay_unchanged(graphs)
     for change, changed in case.changes.items():
         true = 1 - simulate(changed) / step_us
-        promised_us = make_changes(graph, report, [change]).saving_ns(before) / 1000
+        promised_us = make_changes(graphs, report, [change]).saving_ns(before) / 1000
         yield Saving(case.name, change, true, promised_us / step_us)
 
 

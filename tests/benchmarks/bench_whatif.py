@@ -188,7 +188,7 @@ def _replay_error(run: Path) -> float:
     assert graph is not None
     ranks = analyze(run).runs[0].ranks
     analysed = [sum(step.wall_ns for step in rank.steps if step.step in graph.steps) for rank in ranks]
-    return float(replay_unchanged(graph).steps_ns.sum()) / max(analysed) - 1
+    return float(replay_unchanged([graph]).steps_ns.sum()) / max(analysed) - 1
 
 
 PAGE: Final = """# What-if: predictions against measurements

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Names, matching
 from perfkit.engine.kinds.runtime_calls import call_patterns
-from perfkit.records.per_rank.idle import Cause
 from perfkit.trace.events import EventKind, Events
 
 _SYNCHRONISING_OPERATOR: Final = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero)$")
@@ -64,13 +63,6 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
         profiling_tool=tools & ~compiling & ~matching(events, tools, _NEUTRAL_TOOL),
         context=annotations & ~is_step & ~names.backend_annotation & ~names.whole_span_annotation,
     )
-
-
-def call_cause(call: str) -> Cause | None:
-    """Return the cause of idle time in a runtime call that allocates or compiles; None for others."""
-    if call_patterns().allocating.match(call):
-        return "allocation"
-    return "compilation" if call_patterns().compiling.match(call) else None
 
 
 def is_wrapper(operator: str) -> bool:

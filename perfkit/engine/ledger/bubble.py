@@ -21,7 +21,7 @@ def bubble_share(pipelines: Sequence[Pipeline], ranks: int, compared: CrossRankS
     if len(rows) < ranks or not wall_ns:
         return 0.0
     late = late_besides_stages(pipelines, compared)
-    own = without_late(pipelines, late, compared.stragglers_gain_ns if compared else 0)
+    own = without_late(pipelines, late, (compared.stragglers_gain_ns or 0) if compared else 0)
     return sum(rank.bubble_ns for pipeline in own for rank in pipeline.ranks) / wall_ns
 
 

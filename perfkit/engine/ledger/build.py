@@ -12,11 +12,13 @@ from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.altered import settled, unaltered
 from perfkit.engine.whatif.effects.ranks import healthy
-from perfkit.records.cross_rank import CrossRankSummary, Straggler, take_turns
+from perfkit.records.common import Category
+from perfkit.records.cross_rank import CrossRankSummary, Straggler, all_ranks, take_turns
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow, StepTime
 from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
+from perfkit.records.samples import CodeLocation
 
 _OF_CATEGORY: Final[dict[str, tuple[LedgerCause, ...]]] = {
     "compute": ("compute",),
@@ -27,6 +29,16 @@ _OF_CATEGORY: Final[dict[str, tuple[LedgerCause, ...]]] = {
 }
 
 
+class LateRank(NamedTuple):
+    """A rank that is late."""
+
+    rank: int
+    category: Category | None
+    """None if unknown."""
+    phase: str | None = None
+    code: CodeLocation | None = None
+
+
 class Claim(NamedTuple):
     """Time of the step that the pieces of several causes are booked on one row for."""
 
@@ -34,12 +46,15 @@ class Claim(NamedTuple):
     ns: float
     prefers: Sequence[Callable[[Piece], bool]]
     """From which pieces it is taken, the first first; then from any."""
-    late: Sequence[Straggler] = ()
+    late: Sequence[LateRank] = ()
     """The late ranks that it is about."""
+    when: Literal["always", "at_times", "in_turns", "once"] | None = None
+    steps: Sequence[int] = ()
+    """The single steps that they are late in."""
 
 
 def build_ledger(
-    graph: StepGraph | None,
+    graphs: Sequence[StepGraph],
     ranks: Sequence[RankReport],
     step: StepTime,
     compared: CrossRankSummary | None,
@@ -48,24 +63,26 @@ def build_ledger(
     """Return the ledger of a run.
 
     Args:
-        graph: of its steps in real time; None if there is none.
+        graphs: of its steps in real time; empty if there is none.
         ranks: their reports.
         step: the step time.
         compared: the comparison of ranks, with those that are late; None for a single rank.
         pipelines: those of the run.
     """
-    pieces = _pieces(graph, ranks, step)
-    late = late_besides_stages(pipelines, compared)
-    claims = [_late_claim(compared, late, step.mean_ns)] if compared and late else []
+    pieces = _pieces(graphs, ranks, step)
+    claims = [claim] if compared and (claim := _late_claim(compared, pipelines, step.mean_ns)) else []
     if share := bubble_share(pipelines, len(ranks), compared):
         claims.append(Claim("bubble", share * step.typical_ns, _OF_BUBBLE))
     rows = []
     for claim in claims:
         taken, pieces = _take(claim, pieces)
         rows.append(_row(claim.cause, taken, ranks, claim))
-        if claim.late and graph and compared and compared.stragglers_gain_from == "replay":
+        if claim.late and graphs and compared:
             # What is left if they are not late is the path of the replay, which may be another one.
-            pieces = _pieces(settled(healthy(unaltered(graph), late)), ranks, step, claim.ns)
+            late = [row.rank for row in claim.late]
+            pieces = _pieces(
+                [settled(healthy(unaltered(one), late, compared.compared)) for one in graphs], ranks, step, claim.ns
+            )
     by_cause: dict[LedgerCause, list[Piece]] = defaultdict(list)
     for piece in pieces:
         by_cause[piece.cause].append(piece)
@@ -73,29 +90,41 @@ def build_ledger(
     return Ledger(
         step_ns=round(step.mean_ns),
         is_profiled=step.is_profiled,
-        from_path=graph is not None,
+        from_path=bool(graphs),
         rows=_whole([row for row in rows if row.ns > 0], round(step.mean_ns)),
     )
 
 
 def _pieces(
-    graph: StepGraph | None, ranks: Sequence[RankReport], step: StepTime, gained_ns: float = 0.0
+    graphs: Sequence[StepGraph], ranks: Sequence[RankReport], step: StepTime, gained_ns: float = 0.0
 ) -> list[Piece]:
     """Return the pieces of the step, without what it gains; what is in no recorded step is one of its own."""
-    pieces = path_pieces(graph) if graph else mean_pieces(ranks, max(0.0, step.profiled_ns - step.typical_ns))
+    pieces = path_pieces(graphs) if graphs else mean_pieces(ranks, max(0.0, step.profiled_ns - step.typical_ns))
     recorded_ns = min(step.typical_ns, step.profiled_ns)
     unrecorded = [Piece("unrecorded", None, "", step.mean_ns - recorded_ns)]
     return [*scaled(pieces, recorded_ns - gained_ns), *(unrecorded if step.mean_ns > recorded_ns else ())]
 
 
-def _late_claim(compared: CrossRankSummary, late: Sequence[int], step_ns: float) -> Claim:
-    rows = [row for row in compared.stragglers if row.rank in late]
-    return Claim("late_ranks", min(float(compared.stragglers_gain_ns), step_ns), _of_late(rows), rows)
+def _late_claim(compared: CrossRankSummary, pipelines: Sequence[Pipeline], step_ns: float) -> Claim | None:
+    """Return the claim of ranks that are late in many steps, else in single ones; None without any."""
+    if numbers := late_besides_stages(pipelines, compared):
+        rows = [row for row in compared.stragglers if row.rank in numbers]
+        late = [LateRank(row.rank, row.category, row.phase, row.code) for row in rows]
+        gain_ns = min(float(compared.stragglers_gain_ns or 0), step_ns)
+        return Claim("late_ranks", gain_ns, _of_late(late), late, _when(rows))
+    once = compared.one_off_stragglers
+    if not compared.one_off_gain_ns:
+        return None
+    categories = {one.category for one in once}
+    category = categories.pop() if len(categories) == 1 else None
+    late = [LateRank(rank, category) for rank in all_ranks(once)]
+    gain_ns = min(float(compared.one_off_gain_ns), step_ns)
+    return Claim("late_ranks", gain_ns, _of_late(late), late, "once", sorted({one.step for one in once}))
 
 
-def _of_late(late: Sequence[Straggler]) -> list[Callable[[Piece], bool]]:
+def _of_late(late: Sequence[LateRank]) -> list[Callable[[Piece], bool]]:
     """Return which pieces are late ranks: what they are late in, else what is lost on them or in waiting."""
-    causes: dict[int | None, tuple[LedgerCause, ...]] = {row.rank: _OF_CATEGORY[row.category] for row in late}
+    causes: dict[int | None, tuple[LedgerCause, ...]] = {row.rank: _causes(row) for row in late}
     return [
         lambda piece: piece.rank in causes and piece.cause in causes[piece.rank],
         lambda piece: piece.rank in causes and piece.cause not in ("compute", "communication"),
@@ -134,7 +163,7 @@ def _row(
     """Return a row, its time rounded."""
     by_name: dict[str, float] = defaultdict(float)
     late = claim.late if claim else ()
-    causes = {one for row in late for one in _OF_CATEGORY[row.category]}
+    causes = {one for row in late for one in _causes(row)}
     for piece in pieces:
         by_name[piece.name if not late or piece.cause in causes else ""] += piece.ns
     largest = max(by_name, key=by_name.__getitem__, default="")
@@ -146,12 +175,17 @@ def _row(
         ns=round(sum(piece.ns for piece in pieces)),
         share=0.0,
         ranks=[row.rank for row in late],
-        late=_when(late) if late else None,
+        late=claim.when if claim else None,
+        steps=list(claim.steps) if claim else [],
         late_in=late_in,
         phase=late[0].phase if len(late) == 1 else None,
         name=largest if largest and is_named else None,
         code=code_of(cause, ranks, late),
     )
+
+
+def _causes(row: LateRank) -> tuple[LedgerCause, ...]:
+    return _OF_CATEGORY[row.category] if row.category else ()
 
 
 def _when(late: Sequence[Straggler]) -> Literal["always", "at_times", "in_turns"]:
@@ -160,12 +194,12 @@ def _when(late: Sequence[Straggler]) -> Literal["always", "at_times", "in_turns"
     return "at_times" if any(row.every > 1 or row.steps_late < row.steps for row in late) else "always"
 
 
-def _late_in(late: Sequence[Straggler], pieces: Sequence[Piece]) -> LedgerCause | None:
+def _late_in(late: Sequence[LateRank], pieces: Sequence[Piece]) -> LedgerCause | None:
     """Return what late ranks take longer in: of idle time, the cause of most of what they are late in."""
     categories = {row.category for row in late}
-    if len(categories) != 1:
+    if len(categories) != 1 or None in categories:
         return None
-    causes = _OF_CATEGORY[categories.pop()]
+    causes = _causes(late[0])
     ns: dict[LedgerCause, float] = dict.fromkeys(causes, 0.0)
     for piece in pieces:
         if piece.cause in ns:

@@ -1,9 +1,8 @@
 """The line of the program that a row of the ledger is about: by samples of the main thread (metrics.md section 28)."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from perfkit.records.cross_rank import Straggler
 from perfkit.records.per_rank.loading import add_parts
 from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.rank import RankReport
@@ -13,7 +12,12 @@ NAMED_SHARE: Final = 0.25
 """Share of a row from which its largest part is named."""
 
 
-def code_of(cause: LedgerCause, ranks: Sequence[RankReport], late: Sequence[Straggler]) -> CodeLocation | None:
+class _Late(Protocol):
+    @property
+    def code(self) -> CodeLocation | None: ...
+
+
+def code_of(cause: LedgerCause, ranks: Sequence[RankReport], late: Sequence[_Late]) -> CodeLocation | None:
     """Return the location of most of a row; None if nothing was sampled, or nothing is large.
 
     Args:
@@ -29,7 +33,7 @@ def code_of(cause: LedgerCause, ranks: Sequence[RankReport], late: Sequence[Stra
     return _if_large(add_code(row.code for row in rows), (row.total_ns for row in rows))
 
 
-def _code_of_all(late: Sequence[Straggler]) -> CodeLocation | None:
+def _code_of_all(late: Sequence[_Late]) -> CodeLocation | None:
     """Return the location that all late ranks are late at."""
     texts = {row.code.text if row.code else None for row in late}
     return late[0].code if len(texts) == 1 else None

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from perfkit.engine.idle.host_names import call_cause
 from perfkit.engine.step_graph.graph import KINDS, StepGraph
 from perfkit.engine.step_graph.path_pieces import BESIDE, PathPieces
 from perfkit.records.common import Category
@@ -19,7 +18,7 @@ from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.rank import RankReport
 
 HOST: Final = "launch_bound"
-"""What operators and runtime calls of the host are, where a device waits for them, unless they allocate or compile."""
+"""What operators and calls that issue a device's work are, where it waits for them."""
 
 
 class Piece(NamedTuple):
@@ -33,8 +32,18 @@ class Piece(NamedTuple):
     ns: float
 
 
-def path_pieces(graph: StepGraph) -> list[Piece]:
-    """Return the pieces of the critical path, per step.
+def path_pieces(graphs: Sequence[StepGraph]) -> list[Piece]:
+    """Return the pieces of the critical path, per step; see `_of_path`."""
+    ns: dict[Piece, float] = defaultdict(float)
+    for graph in graphs:
+        for piece in _of_path(graph):
+            ns[piece._replace(ns=0.0)] += piece.ns
+    steps = sum(len(graph.steps) for graph in graphs)
+    return [piece._replace(ns=whole_ns / steps) for piece, whole_ns in ns.items()]
+
+
+def _of_path(graph: StepGraph) -> list[Piece]:
+    """Return the pieces of the critical path, of all steps together.
 
     Where the path runs through a host whose device works meanwhile, that is the device's time: a step loses to the host
     what its device does not work.
@@ -49,7 +58,7 @@ def path_pieces(graph: StepGraph) -> list[Piece]:
     of_device = np.stack((np.array(BESIDE)[device], rank, np.full(len(rank), -1)))
     unique, number = np.unique(np.concatenate((keys, of_device), axis=1), axis=1, return_inverse=True)
     ns = np.concatenate((share.ns * own[share.place], beside_ns[device, place]))
-    total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1]) / len(graph.steps)
+    total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1])
     return [
         _piece(KINDS[kind], rank, graph.names[name] if 0 <= name < len(graph.names) else "", ns)
         for (kind, rank, name), ns in zip(unique.T.tolist(), total_ns.tolist(), strict=True)
@@ -58,7 +67,7 @@ def path_pieces(graph: StepGraph) -> list[Piece]:
 
 
 def _piece(kind: str, rank: int, name: str, ns: float) -> Piece:
-    cause = (call_cause(name) or HOST) if kind in ("host", "point") else cast("LedgerCause", kind)
+    cause = HOST if kind in ("host", "point") else cast("LedgerCause", kind)
     return Piece(cause, rank if rank >= 0 else None, name, ns)
 
 

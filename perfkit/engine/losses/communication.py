@@ -32,9 +32,9 @@ def waited_for_late_ns(context: LossContext, late: Sequence[Straggler]) -> float
         groups[frozenset((row.rank, *row.delays)) if row.delays else frozenset()].append(row)
     total_ns = 0.0
     for group, rows in groups.items():
-        alone_ns = max(row.gain_ns for row in rows)
-        shorter_ns = across.stragglers_gain_ns if across and len(groups) == 1 else alone_ns
-        own_ns = sum(max(row.lag_ns * row.steps_late / row.steps, row.gain_ns) for row in rows)
+        alone_ns = max(row.gain_ns or 0 for row in rows)
+        shorter_ns = across.stragglers_gain_ns or 0 if across and len(groups) == 1 else alone_ns
+        own_ns = sum(max(row.lag_ns * row.steps_late / row.steps, row.gain_ns or 0) for row in rows)
         total_ns += max(0.0, (len(group) or len(context.run.ranks)) * shorter_ns - own_ns)
     return total_ns / len(context.run.ranks)
 

@@ -59,6 +59,8 @@ class LossContext(NamedTuple):
     """Its series, the previous point and its own point; None at the smallest world size or outside a series."""
     load_ratio: float | None
     """Median load time relative to that from memory; None if unknown."""
+    known: dict[str, object]
+    """What several rules need of the run and one has computed, by a name of theirs."""
     reported: tuple[str, ...] = ()
     """Causes of the losses that subjects before this one reported."""
 
@@ -169,6 +171,7 @@ def loss_context(run: RunReport, multi_run: MultiRunSummary | None) -> LossConte
         exposed_ns={name: time_ns / len(steps) for name, time_ns in exposed_sums(steps).items()},
         in_series=_in_series(run, multi_run.series if multi_run else ()),
         load_ratio=_load_ratio(run, multi_run.option_comparisons if multi_run else ()),
+        known={},
     )
 
 
@@ -194,7 +197,7 @@ def stragglers_of(run: RunReport) -> list[Straggler]:
     On a busy machine too: they may have waited for a core.
     """
     across = None if run.on_busy_machine else run.cross_rank
-    return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []
+    return across.stragglers if across is not None and across.stragglers_gain_ns else []
 
 
 def late_in(context: LossContext, category: Category) -> list[Straggler]:

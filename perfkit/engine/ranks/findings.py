@@ -81,7 +81,7 @@ def _stragglers(summary: CrossRankSummary, profiler_ns: int, partial: bool) -> I
     yield Observation(
         "straggler",
         {"stragglers": late, "gain_ns": gain_ns, "profiler_ns": profiler_ns, "partial": partial},
-        severity="warning" if gain_ns > 0 else "info",
+        severity="warning" if gain_ns else "info",
         rank=late[0].rank if len(late) == 1 else None,
     )
 

@@ -158,45 +158,6 @@ def rounds_of(times: OwnTimes) -> Rounds:
     return Rounds(number, counted)
 
 
-def waited_in_rounds_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
-    """Return how much more the other ranks communicate, exposed, than that of these ranks which does least.
-
-    They may wait only in the next round, if a rank was late after the last collective. What a receive is known to take
-    without waiting is left out: of two ends one may compute meanwhile, and the other does not wait for it.
-
-    Args:
-        times: own times.
-        rounds: result of `rounds_of`.
-        places: indices of ranks that are late; where these are all, each is compared with all others.
-
-    Returns:
-        Shape (rounds,).
-    """
-    return np.asarray(_next_too(_waits_ns(times, rounds, places)))
-
-
-def waited_by_all_ns(times: OwnTimes, rounds: Rounds, rows: Sequence[int]) -> Floats:
-    """Return how long each of the other ranks waits at least in a round or the next; 0 where unknown; shape (rounds,).
-
-    Where another late rank waits too, the delays do not hide each other: ranks meet between them.
-    """
-    others = [row for row in range(len(times.ranks)) if row not in rows]
-    if times.waits_ns is None or not others:
-        return np.zeros(len(rounds.counted))
-    return np.asarray(_next_too(rounds.sums(times.waits_ns)[others].min(axis=0)))
-
-
-def _waits_ns(times: OwnTimes, rounds: Rounds, places: Sequence[int]) -> Floats:
-    communication = _communication_ns(times, rounds)
-    others = [place for place in range(len(communication)) if place not in places]
-    if not others:
-        return np.asarray(_waited_in_round_ns(times, rounds).max(axis=0))
-    longer = np.median(communication[others], axis=0) - communication[list(places)].min(axis=0)
-    if times.may_wait_ns is None:
-        return np.asarray(longer)
-    return np.asarray(np.minimum(longer, np.median(rounds.sums(times.may_wait_ns)[others], axis=0)))
-
-
 def _communication_ns(times: OwnTimes, rounds: Rounds) -> Floats:
     communication = times.of("communication")
     return rounds.sums(communication if times.messages_ns is None else communication - times.messages_ns)
@@ -211,14 +172,18 @@ def _next_too(less: Floats) -> Floats:
 def waited_ns(times: OwnTimes) -> Floats:
     """Return how much more the others communicate, exposed, than each rank in the round of a step, or in the next.
 
-    As `waited_in_rounds_ns`, of each rank by itself; shape (ranks, steps).
+    Shape (ranks, steps).
     """
     rounds = rounds_of(times)
     return np.asarray(waited_for_each_ns(times, rounds)[:, rounds.number])
 
 
 def waited_for_each_ns(times: OwnTimes, rounds: Rounds) -> Floats:
-    """Return `waited_in_rounds_ns` of each rank by itself (ns), shape (ranks, rounds)."""
+    """Return how much more the others communicate, exposed, than each rank (ns), shape (ranks, rounds).
+
+    They may wait only in the next round, if a rank was late after the last collective. What a receive is known to take
+    without waiting is left out: of two ends one may compute meanwhile, and the other does not wait for it.
+    """
     return np.asarray(_next_too(_waited_in_round_ns(times, rounds)))
 
 

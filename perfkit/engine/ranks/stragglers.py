@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,8 @@ from perfkit.engine.ranks.lateness import (
     Floats,
     LastRanks,
     OwnTimes,
-    Rounds,
     excess,
     last_ranks,
-    rounds_of,
-    waited_by_all_ns,
-    waited_in_rounds_ns,
 )
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
@@ -44,24 +40,19 @@ class Stragglers(NamedTuple):
 
     ranks: list[Straggler]
     """Largest lag first."""
-    gain_ns: int
-    """By how much the mean step could be shorter if none of them were late."""
-    gain_from: Literal["own_times", "replay"] = "own_times"
+    gain_ns: int | None = None
+    """By how much the mean step could be shorter if none of them were late; None if unknown."""
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:
-    """Return the ranks that are late beyond chance, with what their delays cost."""
+    """Return the ranks that are late beyond chance."""
     if len(times.steps) < FEWEST_COMPARED_STEPS:
-        return Stragglers([], 0)
+        return Stragglers([])
     found = _sized(times, find_delays(times))
     if not found:
-        return Stragglers([], 0)
-    last, rounds, own_ns, wall_ns = last_ranks(times), rounds_of(times), times.own_ns, times.wall_ns
-    usual_ns = max(float(np.median(last.lag_ns)), *(one.lag_ns for one in found))
-    alone = far_ranks(times, last, usual_ns).among
-    removed = np.stack([one.in_steps(alone[one.row]) for one in found])
+        return Stragglers([])
+    last, wall_ns = last_ranks(times), times.wall_ns
     one_at_a_time = len(found) > 1 and bool((np.sum([one.late for one in found], axis=0) == 1).all())
-    of_rounds = rounds.sums(own_ns)
     rows = [
         Straggler(
             rank=times.ranks[one.row],
@@ -72,15 +63,19 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
             every=one.delay.every,
             in_turns=one.delay.in_turns,
             one_at_a_time=one_at_a_time,
-            gain_ns=_gain_ns(times, rounds, of_rounds, [one.row], delays[None]),
             steps_late=int(one.late.sum()),
             steps_last=int((last.row == one.row)[one.late].sum()),
             steps=len(times.steps),
         )
-        for one, delays in zip(found, removed, strict=True)
+        for one in found
     ]
-    rows.sort(key=lambda row: (-row.lag_ns, row.rank))
-    return Stragglers(rows, _gain_ns(times, rounds, of_rounds, [one.row for one in found], removed))
+    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)))
+
+
+def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
+    """Return the stragglers of a run, each found among the ranks that it can be compared with."""
+    rows = (row for part in parts for row in find_stragglers(part).ranks)
+    return Stragglers(sorted(rows, key=lambda row: (-row.lag_ns, row.rank)))
 
 
 def find_one_off_stragglers(times: OwnTimes, stragglers: Stragglers) -> list[OneOffStraggler]:
@@ -102,10 +97,6 @@ class _Sized(NamedTuple):
     delay: Delay
     late: Bools
     """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
-    excess_ns: Floats
-    """By how much it takes longer than the ranks that are never late, shape (steps,)."""
-    also_ns: Floats
-    """The same in all other categories in which it is late, shape (steps,)."""
     lag_ns: float
     also: list[tuple[Category, int]]
     """Other categories in which it is late, and by how much; largest lag first."""
@@ -114,11 +105,6 @@ class _Sized(NamedTuple):
     def row(self) -> int:
         """Index of the rank."""
         return self.delay.row
-
-    def in_steps(self, is_reported: Bools) -> Floats:
-        """Return the delay in each step; that of a step which is reported by itself is as long as usual."""
-        own_ns = np.where(self.late, np.where(is_reported, self.lag_ns, np.maximum(self.excess_ns, 0)), 0)
-        return np.asarray(own_ns + self.also_ns)
 
 
 def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
@@ -143,8 +129,7 @@ def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
         steps = slice(None) if one.every > 1 else late
         also = [(name, round(float(np.median(excess_ns(one, name)[steps])))) for name in one.also]
         also.sort(key=lambda pair: -pair[1])
-        also_ns = np.sum([np.maximum(excess_ns(one, name), 0) for name, _ in also], axis=0) + np.zeros_like(own)
-        rows.append(_Sized(one, late, own, also_ns, float(np.median(own[late])), also))
+        rows.append(_Sized(one, late, float(np.median(own[late])), also))
     return [one for one in rows if one.lag_ns > 0]
 
 
@@ -160,28 +145,6 @@ def _only_where_late(own: Floats) -> Bools:
 
 def _deviation(values: Floats) -> float:
     return float(np.median(np.abs(values - np.median(values))))
-
-
-def _gain_ns(times: OwnTimes, rounds: Rounds, own_ns: Floats, rows: Sequence[int], removed_ns: Floats) -> int:
-    """Return by how much the mean step could be shorter without some delays.
-
-    A step is as long as its slowest rank's own time, so with another rank as late nothing is gained, unless this waits,
-    too. Nothing is gained where no rank waits.
-
-    Args:
-        times: own times.
-        rounds: result of `rounds_of`.
-        own_ns: sums of whole own times over each round, shape (ranks, rounds).
-        rows: indices of the ranks.
-        removed_ns: their delays, shape (these ranks, steps).
-    """
-    without, removed = own_ns.copy(), rounds.sums(removed_ns)
-    without[list(rows)] -= removed
-    shorter = own_ns.max(axis=0) - without.max(axis=0)
-    waited = np.maximum(waited_in_rounds_ns(times, rounds, rows), 0)
-    in_turn = np.minimum(removed.sum(axis=0), waited_by_all_ns(times, rounds, rows))
-    gained = np.maximum(np.minimum(shorter, waited), in_turn)[rounds.counted].sum()
-    return round(float(gained / rounds.sizes[rounds.counted].sum()))
 
 
 # ---- single steps ----------------------------------------------------------------------------------------------------

@@ -22,11 +22,12 @@ from perfkit.engine.ranks.stages import comparable_parts, find_stages, level_sta
 from perfkit.engine.ranks.stragglers import (
     MOST_ONE_OFF,
     Stragglers,
+    find_all_stragglers,
     find_one_off_stragglers,
 )
-from perfkit.engine.ranks.stragglers_of_run import find_all_stragglers
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.late_ranks import replayed_gains
+from perfkit.engine.whatif.unexplained import least_saving_ns
 from perfkit.records.cross_rank import (
     FEWEST_COMPARED_STEPS,
     CrossRankSummary,
@@ -34,9 +35,9 @@ from perfkit.records.cross_rank import (
     MatchedCollectiveStat,
     OneOffStraggler,
     RankWait,
+    all_ranks,
 )
 from perfkit.records.manifest import MeshDimension
-from perfkit.records.per_run.pipeline import Pipeline
 from perfkit.records.rank import RankReport
 from perfkit.trace.intervals import Ints
 
@@ -47,8 +48,7 @@ def summarize_cross_rank(
     clocks: list[HostClock],
     world_size: int | None = None,
     mesh: Sequence[MeshDimension] = (),
-    pipelines: Sequence[Pipeline] = (),
-    graph: StepGraph | None = None,
+    graphs: Sequence[StepGraph] = (),
 ) -> CrossRankSummary:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
@@ -58,8 +58,7 @@ def summarize_cross_rank(
         clocks: the hosts' clocks.
         world_size: as the run's manifest or headers have it; None if they do not.
         mesh: the run's mesh; empty if unknown.
-        pipelines: those of the run.
-        graph: of its steps, whose replay tells what late ranks cost; None if there is none.
+        graphs: of its steps, whose replay tells what late ranks cost; empty if there is none.
     """
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
@@ -73,9 +72,10 @@ def summarize_cross_rank(
     groups = linked_ranks(matched, meetings, world_size) if meetings else []
     of_groups = list(_of_groups(times, groups, meetings)) if times and meetings else []
     parts = [part for one in of_groups for part in comparable_parts(one, stage_of)]
-    late = find_all_stragglers(parts, pipelines)
-    if graph is not None and times is not None and late.ranks and _is_whole(parts, len(graph.ranks), world_size):
-        late = _replayed(late, graph, ranks, times) if not suspect_matches(matched, clocks) else late
+    late = find_all_stragglers(parts)
+    compared = [part.ranks for part in parts] if len(parts) > 1 else []
+    if graphs and late.ranks and not suspect_matches(matched, clocks):
+        late = _replayed(late, graphs, ranks, compared)
     once = _one_off(of_groups, stage_of, late)
     return CrossRankSummary(
         collectives=rows,
@@ -83,12 +83,15 @@ def summarize_cross_rank(
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         compared_steps=len(times.steps) if times else 0,
+        compared=compared,
         stragglers=name_code(
             name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks), ranks
         ),
         stragglers_gain_ns=late.gain_ns,
-        stragglers_gain_from=late.gain_from if late.ranks else None,
         one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
+        one_off_gain_ns=replayed_gains(graphs, all_ranks(once[:MOST_ONE_OFF]), compared).of_all
+        if graphs and once and not late.gain_ns and not suspect_matches(matched, clocks)
+        else None,
         one_off_steps=len(once),
         early_ranks=find_early_ranks(parts[0], late.ranks) if _is_whole(parts, world_size) else [],
         last_arrivals=find_last_arrivals(matched, times, ranks) if too_few and times else None,
@@ -137,12 +140,16 @@ def _is_whole(parts: Sequence[OwnTimes], *sizes: int | None) -> bool:
     return len(parts) == 1 and all(len(parts[0].ranks) == size for size in sizes)
 
 
-def _replayed(late: Stragglers, graph: StepGraph, ranks: Sequence[RankReport], times: OwnTimes) -> Stragglers:
-    """Return late ranks with what the replay tells that they cost, if it does."""
-    gains = replayed_gains(graph, ranks, [row.rank for row in late.ranks], times.steps)
-    if gains is None:
+def _replayed(
+    late: Stragglers, graphs: Sequence[StepGraph], ranks: Sequence[RankReport], compared: Sequence[Sequence[int]]
+) -> Stragglers:
+    """Return late ranks with what the replay tells that they cost; not that it is nothing, if it lacks what waits."""
+    numbers = [row.rank for row in late.ranks]
+    gains = replayed_gains(graphs, numbers, compared)
+    lacks = not set(numbers) <= set(graphs[0].ranks) or least_saving_ns(graphs[0], ranks, len(ranks))
+    if not gains.of_all and lacks:
         return late
-    return Stragglers([replace(row, gain_ns=gains.of_each[row.rank]) for row in late.ranks], gains.of_all, "replay")
+    return Stragglers([replace(row, gain_ns=gains.of_each.get(row.rank)) for row in late.ranks], gains.of_all)
 
 
 def _of_groups(times: OwnTimes, groups: Sequence[list[int]], meetings: Meetings) -> Iterator[OwnTimes]:

@@ -16,7 +16,7 @@ from perfkit.records.per_rank.idle import CAUSES
 from perfkit.trace.intervals import Ints
 
 KINDS: Final = ("point", "host", "compute", "communication", "memcpy", "data_loading", *CAUSES)
-"""Kinds of nodes and of their parts. A `point` takes no time; `host` are operators and runtime calls beside a device;
+"""Kinds of nodes and of their parts. A `point` takes no time; `host` are operators and calls that issue device work;
 `compute` are kernels, without a device operators. The causes (metrics.md section 14) are the rest of a host thread."""
 POINT, HOST, COMPUTE, COMMUNICATION, MEMCPY, DATA_LOADING = range(6)
 FIRST_CAUSE: Final = 6

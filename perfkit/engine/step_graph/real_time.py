@@ -6,6 +6,7 @@ threads: from each the same, but no more than the part takes. Where these do not
 recorded steps are the shorter ones, they do not tell why others take longer.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +22,12 @@ _ROUNDING: Final = 0.01
 """Share of the step up to which a difference is between two ways to measure steps: ends on all ranks, or durations."""
 
 
+def all_in_real_time(graphs: Sequence[StepGraph], step_ns: float) -> list[StepGraph]:
+    """Return graphs whose mean step takes `step_ns`, each in proportion to its own; see `in_real_time`."""
+    mean_ns = sum(map(whole_ns, graphs)) / sum(len(graph.steps) for graph in graphs)
+    return [in_real_time(graph, mean_step_ns(graph) * step_ns / mean_ns) for graph in graphs]
+
+
 def in_real_time(graph: StepGraph, step_ns: float) -> StepGraph:
     """Return a graph whose mean step takes `step_ns`, as the run's steps do; the same where its own are no longer."""
     added_ns = mean_step_ns(graph) - step_ns
@@ -34,8 +41,13 @@ def in_real_time(graph: StepGraph, step_ns: float) -> StepGraph:
 
 def mean_step_ns(graph: StepGraph) -> float:
     """Return the mean time from when all ranks have begun a step to when all have begun the next."""
+    return whole_ns(graph) / len(graph.steps)
+
+
+def whole_ns(graph: StepGraph) -> int:
+    """Return the time of all steps."""
     ends = graph.step_ends(graph.nodes.end)
-    return float(ends[-1] - ends[0]) / len(graph.steps)
+    return int(ends[-1] - ends[0])
 
 
 def _without_profiler(graph: StepGraph, added_ns: float) -> StepGraph:

@@ -20,6 +20,13 @@ class RunGraph(NamedTuple):
     """Why there is no graph."""
     unaligned: list[int]
     """Ranks that are left out because nothing links their clocks to the others'."""
+    others: tuple[StepGraph, ...] = ()
+    """Of a run that was recorded several times, the graphs of its other recordings: the first is of the middle one."""
+
+    @property
+    def graphs(self) -> tuple[StepGraph, ...]:
+        """The graphs of all recordings; empty if there is none."""
+        return () if self.graph is None else (self.graph, *self.others)
 
     def findings(self, ranks: Sequence[RankReport]) -> list[Observation]:
         """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
@@ -31,7 +38,7 @@ class RunGraph(NamedTuple):
 def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
     """Return the graph of the steps that the graphs of all ranks have.
 
-    Of a rank with several traces, the one in the middle counts, of those with steps that all ranks have.
+    Of ranks with several traces, those with steps that all ranks have count, each by itself.
 
     Args:
         ranks: the ranks of the run.
@@ -45,14 +52,20 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
     if not graphs:
         return RunGraph(None, "unranked", unaligned)
     recorded = [{step for graph in own.graphs for step in graph.steps} for own in graphs.values()]
-    members = {rank: _member(own, set.intersection(*recorded)) for rank, own in graphs.items()}
-    steps = common_steps(members.values())
-    if not steps:
+    common = set.intersection(*recorded)
+    found = []
+    for recording in next(iter(graphs.values())).graphs:
+        if own_steps := common.intersection(recording.steps):
+            members = {rank: _member(own, own_steps) for rank, own in graphs.items()}
+            if steps := common_steps(members.values()):
+                found.append(join_ranks(members, steps, matched if len(members) > 1 else None, clocks))
+                common -= set(steps)
+    if not found:
         return RunGraph(None, "different_steps", unaligned)
-    return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
+    middle = found.pop(len(found) // 2)
+    return RunGraph(middle, None, unaligned, tuple(found))
 
 
-def _member(own: RankGraphs, common: Set[int | None]) -> Member:
-    places = [place for place, graph in enumerate(own.graphs) if not common.isdisjoint(graph.steps)] or [0]
-    middle = places[len(places) // 2]
-    return Member(own.graphs[middle], own.first_call[middle])
+def _member(own: RankGraphs, steps: Set[int | None]) -> Member:
+    place = next(place for place, graph in enumerate(own.graphs) if not steps.isdisjoint(graph.steps))
+    return Member(own.graphs[place], own.first_call[place])

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.engine.idle.host_names import call_cause
-from perfkit.engine.step_graph.graph import HOST, StepGraph
+from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.altered import Altered, Mask
 from perfkit.engine.whatif.change import ChangeError
 from perfkit.records.facts import Facts, fact
@@ -30,18 +29,6 @@ def parts_named(graph: StepGraph, pattern: str, among: Mask) -> Mask:
     named = np.append(matches(pattern, graph.names), False)  # -1 is no name
     scoped = np.array([*(bool(matches(pattern, scope).any()) for scope in graph.scopes), False])
     return np.asarray(among & (named[graph.parts.name] | scoped[graph.parts.scope]))
-
-
-def calls_of_cause(graph: StepGraph, pattern: str) -> Mask:
-    """Return the parts that are runtime calls which allocate or compile, by this cause or by name.
-
-    In the graph, idle time is only what lies between operators and calls.
-    """
-    chosen = [
-        cause is not None and bool(matches(pattern, (cause, name)).any())
-        for name, cause in ((name, call_cause(name)) for name in graph.names)
-    ]
-    return np.asarray((graph.parts.kind == HOST) & np.array([*chosen, False])[graph.parts.name])
 
 
 def glob_of(name: str, names: Sequence[str]) -> str:

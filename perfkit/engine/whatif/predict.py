@@ -1,14 +1,14 @@
 """Predict the step after changes: apply them to the graph of steps, and replay it with and without them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from perfkit.base.statistics.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import unaltered
-from perfkit.engine.whatif.change import ChangedRun, ChangeError, Effect
+from perfkit.engine.whatif.altered import Altered, unaltered
+from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.changes import CHANGES, parse_changes
 from perfkit.engine.whatif.effects.ranks import ScaleRank
 from perfkit.records.per_run.whatif import AppliedChange, Prediction
@@ -23,11 +23,23 @@ class Replayed(NamedTuple):
 
     measured_ns: Ints
     steps_ns: Ints
+    beside_ns: float = 0.0
+    """By how much the run's mean step is longer: what no recorded step shows."""
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean step."""
+        return float(np.mean(self.steps_ns)) + self.beside_ns
 
 
-def replay_unchanged(graph: StepGraph) -> Replayed:
+def replay_unchanged(graphs: Sequence[StepGraph]) -> Replayed:
     """Return the length of each step over all ranks, as measured and as replayed."""
-    return Replayed(np.diff(graph.step_ends(graph.nodes.end)), np.diff(unaltered(graph).step_ends()))
+    measured_ns = [np.diff(graph.step_ends(graph.nodes.end)) for graph in graphs]
+    return Replayed(np.concatenate(measured_ns), _lengths([unaltered(graph) for graph in graphs]))
+
+
+def _lengths(states: Iterable[Altered]) -> Ints:
+    return np.concatenate([np.diff(state.step_ends()) for state in states])
 
 
 class Changed(NamedTuple):
@@ -47,34 +59,54 @@ class Changed(NamedTuple):
         steps_ns = self.steps_ns
         return Prediction(
             changes=applied,
-            step_ns=float(np.mean(steps_ns)),
+            step_ns=float(np.mean(steps_ns)) + before.beside_ns,
             range_ns=(int(steps_ns.min()), int(steps_ns.max())),
             saving_ns=self.saving_ns(before),
             interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
         )
 
 
-def make_changes(graph: StepGraph, run: RunReport, texts: Sequence[str]) -> Changed:
+def make_changes(graphs: Sequence[StepGraph], run: RunReport, texts: Sequence[str]) -> Changed:
     """Return the steps after some changes.
 
     Args:
-        graph: the graph of some steps of a run.
+        graphs: of a run's steps, at least one; one that a change does not apply to stays as it is.
         run: the run's report.
         texts: the changes, as the user writes them.
 
     Raises:
         ChangeError: a change cannot be read, applies to nothing, or cannot be predicted from these traces.
     """
-    state, effects, changes = unaltered(graph), dict[int, Effect](), parse_changes(texts)
+    states, effects, changes = [unaltered(graph) for graph in graphs], dict[int, Effect](), parse_changes(texts)
     healthy = frozenset(one.rank for one in changes if isinstance(one, ScaleRank) and one.factor is None)
     for place in sorted(range(len(changes)), key=lambda place: CHANGES.index(type(changes[place]))):
         try:
-            effects[place] = changes[place].apply(ChangedRun(state, run, healthy))
+            found = _apply(changes[place], [ChangedRun(state, run, healthy) for state in states])
         except ChangeError as error:
             error.change = texts[place]
             raise
-        state = effects[place].state
-    return Changed([effects[place] for place in range(len(changes))], np.diff(state.step_ends()))
+        effects[place] = next(one for one in found if one is not None)
+        states = [one.state if one else state for one, state in zip(found, states, strict=True)]
+    return Changed([effects[place] for place in range(len(changes))], _lengths(states))
+
+
+def _apply(change: Change, runs: Sequence[ChangedRun]) -> list[Effect | None]:
+    """Return the effect on each graph, at least one; None where the change does not apply.
+
+    Raises:
+        ChangeError: it applies to none.
+    """
+    found: list[Effect | None] = []
+    errors = []
+    for run in runs:
+        try:
+            found.append(change.apply(run))
+        except ChangeError as error:
+            found.append(None)
+            errors.append(error)
+    if len(errors) == len(runs):
+        raise errors[0]
+    return found
 
 
 def _interval(before_ns: Ints, after_ns: Ints) -> tuple[float, float]:

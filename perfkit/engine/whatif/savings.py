@@ -3,7 +3,7 @@
 As far as the graph of steps explains exposed communication.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.engine.losses.context import MIN_SHARE
@@ -20,6 +20,7 @@ from perfkit.engine.whatif.changes import (
 from perfkit.engine.whatif.late_ranks import MOST_REPLAYED
 from perfkit.engine.whatif.predict import make_changes, replay_unchanged
 from perfkit.engine.whatif.unexplained import least_saving_ns
+from perfkit.records.cross_rank import all_ranks
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
 from perfkit.records.per_run.whatif import PredictedSaving
@@ -29,25 +30,26 @@ _NO_CHANGE: Final = ("launch_bound", "other_device", "unknown")
 """Causes of which no recommendation is about their pauses alone."""
 
 
-def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
+def predicted_savings(graphs: Sequence[StepGraph], run: RunReport) -> list[PredictedSaving]:
     """Return what changes would save per step; those that do not apply to the run are left out.
 
     Nothing is predicted if collectives are matched that do not belong together: ranks then wait for the wrong ones.
 
     Args:
-        graph: the graph of the run's steps.
+        graphs: of the run's steps, at least one.
         run: the report of the run.
     """
     found = list(_of_late_ranks(run))
     doubtful = any(finding.code == "suspect_matches" for finding in run.findings)
     transfers = list(_changes_of_transfers(run))
     tried = list(dict.fromkeys([*transfers, *_changes_of_own_time(run)]))
-    if doubtful or not tried or len(graph.nodes.start) * (1 + len(tried)) > MOST_REPLAYED or len(graph.steps) < 2:
+    nodes, steps = sum(len(one.nodes.start) for one in graphs), sum(len(one.steps) for one in graphs)
+    if doubtful or not tried or nodes * (1 + len(tried)) > MOST_REPLAYED or steps < 2:
         return found
-    before, least_ns = replay_unchanged(graph), least_saving_ns(graph, run.ranks, run.world_size)
+    before, least_ns = replay_unchanged(graphs), least_saving_ns(graphs[0], run.ranks, run.world_size)
     for change in tried:
         try:
-            saving_ns = make_changes(graph, run, [change]).saving_ns(before)
+            saving_ns = make_changes(graphs, run, [change]).saving_ns(before)
         except ChangeError:  # does not apply to this run
             continue
         if saving_ns >= least_ns or change not in transfers:
@@ -58,9 +60,12 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
 def _of_late_ranks(run: RunReport) -> Iterator[PredictedSaving]:
     """Yield what was predicted for the late ranks already."""
     across = run.cross_rank
-    if across and across.stragglers_gain_ns > 0 and across.stragglers_gain_from == "replay":
+    if across and across.stragglers_gain_ns:
         change = healthy_ranks(row.rank for row in across.stragglers)
         yield PredictedSaving(change=change, saving_ns=float(across.stragglers_gain_ns))
+    elif across and across.one_off_gain_ns:
+        change = healthy_ranks(all_ranks(across.one_off_stragglers))
+        yield PredictedSaving(change=change, saving_ns=float(across.one_off_gain_ns))
 
 
 def _changes_of_transfers(run: RunReport) -> Iterator[str]:

@@ -74,7 +74,8 @@ class SampledCode:
             # A function that is about to begin has done nothing: the time was its caller's.
             if len(pairs) > 1 and _begins(*pairs[0]):
                 del pairs[0]
-            self._stack_rows.append([self._place(code, instruction) for code, instruction in pairs])
+            places = [self._place(code, instruction) for code, instruction in reversed(pairs)]
+            self._stack_rows.append(places[::-1])
         return number
 
     def _place(self, code: CodeType, instruction: int) -> int:
@@ -86,7 +87,9 @@ class SampledCode:
 
     def _function(self, code: CodeType) -> int:
         if code not in self._functions:
-            self._functions[code] = len(self._function_rows)
+            # A comprehension is a part of its function, which is further out on the stack and so is numbered before.
+            inner = [one for one in code.co_consts if isinstance(one, CodeType) and one.co_name.startswith("<")]
+            self._functions |= dict.fromkeys([code, *inner], len(self._function_rows))
             name, file = _function_name(code.co_qualname), self._shorten(code.co_filename)
             self._function_rows.append(SampledFunction(file, name, code.co_firstlineno))
         return self._functions[code]

@@ -25,8 +25,10 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     """Of the step, 0 to 1."""
     ranks: list[int] = []
     """The late ranks; empty for the other rows."""
-    late: Literal["always", "at_times", "in_turns"] | None = None
+    late: Literal["always", "at_times", "in_turns", "once"] | None = None
     """In which steps they are late; None for the other rows."""
+    steps: list[int] = []
+    """The single steps that they are late in; empty if they are late in more."""
     late_in: LedgerCause | None = None
     """What they take longer in, mostly; None if they differ."""
     phase: str | None = None

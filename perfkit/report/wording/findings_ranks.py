@@ -70,7 +70,7 @@ def _no_collectives(silent: int, traces: int, world_size: int, has_group: bool) 
     )
 
 
-def _straggler(stragglers: Sequence[Straggler], gain_ns: int, profiler_ns: int, partial: bool) -> str:
+def _straggler(stragglers: Sequence[Straggler], gain_ns: int | None, profiler_ns: int, partial: bool) -> str:
     """Return the sentence about all late ranks: what others wait for may also be a rank without a trace."""
     sentence = stragglers_sentence(stragglers, gain_ns, profiler_ns)
     return sentence + (". A rank without a trace may be as late" if partial else "")

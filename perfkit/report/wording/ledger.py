@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from perfkit.base.formatting import duration, escape_unprintable, rank_list, whole_percent
+from perfkit.base.formatting import duration, escape_unprintable, ranges, rank_list, whole_percent
 from perfkit.phases import PHASE_WORDS, PREFIX
 from perfkit.records.facts import Words
 from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
@@ -55,6 +55,7 @@ _DELAYS: Final = {
     "always": ("delays every step by", "delay every step by"),
     "at_times": ("delays the mean step by", "delay the mean step by"),
     "in_turns": ("delays steps in turns by", "delay steps in turns by"),
+    "once": ("delays the mean step by", "delay the mean step by"),
 }
 """What one late rank does, and several, by when they are late."""
 _FRAME: Final = re.compile(r"(?P<file>.*\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
@@ -67,7 +68,8 @@ def label(row: LedgerRow) -> str:
     """Return what a row is called."""
     if row.cause != "late_ranks":
         return LABELS[row.cause]
-    return f"{rank_list(row.ranks)} late"
+    steps = f" in step{'s' * (len(row.steps) > 1)} {ranges(row.steps)}" if row.steps else ""
+    return f"{rank_list(row.ranks)} late{steps}"
 
 
 def places(row: LedgerRow) -> tuple[str, str]:

@@ -25,23 +25,23 @@ _HARDLY_ANY: Final = 0.1
 _ORDINALS: Final = {2: "second", 3: "third"}
 
 
-def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int, profiler_ns: int = 0) -> str:
+def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int | None, profiler_ns: int = 0) -> str:
     """Return a sentence about the ranks that are late in more than one step.
 
     Args:
         stragglers: at least one, largest lag first.
-        gain_ns: what the mean step could save if none were late.
+        gain_ns: what the mean step could save if none were late; None if unknown.
         profiler_ns: what the profiler adds to a step; 0 if that is not measurable.
     """
     return _who_is_late(stragglers, gain_ns) + _profiler_clause(stragglers, profiler_ns)
 
 
-def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int) -> str:
+def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int | None) -> str:
     if take_turns(stragglers):
         return _turns(stragglers) + _cost(gain_ns)
     if len(stragglers) == 1:
         return _one(stragglers[0])
-    single = max(row.gain_ns for row in stragglers)
+    single = max(row.gain_ns or 0 for row in stragglers)
     alone = f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _ALIKE * gain_ns else ""
     return _several(stragglers) + _cost(gain_ns) + alone
 
@@ -64,9 +64,9 @@ def _one(row: Straggler) -> str:
         parts = (f"{duration(one.lag_ns)} {_in_words(one.category)}" for one in row.also)
         cause = ", ".join((f"{duration(lag_ns)} {cause}", *parts))
         lag_ns += sum(one.lag_ns for one in row.also)
-    if _ALIKE * lag_ns <= row.gain_ns <= lag_ns / _ALIKE:
+    if _ALIKE * lag_ns <= (row.gain_ns or 0) <= lag_ns / _ALIKE:
         return (
-            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns)} per step ({cause}); "
+            f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns or 0)} per step ({cause}); "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
     longer = f"rank {row.rank} takes {duration(lag_ns)} per step longer than {whom(row)} ({cause})"
@@ -121,7 +121,9 @@ def name_ranks(stragglers: Sequence[Straggler]) -> str:
     return rank_list([row.rank for row in stragglers])
 
 
-def _cost(gain_ns: int, lag_ns: int = 0) -> str:
+def _cost(gain_ns: int | None, lag_ns: int = 0) -> str:
+    if gain_ns is None:
+        return ""
     if gain_ns <= _HARDLY_ANY * lag_ns:
         return ", which costs no measurable time: no rank waits for it alone" if lag_ns else ""
     return f"; without that, a step could be up to {duration(gain_ns)} shorter"
@@ -205,15 +207,6 @@ def one_off_step(late: OneOffStraggler) -> str:
     return f"step {numbered(late.step)}, with step {numbered(late.step - 1)} not recorded on all ranks"
 
 
-def _single_delays(once: Sequence[OneOffStraggler]) -> str:
-    most = max(once, key=lambda one: one.lag_ns)
-    ranks = [most.rank, *most.with_ranks]
-    cause = f": {_in_words(most.category)}" if most.category else ""
-    more = f", and {len(once) - 1} more such step{'s' * (len(once) > 2)}" if len(once) > 1 else ""
-    late = f"{rank_list(ranks)} {'are' if len(ranks) > 1 else 'is'} {duration(most.lag_ns)} late"
-    return f"{capital(late)} in step {numbered(most.step)}{more}{cause}"
-
-
 def _by(row: Straggler, cause: str) -> str:
     """Return by how much a rank is late, how often, and in what."""
     return f"by {duration(row.lag_ns)} {how_often(row)} ({cause})"
@@ -221,7 +214,6 @@ def _by(row: Straggler, cause: str) -> str:
 
 SENTENCES: Final[Words] = {
     "early_ranks": early_sentence,
-    "single_delays": _single_delays,
     "few_to_do": lambda early, besides_late: capital(early_sentence(early, besides_late=besides_late)),
     "other_ranks": "other ranks",
     "none_is_late": ", none of which is late beyond chance in all steps",

@@ -75,7 +75,6 @@ ASSUMPTIONS: Final[Words] = {
     "as_usual_rank": _AS_OTHERS.format("that of the rank with the lower median of all own times"),
     "workers_keep_up": "loader workers, if any, keep up with the shorter step",
     "thread_stays": "what else the thread does takes as long as before",
-    "calls_change": "calls that allocate or compile change beside a busy device, too",
     "profiler_stays": "what the profiler adds to each operator is not in the trace, and stays",
     "copied_ahead": "what is copied is needed later, and is copied beside other work",
     "no_value_needed": "the host needs none of the values that it waited for",

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.dimensions import DDP_FORWARD, REPLICATED, is_latency, micro_batches, reduced_each
@@ -16,6 +16,8 @@ _DEPENDENT: Final = frozenset({"tp", "pp", "cp", "ep", "shard"})
 _ZERO: Final = "Optimizer.step#ZeroRedundancyOptimizer"
 _BUCKET_BYTES: Final = 25 * 1024**2
 """DDP's default: its first bucket is smaller, the others are up to this large."""
+
+_FOUND: Final = "avoidable collectives"
 
 _Row = CollectiveStat | MatchedCollectiveStat
 
@@ -31,7 +33,15 @@ class Avoidable(NamedTuple):
 
 def find_avoidable(context: LossContext) -> list[Avoidable]:
     """Return what the rules of this module report."""
-    return [found for find in _FINDS.values() if (found := find(context)) is not None]
+    return list(_found(context).values())
+
+
+def _found(context: LossContext) -> dict[str, Avoidable]:
+    """Return what they report by rule; computed once for a run, because rules on transfers need it, too."""
+    if _FOUND not in context.known:
+        rows = ((name, find(context)) for name, find in _FINDS.items())
+        context.known[_FOUND] = {name: one for name, one in rows if one is not None}
+    return cast("dict[str, Avoidable]", context.known[_FOUND])
 
 
 def reported_ns(found: Iterable[Avoidable], dimension: str | None) -> float:
@@ -201,12 +211,12 @@ _FINDS: Final[dict[str, Callable[[LossContext], Avoidable | None]]] = {
 }
 
 
-def _rule(find: Callable[[LossContext], Avoidable | None]) -> Callable[[LossContext], Loss | None]:
-    def loss(context: LossContext) -> Loss | None:
-        found = find(context)
+def _rule(name: str) -> Callable[[LossContext], Loss | None]:
+    def rule(context: LossContext) -> Loss | None:
+        found = _found(context).get(name)
         return found.loss if found else None
 
-    return loss
+    return rule
 
 
-AVOIDABLE: Final[Rules] = {name: _rule(find) for name, find in _FINDS.items()}
+AVOIDABLE: Final[Rules] = {name: _rule(name) for name in _FINDS}

@@ -29,7 +29,7 @@ def _pipelines(context: LossContext) -> list[Pipeline]:
     """
     run = context.run
     late = late_besides_stages(run.pipelines, run.cross_rank)
-    gain_ns = run.cross_rank.stragglers_gain_ns if run.cross_rank else 0
+    gain_ns = (run.cross_rank.stragglers_gain_ns or 0) if run.cross_rank else 0
     return [one for one in without_late(run.pipelines, late, gain_ns) if one.ideal_share is not None]
 
 

@@ -87,7 +87,7 @@ def _waiting_in_bubbles(context: LossContext) -> Loss | None:
     run = context.run
     across, late = run.cross_rank, late_besides_stages(run.pipelines, run.cross_rank)
     slow = [row for row in stragglers_of(run) if row.rank in late]
-    if across is None or not slow or context.share(across.stragglers_gain_ns) < MIN_SHARE:
+    if across is None or not slow or context.share(across.stragglers_gain_ns or 0) < MIN_SHARE:
         return None
     return _in_part(cause_of_waiting(context, slow, 0.0))
 

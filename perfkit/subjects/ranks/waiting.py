@@ -18,6 +18,7 @@ from perfkit.records.cross_rank import (
     LateLoading,
     OneOffStraggler,
     Straggler,
+    all_ranks,
     take_turns,
 )
 from perfkit.records.facts import Fact, Facts, fact
@@ -36,14 +37,14 @@ def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float
     across, efficiency = context.run.cross_rank, context.run.efficiency
     longest_ns = context.longest_wait_ns(wait_ns)
     early = across.early_ranks if across else []
-    if across and early and _evenly_divided_ns(context, early) > across.stragglers_gain_ns:
+    if across and early and _evenly_divided_ns(context, early) > (across.stragglers_gain_ns or 0):
         return _for_early_ranks(context, early, longest_ns)
     if late:
         return _for_stragglers(context, late)
     if (paused := _waited_for(context)) is not None:
         return _for_pause(context, paused, longest_ns)
-    if across and efficiency and (once := one_off_causes(across, efficiency.wait_ns)):
-        return _for_single_delays(context, once, longest_ns)
+    if across and efficiency and one_off_causes(across, efficiency.wait_ns):
+        return _for_single_delays(context, across)
     if (last := last_arrivals_of(context)) is not None:
         return _for_last_arrivals(context, last, longest_ns)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
@@ -64,24 +65,25 @@ def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffS
 
 
 def single_delays(context: LossContext) -> Loss | None:
-    """Return the loss for ranks that are late in single steps, if it is as large as the rows that are reported."""
+    """Return the loss for ranks that are late in single steps."""
     across = None if context.run.on_busy_machine else context.run.cross_rank
-    once = across.one_off_stragglers if across else []
-    lost_ns = sum(one.lag_ns for one in once) / context.recorded_steps
-    return _for_single_delays(context, once, lost_ns) if context.share(lost_ns) >= MIN_SHARE else None
+    return _for_single_delays(context, across) if across and across.one_off_gain_ns else None
 
 
-def _for_single_delays(context: LossContext, once: Sequence[OneOffStraggler], longest_ns: float) -> Loss:
+def _for_single_delays(context: LossContext, across: CrossRankSummary) -> Loss:
+    once, ranks = across.one_off_stragglers, all_ranks(across.one_off_stragglers)
     compiles = all(_mostly_compiles(context, rank, [one.step]) for one in once for rank in (one.rank, *one.with_ranks))
     where = [fact("step_on", step=one.step, ranks=[one.rank, *one.with_ranks]) for one in once]
     steps = (where[0], *(part for one in where[1:] for part in (fact("and"), one)))
     return Loss(
         cause="one_off_straggler",
-        ranks=tuple(sorted({rank for one in once for rank in (one.rank, *one.with_ranks)})),
+        row="late_ranks",
+        ranks=tuple(ranks),
         steps=tuple(one.step for one in once),
-        facts=(fact("single_delays", once=once),),
+        facts=(),
         remedy=(fact("find_compiled", where=steps),) if compiles else _find_single(once, steps),
-        per_step_ns=min(sum(one.lag_ns for one in once) / context.recorded_steps, longest_ns),
+        per_step_ns=float(across.one_off_gain_ns or 0),
+        change=None if context.run.is_partial else healthy_ranks(ranks),
         blames="rank",
     )
 
@@ -186,7 +188,7 @@ def _for_last_arrivals(context: LossContext, last: LastArrivals, longest_ns: flo
 def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
     """Return the loss of waiting for known ranks; its saving is what the mean step loses to them."""
     across = context.run.cross_rank
-    gain_ns = float(across.stragglers_gain_ns) if across else 0.0
+    gain_ns = float(across.stragglers_gain_ns or 0) if across else 0.0
     evidence, row = {"gain_ns": gain_ns}, context.ledger.of("late_ranks")
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
@@ -220,7 +222,7 @@ def _remedy(context: LossContext, late: list[Straggler], reason: Reason | None) 
         return
     all_late = len(late) == len(context.run.ranks)
     if len(late) > 1 and not all_late:
-        yield fact("fix_all", count=len(late), alone=not any(row.gain_ns > 0 for row in late))
+        yield fact("fix_all", count=len(late), alone=not any(row.gain_ns for row in late))
     if len({(row.category, row.every, row.every == 1 and row.steps_late) for row in late}) == len(causes) == 1:
         yield from _speed_up(context, first, ranks, reason)
     else:

@@ -165,7 +165,7 @@ def with_ledger(run: RunReport) -> RunReport:
     step = step_time(steps_ns(run, "plain"), run.ranks)
     if step is None or run.ledger is not None:
         return run
-    ledger = build_ledger(None, run.ranks, step, run.cross_rank, run.pipelines)
+    ledger = build_ledger((), run.ranks, step, run.cross_rank, run.pipelines)
     return replace(run, step_time=step, ledger=ledger)
 
 

@@ -53,16 +53,17 @@ def simulate(
     time: Callable[[int, str], int],
     delay: int = 0,
     slow: Mapping[tuple[int, str, int], int] | None = None,
+    free: Sequence[int] | None = None,
 ) -> list[list[Span]]:
     """Return when each rank computes each action, if its time depends on stage and kind, and transfers take `delay`.
 
-    Actions in `slow` take so much longer.
+    Actions in `slow` take so much longer. Each rank computes from `free` on, at first it loads data.
     """
     last = max(stage for order in orders for stage, _, _ in order)
     end: dict[tuple[int, str, int], int] = {}
     spans: list[list[Span]] = [[] for _ in orders]
     while any(len(done) < len(order) for done, order in zip(spans, orders, strict=True)):
-        for done, order in zip(spans, orders, strict=True):
+        for done, order, begins in zip(spans, orders, free or [0] * len(orders), strict=True):
             if len(done) == len(order):
                 continue
             stage, kind, batch = order[len(done)]
@@ -74,7 +75,7 @@ def simulate(
                 continue
             moved = needed is not None and needed[0] != stage
             ready = 0 if needed is None else end[needed] + (delay if moved else 0)
-            begin = max(ready, done[-1].end if done else 0)
+            begin = max(ready, done[-1].end if done else begins)
             end[stage, kind, batch] = begin + time(stage, kind) + (slow or {}).get((stage, kind, batch), 0)
             done.append(Span((stage, kind, batch), begin, end[stage, kind, batch]))
     return spans

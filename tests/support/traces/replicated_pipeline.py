@@ -100,7 +100,5 @@ def _spans(ranks: Sequence[int], number: int, work: Work) -> list[list[Span]]:
         rank = ranks[stage]
         return work.time(stage, kind, rank, number) + work.compute(rank, number) // (2 * work.batches)
 
-    # A rank that loads begins its first action later.
-    loading = {(stage, "F", 0): work.load(rank, number) for stage, rank in enumerate(ranks)}
-    made = simulate(one_forward_one_backward(len(ranks), work.batches), time, 20, loading)
-    return [[span._replace(begin=span.begin + loading.get(span.action, 0)) for span in own] for own in made]
+    loading = [work.load(rank, number) for rank in ranks]
+    return simulate(one_forward_one_backward(len(ranks), work.batches), time, 20, free=loading)

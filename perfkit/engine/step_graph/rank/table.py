@@ -1,5 +1,6 @@
 """Collect the nodes of one trace's graph and what they consist of, as columns."""
 
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from perfkit.engine.step_graph.rank.streams import Work
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.rank import UNKNOWN_OPERATOR
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, covers, split
+from perfkit.trace.intervals import EMPTY, Ints, Union, covers, split, union
 
 _JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
 """Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
 _NONE: Final = np.zeros(0, np.int64)
 _COMPILATION: Final = kinds.KINDS.index("compilation")
+_LAUNCH_BOUND: Final = kinds.KINDS.index("launch_bound")
 
 
 class Trace(NamedTuple):
@@ -199,25 +201,45 @@ class Table:
         events, names = self.trace.events, self.trace.names
         runs = pieces.row >= 0
         row = pieces.row[runs]
-        # Beside a device, operators that communicate only launch.
-        communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
-        rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
-        compiles = in_compilation(events, names, row)
-        kind = np.select(
-            [loads[runs], communicates, compiles], [kinds.DATA_LOADING, kinds.COMMUNICATION, _COMPILATION], rest
-        )
         name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
-        self._add_host_parts(lane, pieces.node[runs], kind, name, Union(pieces.start[runs], pieces.end[runs]))
+        spans = Union(pieces.start[runs], pieces.end[runs])
+        if self.trace.has_device:
+            self._add_beside_device(lane, pieces.node[runs], name, spans, loads[runs])
+            return
+        communicates, compiles = names.communication_operator[events.name[row]], in_compilation(events, names, row)
+        special = [loads[runs], communicates, compiles]
+        kind = np.select(special, [kinds.DATA_LOADING, kinds.COMMUNICATION, _COMPILATION], kinds.COMPUTE)
+        self._add_host_parts(lane, pieces.node[runs], kind, name, spans)
+
+    def _add_beside_device(
+        self, lane: HostLane, node: Ints, name: Ints, spans: Union, loads: NDArray[np.bool_]
+    ) -> None:
+        """Add operators and calls by what idle time meanwhile is due to: those that issue work are the host's."""
+        found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
+        own = np.searchsorted(spans.start, found.start, side="right") - 1
+        cause = found.cause.astype(np.int64) + kinds.FIRST_CAUSE
+        kind = np.select([loads[own], cause == _LAUNCH_BOUND], [kinds.DATA_LOADING, kinds.HOST], cause)
+        self._add_host_parts(lane, node[own], kind, name[own], Union(found.start, found.end))
 
     def _add_idle(self, lane: HostLane, spans: Union) -> None:
         """Add the parts between operators and calls by cause, and by what ran."""
         found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
-        cut = split(Union(found.start, found.end), self.trace.owners.bounds(lane.thread))
+        edges = (self.trace.owners.bounds(lane.thread), *self._communicating)
+        cut = split(Union(found.start, found.end), np.concatenate(edges))
         own = np.searchsorted(found.start, cut.start, side="right") - 1
         node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
         cause = found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE
+        # A step counts as communication what no function is known to run in meanwhile.
+        during = covers(self._communicating, cut.start) & ~self.trace.host.texts.is_function(found.detail)[own]
+        cause[during] = kinds.COMMUNICATION
         name, scope = self._names_of(found)
         self._add_host_parts(lane, node, cause, name[own], cut, scope[own])
+
+    @cached_property
+    def _communicating(self) -> Union:
+        """When collectives of a backend on the CPU run."""
+        found = self.trace.collectives
+        return EMPTY if self.trace.has_device else union(found.start, found.end)
 
     def _names_of(self, found: IdlePieces) -> tuple[Ints, Ints]:
         """Return the name and the scope of each piece of idle time."""

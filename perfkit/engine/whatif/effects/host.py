@@ -8,7 +8,6 @@ import numpy as np
 from perfkit.engine.step_graph.graph import DATA_LOADING, FIRST_CAUSE, KINDS, StepGraph
 from perfkit.engine.whatif.change import Change, ChangedRun, Effect
 from perfkit.engine.whatif.parts import (
-    calls_of_cause,
     matches,
     names_by_time,
     nothing_matches,
@@ -69,9 +68,8 @@ class ScaleIdle(ScaleNamed, frozen=True):
         """Yield each known cause, and the largest details."""
         kind = graph.parts.kind
         causes = [KINDS[cause] for cause in np.unique(kind[kind >= FIRST_CAUSE]).tolist()]
-        called = [cause for cause in ("allocation", "compilation") if calls_of_cause(graph, cause).any()]
         details = names_by_time(graph, np.isin(kind, _NAMED))[:_TRIED]
-        for name in (*causes, *called, *details):
+        for name in (*causes, *details):
             if name not in ("unknown", "profiler"):
                 yield f"idle:{name}=0"
 
@@ -81,14 +79,12 @@ class ScaleIdle(ScaleNamed, frozen=True):
         idle = graph.parts.kind >= FIRST_CAUSE
         by_cause = matches(self.pattern, KINDS)
         by_cause[:FIRST_CAUSE] = False
-        calls = calls_of_cause(graph, self.pattern)
-        chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, self.pattern, idle) | calls
+        chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, self.pattern, idle)
         if not chosen.any():
             time = np.bincount(graph.parts.kind[idle], weights=state.part_ns[idle], minlength=len(KINDS))
             causes = [KINDS[kind] for kind in np.argsort(-time, kind="stable").tolist() if time[kind]]
             raise nothing_matches("idle_time", [*causes, *names_by_time(graph, idle)])
-        assumptions = [fact("thread_stays"), *([fact("calls_change")] if calls.any() else [])]
-        return Effect(state.scaled(chosen, self.factor), time_per_step(state, chosen), assumptions)
+        return Effect(state.scaled(chosen, self.factor), time_per_step(state, chosen), [fact("thread_stays")])
 
 
 class RemoveProfiler(Removal, frozen=True):

@@ -59,29 +59,42 @@ class ScaleRank(Change, frozen=True):
             return Effect(state.scaled(own, self.factor), what, [fact("transfers_stay")])
         if len(graph.ranks) == 1:
             raise ChangeError(fact("no_other_rank"))
-        others = _others(graph, {self.rank, *run.healthy})
-        return Effect(_healed(state, self.rank, others), what, [_assumption(graph, others)])
+        peers = _peers(graph, self.rank, run.report.cross_rank.compared if run.report.cross_rank else ())
+        others = _others(peers, {self.rank, *run.healthy})
+        return Effect(_healed(state, self.rank, others, peers), what, [_assumption(graph, others)])
 
 
-def healthy(state: Altered, ranks: Collection[int]) -> Altered:
-    """Return a state in which the own work of ranks takes as long as that of the others, as `rankN=healthy` of each."""
-    measure = _others(state.graph, ranks)
-    for rank in sorted(ranks):
-        state = _healed(state, rank, measure)
+def healthy(state: Altered, ranks: Collection[int], compared: Sequence[Sequence[int]] = ()) -> Altered:
+    """Return a state in which the own work of ranks takes as long as that of the others, as `rankN=healthy` of each.
+
+    Args:
+        state: the graph with its times.
+        ranks: the ranks.
+        compared: the ranks that can be compared with each other; empty if all can.
+    """
+    for rank in sorted(set(ranks).intersection(state.graph.ranks)):
+        peers = _peers(state.graph, rank, compared)
+        state = _healed(state, rank, _others(peers, ranks), peers)
     return state
 
 
-def _healed(state: Altered, rank: int, measure: Sequence[int]) -> Altered:
+def _peers(graph: StepGraph, rank: int, compared: Sequence[Sequence[int]]) -> list[int]:
+    """Return the ranks of the graph that a rank can be compared with, itself included."""
+    among = next((some for some in compared if rank in some), graph.ranks)
+    return [one for one in graph.ranks if one in among]
+
+
+def _healed(state: Altered, rank: int, measure: Sequence[int], peers: Sequence[int]) -> Altered:
     own = _own_work(state.graph, rank)
-    return state.scaled(own, _as_others(state, own, measure))
+    return state.scaled(own, _as_others(state, own, measure, peers))
 
 
 def _own_work(graph: StepGraph, rank: int) -> Mask:
     return np.asarray((rank_of_parts(graph) == rank) & (graph.parts.kind != COMMUNICATION))
 
 
-def _others(graph: StepGraph, ranks: Collection[int]) -> list[int]:
-    return [one for one in graph.ranks if one not in ranks]
+def _others(peers: Sequence[int], ranks: Collection[int]) -> list[int]:
+    return [one for one in peers if one not in ranks]
 
 
 def _assumption(graph: StepGraph, measure: Sequence[int]) -> Fact:
@@ -91,7 +104,7 @@ def _assumption(graph: StepGraph, measure: Sequence[int]) -> Fact:
     return fact("as_other_ranks") if others else fact("as_ranks", ranks=measure)
 
 
-def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
+def _as_others(state: Altered, own: Mask, measure: Sequence[int], peers: Sequence[int]) -> Floats:
     """Return the factor of each part of a rank that makes each name's time per step that of others.
 
     Args:
@@ -99,9 +112,10 @@ def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
         own: the parts of the rank.
         measure: the ranks whose median counts; without any, because all ranks are to be healthy, one of all in each
             step: that with the lower median of all own times. If they take turns at being late, it is not the late one.
+        peers: all ranks that it can be compared with.
     """
     graph = state.graph
-    known = np.array(measure or graph.ranks)
+    known = np.array(measure or peers)
     others = (graph.parts.kind != COMMUNICATION) & np.isin(rank_of_parts(graph), known)
     code = _codes(graph, own | others)
     keys, place = np.unique(code[own], return_inverse=True)
@@ -115,22 +129,20 @@ def _as_others(state: Altered, own: Mask, measure: Sequence[int]) -> Floats:
         target = np.median(total, axis=0)
     else:
         step = graph.nodes.step[graph.parts.node[own]][np.unique(place, return_index=True)[1]]
-        target = total[_usual_rank(state)[step], np.arange(len(keys))]
+        target = total[_usual_rank(state, known)[step], np.arange(len(keys))]
     factor: Floats = np.divide(target, now, out=np.ones(len(keys)), where=now > 0)[place]
     return factor
 
 
-def _usual_rank(state: Altered) -> Ints:
-    """Return the place of the rank with the lower median of all ranks' own times in each step, shape (steps,)."""
+def _usual_rank(state: Altered, ranks: Ints) -> Ints:
+    """Return the place of the one of some ranks with the lower median of own times in each step, shape (steps,)."""
     graph = state.graph
     rank = rank_of_parts(graph)
-    own = np.flatnonzero((graph.parts.kind != COMMUNICATION) & (rank >= 0))
-    where = (
-        np.searchsorted(np.array(graph.ranks), rank[own]) * len(graph.steps) + graph.nodes.step[graph.parts.node[own]]
-    )
-    total = np.bincount(where, weights=state.part_ns[own], minlength=len(graph.ranks) * len(graph.steps))
-    order = np.argsort(total.reshape(len(graph.ranks), -1), axis=0, kind="stable")
-    usual: Ints = order[(len(graph.ranks) - 1) // 2]
+    own = np.flatnonzero((graph.parts.kind != COMMUNICATION) & np.isin(rank, ranks))
+    where = np.searchsorted(ranks, rank[own]) * len(graph.steps) + graph.nodes.step[graph.parts.node[own]]
+    total = np.bincount(where, weights=state.part_ns[own], minlength=len(ranks) * len(graph.steps))
+    order = np.argsort(total.reshape(len(ranks), -1), axis=0, kind="stable")
+    usual: Ints = order[(len(ranks) - 1) // 2]
     return usual
 
 

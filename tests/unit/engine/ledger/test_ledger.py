@@ -30,7 +30,7 @@ def ledger_of(
 ) -> Ledger:
     step = step_time(plain_ns or [], ranks)
     assert step is not None
-    return build_ledger(None, ranks, step, compared, pipelines or [])
+    return build_ledger((), ranks, step, compared, pipelines or [])
 
 
 def late(rank: int, gain_ns: int, category: Any = "overhead") -> CrossRankSummary:

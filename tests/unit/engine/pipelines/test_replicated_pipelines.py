@@ -50,7 +50,8 @@ def test_a_late_rank_comes_before_the_bubble(work: Work, tmp_path: Path) -> None
     report, saved_us = analyzed(tmp_path, work)
     (run,) = report.runs
     assert run.cross_rank is not None
-    assert run.cross_rank.stragglers_gain_ns == pytest.approx(US * saved_us, rel=0.1)
+    # In the last of eight steps, no trace has what a message was received for.
+    assert run.cross_rank.stragglers_gain_ns == pytest.approx(US * saved_us, rel=0.125)
     assert run.ledger is not None
     row = run.ledger.of("late_ranks")
     assert row is not None

@@ -75,7 +75,9 @@ def test_a_late_rank_is_named_with_those_that_wait_for_it(tmp_path: Path, world_
     assert (row.rank, row.category, row.delays) == (2, "compute", [3])
     assert row.lag_ns == pytest.approx(LONGER_US * 1000, rel=0.1)
     report = perfkit.analyze(tmp_path).runs[0]
-    assert "rank 2 delays rank 3 by" in next(one.message for one in report.findings if one.code == "straggler")
+    assert "rank 2 takes 198 µs per step longer than rank 3" in next(
+        one.message for one in report.findings if one.code == "straggler"
+    )
 
 
 def test_a_group_with_more_work_is_not_late(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ BASE = Training(load=(20, 24), forward=(30, 50), backward=((40, 30, 20), (44, 36
 
 def predict(run: Training, *changes: str) -> Prediction:
     graph = simulate(run)
-    before = replay_unchanged(graph)
+    before = replay_unchanged([graph])
     assert np.array_equal(before.measured_ns, before.steps_ns)
-    return predict_changes(graph, _RUN, before, changes)
+    return predict_changes([graph], _RUN, before, changes)
 
 
 def median_step(run: Training) -> float:
-    return float(np.median(replay_unchanged(simulate(run)).measured_ns))
+    return float(np.median(replay_unchanged([simulate(run)]).measured_ns))
 
 
 def check(before: Training, after: Training, *changes: str) -> None:
@@ -164,7 +164,7 @@ def test_micro_steps_that_there_are_become_fewer_or_more(run: Training) -> None:
     accumulated = replace(_RUN, config={"accumulate": 2})
     graph = simulate(run._replace(micro_steps=2))
     for micro_steps in (1, 2, 6):
-        one = predict_changes(graph, accumulated, replay_unchanged(graph), [f"accumulate={micro_steps}"])
+        one = predict_changes([graph], accumulated, replay_unchanged([graph]), [f"accumulate={micro_steps}"])
         assert one.step_ns == median_step(run._replace(micro_steps=micro_steps))
 
 
@@ -193,13 +193,13 @@ def test_fewer_ranks_wait_for_fewer() -> None:
     )
     graph = simulate(slow_third)
     run = replace(_RUN, world_size=3)
-    one = predict_changes(graph, run, replay_unchanged(graph), ["ranks=2"])
+    one = predict_changes([graph], run, replay_unchanged([graph]), ["ranks=2"])
     factor = (1 / 2) / (2 / 3)
     two = BASE._replace(transfer=[round(ns * factor) for ns in BASE.transfer])
     assert one.step_ns == pytest.approx(median_step(two), abs=3)
-    alone = predict_changes(graph, run, replay_unchanged(graph), ["ranks=1"])
+    alone = predict_changes([graph], run, replay_unchanged([graph]), ["ranks=1"])
     assert alone.step_ns == 20 + 30 + 90 + 5 + 10
-    more = predict_changes(graph, run, replay_unchanged(graph), ["ranks=1000"])
+    more = predict_changes([graph], run, replay_unchanged([graph]), ["ranks=1000"])
     assert more.step_ns > median_step(slow_third)
 
 

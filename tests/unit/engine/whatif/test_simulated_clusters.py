@@ -45,12 +45,12 @@ def check(
 ) -> None:
     """A saving, of at least a share of the step, is promised within 5 %, or 0.2 % of the step."""
     step_us = simulate(before, folder)
-    report, graph, _ = _load(folder, Options(), None)
-    replayed = replay_unchanged(graph)
+    report, graphs, _ = _load(folder, Options(), None)
+    replayed = replay_unchanged(graphs)
     assert np.mean(replayed.steps_ns) / 1000 == pytest.approx(step_us, rel=1e-3)
     true_us = step_us - simulate(after)
     assert true_us >= least * step_us
-    promised_us = make_changes(graph, report, [change]).saving_ns(replayed) / 1000
+    promised_us = make_changes(graphs, report, [change]).saving_ns(replayed) / 1000
     assert promised_us == pytest.approx(true_us, rel=within, abs=0.002 * step_us)
 
 
