@@ -87,7 +87,10 @@ def new_file(folder: int, name: str, mode: int) -> Iterator[BinaryIO]:
     descriptor = os.open(temporary, _NEW_FILE, mode, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "w+b") as stream:
-            _keep_permissions(stream.fileno(), folder, name)
+            with suppress(OSError):  # there is none, or the file system has no permissions
+                replaced = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(replaced.st_mode) and replaced.st_uid == os.geteuid():
+                    os.fchmod(stream.fileno(), stat.S_IMODE(replaced.st_mode) & 0o777)
             yield stream
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -98,14 +101,6 @@ def new_file(folder: int, name: str, mode: int) -> Iterator[BinaryIO]:
 
 def _begin(name: str) -> str:
     return f".{name[:_NAME_LENGTH]}."
-
-
-def _keep_permissions(descriptor: int, folder: int, name: str) -> None:
-    """Give a file the permissions of the one that it replaces, which may be private."""
-    with suppress(OSError):  # there is none, or the file system has no permissions
-        replaced = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISREG(replaced.st_mode) and replaced.st_uid == os.geteuid():
-            os.fchmod(descriptor, stat.S_IMODE(replaced.st_mode) & 0o777)
 
 
 def temporary_prefix(kind: str) -> str:

@@ -96,12 +96,10 @@ def _four_digits(value: float) -> str:
 
 
 def format_percent(fraction: float | None) -> str:
-    """Return a fraction as a percentage with one decimal."""
     return MISSING if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def whole_percent(fraction: float) -> str:
-    """Return a fraction as a whole percentage, for sentences."""
     return f"{100 * fraction:.0f} %"
 
 

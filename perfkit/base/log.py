@@ -39,7 +39,6 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
-        """The current stderr."""
         return sys.stderr
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name

@@ -27,7 +27,6 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """Encode a number field."""
     return varint(field << 3 | _VARINT) + varint(value)
 
 
@@ -76,7 +75,6 @@ class ProtobufColumn:
 
     @classmethod
     def joined(cls, columns: Sequence["ProtobufColumn"]) -> "ProtobufColumn":
-        """Concatenate fields."""
         return cls(np.hstack([c.table for c in columns]), np.hstack([c.mask for c in columns]))
 
     def as_submessage(self, field: int) -> "ProtobufColumn":
@@ -89,5 +87,4 @@ class ProtobufColumn:
         return ProtobufColumn.joined([ProtobufColumn(head, np.ones_like(head, np.bool_)), self])
 
     def to_bytes(self) -> bytes:
-        """Return all rows, concatenated."""
         return self.table[self.mask].tobytes()

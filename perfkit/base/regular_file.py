@@ -27,7 +27,6 @@ def open_regular(path: Path | str, *, follow: bool = True, folder: int | None = 
     """Open a regular file for reading, without waiting.
 
     Args:
-        path: The file.
         follow: Whether it may be a link.
         folder: Descriptor of the folder that a relative `path` is in; None for the working directory.
 

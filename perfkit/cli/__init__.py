@@ -72,7 +72,6 @@ class Call:
     """One use of the command line; `typer.Context.obj` of every command."""
 
     arguments: list[str]
-    """All arguments, unparsed."""
     debug: bool = False
 
 
@@ -80,7 +79,6 @@ class Commands(Group):
     """Imports a command when it is used; until then a stand-in has its name and help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the requested command, in place of its stand-in."""
         name, _, rest = super().resolve_command(ctx, args)
         row = COMMANDS[str(name)]
         if row.group in _READING:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names
 from perfkit.subjects.table import SUBJECTS, answer_subjects
-from perfkit.tools.cross_check import CROSS_CHECKS, with_cross_check
 
 app = App()
 
@@ -151,10 +150,8 @@ def analyze(
         ),
     ] = None,
     cross_check: Annotated[
-        str | None,
+        Literal["hta"] | None,
         typer.Option(
-            metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
-            **chosen_from(CROSS_CHECKS.names),
             rich_help_panel=_MORE,
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
@@ -237,7 +234,9 @@ def analyze(
     from perfkit.storage.discovery import refuse_pipe
 
     if cross_check:
-        CROSS_CHECKS.load(cross_check).check_installed()
+        from perfkit.tools.cross_check.hta import installed
+
+        installed()
         for path in paths:
             refuse_pipe(Path(path), f"--cross-check {cross_check}")
     with bar() as progress:
@@ -264,7 +263,9 @@ def analyze(
             subjects=_asked(section, targets, html=html),
         )
     if cross_check:
-        report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
+        from perfkit.tools.cross_check.hta import with_cross_check
+
+        report = replace(report, runs=[with_cross_check(run) for run in report.runs])
     markers = step_marker, data_marker
     drawn = _with_timelines(report, markers, kernel_rules, max_bytes, page_steps) if has_timelines else report
     if section:

@@ -43,7 +43,6 @@ class Kind(NamedTuple, Generic[RecordT]):
 
 
 def report_options(kind: Kind[Any]) -> list[Parameter]:
-    """Return the options of what becomes of a record."""
     panel = "Report"
     option = partial(typer.Option, rich_help_panel=panel)
     conditions = f"Fail if this holds, such as {kind.conditions}; may be repeated."
@@ -60,10 +59,6 @@ def report_options(kind: Kind[Any]) -> list[Parameter]:
 
 class _Reporting(Generic[RecordT]):
     """What becomes of the record.
-
-    Args:
-        kind: The kind of benchmark.
-        given: The options that were given, from which those of the report are taken.
 
     Raises:
         UsageError: One is invalid.
@@ -160,10 +155,6 @@ def run_benchmark(
 
 def require_packages(command: str, packages: Iterable[tuple[str | None, str | None]]) -> None:
     """Refuse a command if a package is not installed.
-
-    Args:
-        command: Such as `perfkit input`.
-        packages: Each with the extra that contains it, None if none does; a package of None is not needed.
 
     Raises:
         LaunchEnvironmentError: Naming the package.

@@ -82,7 +82,6 @@ def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[P
 
 
 def flag(name: str) -> str:
-    """Return the flag of a field."""
     return "--" + name.replace("_", "-")
 
 

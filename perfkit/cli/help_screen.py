@@ -45,12 +45,10 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def get_help(self, ctx: Any) -> str:
-        """Return the requested help."""
         full = super().get_help(ctx)
         return full if ctx.meta.get(_ALL) or full.count("\n") < SCREEN_LINES else self._short_help(ctx)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the whole text."""
         del ctx
         _write_text(formatter, self.paragraphs())
 

@@ -55,12 +55,6 @@ def shown_and_written(
 ) -> list[tuple[Path, Reporter]]:
     """Return where a record goes, each path with its reporter: files by their suffixes, and stdout in a format.
 
-    Args:
-        record: Its type.
-        name: The format on stdout that was asked for by `-f`, if any.
-        output: The files.
-        json: Whether `--json` was given.
-
     Raises:
         UsageError: no format has a file's suffix, or `--json` and `-f` contradict each other.
     """
@@ -122,7 +116,6 @@ class Targets(Struct, frozen=True):
     files: Sequence[tuple[Path, Reporter]]
     """Each path with its format; `STDOUT` is standard output."""
     trackers: Sequence[tuple[str, str]]
-    """Names and addresses."""
 
     @property
     def has_page(self) -> bool:

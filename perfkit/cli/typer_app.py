@@ -30,7 +30,6 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any
     ) -> Callable[[FunctionT], FunctionT]:
-        """Return the decorator of a function that is a command."""
         return super().command(name, cls=cls, **settings)
 
 
@@ -58,11 +57,7 @@ class _Coercion:
 
 
 def converting_lazily(command: Any) -> Any:
-    """Return a command that converts only what has to be: pydantic, which typer does it with, takes 0.1 s and 14 MB.
-
-    Args:
-        command: typer does not publish its type.
-    """
+    """Return a command that converts only what has to be: pydantic, which typer does it with, takes 0.1 s and 14 MB."""
     parameters = command.get_params
 
     def get_params(ctx: Any) -> list[Any]:
@@ -78,17 +73,9 @@ def converting_lazily(command: Any) -> Any:
 
 
 def announce(what: str, link: str, port: int, *, browser: bool, until: str = "Serving until Ctrl-C") -> None:
-    """Print the link, and open the browser if requested and the user sits at this machine.
-
-    Args:
-        what: What is served.
-        link: Its address.
-        port: The port that is to be forwarded if the browser runs on another machine.
-        browser: Whether to open the browser.
-        until: How long it is served.
-    """
+    """Print the link, and open the browser if requested and the user sits at this machine."""
     print_line(f"{what}\n  {link}")
-    if browser and not _is_remote():
+    if browser and not ("SSH_CONNECTION" in os.environ and not os.environ.get("DISPLAY")):
         import webbrowser
 
         opened = webbrowser.open(link)
@@ -97,11 +84,6 @@ def announce(what: str, link: str, port: int, *, browser: bool, until: str = "Se
     if not opened:
         print_line(f"From another machine, first run:  ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}")
     print_line(until)
-
-
-def _is_remote() -> bool:
-    """Return whether a browser started here would not be on the user's machine."""
-    return "SSH_CONNECTION" in os.environ and not os.environ.get("DISPLAY")
 
 
 def check_folders(paths: Iterable[Path]) -> None:

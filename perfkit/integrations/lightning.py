@@ -52,7 +52,6 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
         self._steps = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin to record."""
         self._steps = trainer.global_step
         self._recorder.begin(type(pl_module).__name__, pl_module.device)
 
@@ -62,11 +61,9 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
             self._recorder.begin_phase("forward")
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
-        """Begin the backward pass."""
         self._recorder.begin_phase("backward")
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        """End the backward pass."""
         self._recorder.end_phase()
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
@@ -86,7 +83,6 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
         self._recorder.begin_phase("evaluation")
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """End an evaluation."""
         self._recorder.end_phase()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -94,5 +90,4 @@ class PerfkitCallback(_Callback):  # type: ignore[misc]  # imported by name
         self._recorder.end(exception)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Write the run."""
         self._recorder.end()

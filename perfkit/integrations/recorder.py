@@ -27,8 +27,6 @@ class FrameworkRecorder:
 
     Args:
         folder: The run's folder, as for `perfkit.profile`.
-        schedule: Which steps are recorded.
-        detail: What is recorded of them.
         passes: Whether forward and backward passes are to be found by torch's calls, for frameworks without events.
 
     Raises:
@@ -82,7 +80,6 @@ class FrameworkRecorder:
             self._annotate(True)
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """End a step of the framework."""
         self.end_phase()
         if self._recording is not None:
             self._recording.step(loss)

@@ -42,7 +42,6 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._logged_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin to record."""
         self._planned, self._logged_step = [], 0
         self._recorder.begin(type(kwargs["model"]).__name__, args.device, _work(args, state))
 
@@ -51,11 +50,9 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._pause([])
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin the optimizer's step."""
         self._recorder.begin_phase("optimizer")
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the optimizer's step."""
         self._recorder.end_phase()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -74,16 +71,13 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             self._pause(self._planned[1:])
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End an evaluation."""
         if self._planned[:1] == ["evaluation"]:
             self._pause(self._planned[1:])
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End a checkpoint."""
         self._pause([])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the run."""
         self._pause([])
         self._recorder.end()
 

@@ -74,7 +74,7 @@ def run_benchmark(
         process_group(config.run_config, info, mpi) as (ranks, topology),
     ):
         ranks.run_on_all(lambda: config.check_world(info.world_size))
-        _check_same_options(config, ranks)
+        check_same_options(as_dict(config), ranks)
         folder = _failure_folder(name, config, ranks, topology)
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder, temporary=True)
@@ -92,17 +92,19 @@ def as_dict(config: Options) -> dict[str, Any]:
     return values
 
 
-def _check_same_options(config: Options, ranks: ProcessRankGroup) -> None:
+def check_same_options(options: dict[str, Any], ranks: ProcessRankGroup) -> None:
     """Refuse ranks that were started with different options: they would wait for each other for ever.
 
     Raises:
         UsageError: This rank's options differ from rank 0's.
     """
-    reference = ranks.broadcast(config)
+    reference = ranks.broadcast(options)
 
     def check() -> None:
-        if config != reference:
-            raise UsageError("options differ from those of rank 0: start all ranks with the same options")
+        differing = [name for name, value in options.items() if reference.get(name) != value]
+        if differing:
+            flags = ", ".join("--" + name.replace("_", "-") for name in differing)
+            raise UsageError(f"options differ from those of rank 0 ({flags}): start all ranks with the same options")
 
     ranks.run_on_all(check)
 

@@ -37,7 +37,6 @@ def _print(level: int, text: str, *, bare: bool = False) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line of printable text."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     text = escape_unprintable(" ".join(text_of(error).split()))

@@ -21,11 +21,6 @@ all_threads: Final = threading.enumerate
 def start_own_thread(name: str, target: Callable[..., object], *args: Any) -> threading.Thread:
     """Start a thread of perfkit's, which the process does not wait for when it ends.
 
-    Args:
-        name: Its name, after `OWN_THREAD`.
-        target: What runs in it.
-        args: Arguments of `target`.
-
     Raises:
         RuntimeError: No thread can be started.
     """

@@ -68,7 +68,6 @@ class MeasuredPeaks(NamedTuple):
         return max((gemm for gemm in self.gemms if gemm.dtype == dtype), key=lambda one: one.flops_per_s, default=None)
 
     def row(self, source: str) -> DevicePeaks:
-        """Return the measurements as a row of the device table."""
         best = (self.best(dtype) for dtype in dict.fromkeys(gemm.dtype for gemm in self.gemms))
         return DevicePeaks(
             name=self.name,
@@ -86,9 +85,7 @@ def measure_peaks(
     """Measure a device; takes up to half a minute per data type.
 
     Args:
-        device: The device, which should be doing nothing else.
         dtypes: Data types of matrix products, from `DTYPES`.
-        sizes: Rows of the square matrices.
         repeats: Repetitions of each measurement, of which the median counts.
     """
     gemms: list[GemmTime] = []

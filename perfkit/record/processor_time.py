@@ -30,11 +30,7 @@ class ProcessorTimes(NamedTuple):
 
 
 def processor_times(cores: Collection[int] | None = None) -> ProcessorTimes | None:
-    """Return how long cores were busy and idle; None if the system does not show it.
-
-    Args:
-        cores: Their numbers; None for all.
-    """
+    """Return how long cores were busy and idle; None if the system does not show it."""
     names = {"cpu"} if cores is None else {f"cpu{number}" for number in cores}
     with suppress(OSError, ValueError, IndexError):
         rows = map(str.split, Path("/proc/stat").read_text().splitlines())
@@ -78,7 +74,6 @@ class CoreMeter:
         self._before: ProcessorTimes | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
         self._before, self._own_ns = processor_times(self._cores), own_time_ns()
         self._begin_ns = time.perf_counter_ns()
 

@@ -62,11 +62,6 @@ class MonitoredLoop(RecordingOptions, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse invalid values and combinations.
-
-        Raises:
-            UsageError: The message names the option.
-        """
         if self.on_hang not in ("report", "end"):
             raise UsageError(f"on_hang={self.on_hang!r}: choose from report, end")
         self.check_recording()
@@ -78,11 +73,9 @@ class MonitoredLoop(RecordingOptions, frozen=True, kw_only=True):
 
     @property
     def recorded(self) -> ProfilerOptions:
-        """What is recorded besides operators."""
         return ProfilerOptions()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest has of the options."""
         names = [name for name in self.recorded.__struct_fields__ if getattr(self.recorded, name)]
         monitor = {} if self.monitor_limit is None else {"monitor": True, "monitor_bytes": self.monitor_limit}
         return ({"profiler_options": names} if names else {}) | monitor
@@ -99,11 +92,6 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
     monitor: Monitor = False
 
     def __post_init__(self) -> None:
-        """Refuse invalid values and combinations.
-
-        Raises:
-            UsageError: The message names the option.
-        """
         _ = self.plan
         if self.detail not in RECORDED_FOR:
             raise UsageError(f"detail={self.detail!r}: choose from {', '.join(RECORDED_FOR)}")
@@ -116,7 +104,6 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
 
     @property
     def plan(self) -> Schedule | None:
-        """The schedule."""
         return Schedule.parse(self.schedule)
 
     @property
@@ -126,7 +113,6 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.options or ProfilerOptions(), **detail)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest has of the options."""
         return {"schedule": self.schedule} | super().describe()
 
 
@@ -230,10 +216,6 @@ def start(folder: str | Path, **given: Any) -> Recording:
         prof.stop()
 
     A program that ends without a call of `stop` leaves a run that is marked as failed; `perfkit.profile` needs none.
-
-    Args:
-        folder: As for `perfkit.profile`.
-        **given: As for `perfkit.profile`.
 
     Raises:
         UsageError: The schedule, a condition or a size is invalid.

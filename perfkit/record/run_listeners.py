@@ -23,16 +23,7 @@ from perfkit.record.step_listener import StepListener
 
 
 class ManifestListener(StepListener):
-    """Writes the manifest when the steps have ended, or have failed.
-
-    Args:
-        recording: What is recorded.
-        ranks: The ranks of the run.
-        topology: Where they run.
-        work: What one rank does in one step; None if unknown.
-        model: The trained model, if its parameters are to be counted and compared.
-        more: Returns further arguments of `write_completed_manifest`, once the steps have ended.
-    """
+    """Writes the manifest when the steps have ended, or have failed."""
 
     def __init__(
         self,
@@ -91,11 +82,6 @@ def listen(
 
     Args:
         recording: Not begun yet.
-        topology: Where this rank runs.
-        options: What is requested.
-        schedule: Which steps are recorded anyway.
-        processes: Host and process of each rank.
-        manifest: Writes the manifest, when all others have ended.
         samples: Samples of a rank per step, for published metrics; None if unknown.
         watch_hangs: Whether to watch for steps that do not end.
     """

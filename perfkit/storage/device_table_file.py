@@ -95,7 +95,6 @@ def write_device_row(path: Path, row: DevicePeaks) -> None:
 
 
 def device_row_text(row: DevicePeaks) -> str:
-    """Return a row as TOML."""
     tflops = ", ".join(f"{dtype} = {value!r}" for dtype, value in row.tflops.items())
     figures = {name: getattr(row, name) for name in ("bandwidth_gb_per_s", "memory_gb", "threads")}
     return "".join(

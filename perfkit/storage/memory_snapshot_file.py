@@ -23,7 +23,6 @@ from perfkit.trace.intervals import Ints
 MOST_ROWS: Final = 5_000_000
 """Blocks and records of a snapshot."""
 _LISTS: Final = (list, tuple)
-"""What is taken for a list."""
 _MOST_FRAMES: Final = 1_000
 _LONGEST_TEXT: Final = 1_000
 
@@ -73,7 +72,6 @@ class Blocks:
     """The blocks that segments are divided into; columns of shape (b,)."""
 
     segment: Ints
-    """Place of the block's segment."""
     address: NDArray[np.uint64]
     size: Ints
     requested: Ints

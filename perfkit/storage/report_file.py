@@ -34,9 +34,6 @@ class _VersionedBenchmark(_Versioned):
 def load_report(path: str | Path) -> Report:
     """Read the JSON file of a report.
 
-    Args:
-        path: what `perfkit analyze -o FILE.json` or `--json` wrote.
-
     Returns:
         The report, with its tables and charts (see `perfkit.Report`).
 

@@ -41,15 +41,12 @@ MPI = [str(BIN / "mpiexec"), "-n", "3", *ANALYZE]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Four ranks, one of them damaged."""
     folder = make_ranks(tmp_path / "run", 4)
     (folder / "rank2.json.gz").write_bytes((folder / "rank2.json.gz").read_bytes()[:1000])
     return folder
 
 
 class Cluster(NamedTuple):
-    """A running dask cluster."""
-
     address: str
     scheduler: subprocess.Popen[str]
 
@@ -135,7 +132,6 @@ class Short(Executor):
     """An executor whose workers always run out of memory."""
 
     def submit(self, *_: Any, **__: Any) -> Future[Any]:
-        """Fail."""
         future: Future[Any] = Future()
         future.set_exception(MemoryError())
         return future

@@ -32,8 +32,6 @@ def ip(*words: str) -> None:
 
 
 class Hosts:
-    """Two hosts, one per rank."""
-
     def __init__(self) -> None:
         self.names = [f"perfkit-{os.getpid()}-{rank}" for rank in range(2)]
 

@@ -48,7 +48,6 @@ dist.destroy_process_group()
 
 
 def perfkit(*args: object) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a separate process."""
     command = [sys.executable, "-m", "perfkit", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 

@@ -17,7 +17,6 @@ EXAMPLE = ROOT / "tests" / "plugins" / "perfkit_example"
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the example package is installed."""
     folder = tmp_path_factory.mktemp("packages")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(EXAMPLE)], check=True, timeout=LIMIT_S)
@@ -26,7 +25,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the plug-in workload with the plug-in source."""
     traces = tmp_path_factory.mktemp("traces")
     options = ["--source", "npy", "--no-npy-mmap", "--depth", "1", "--samples", "256", "--threads", "1"]
     done = execute(packages, "run", "mlp", *options, "--trace-dir", str(traces), "--name", "mine")

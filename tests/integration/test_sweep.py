@@ -60,7 +60,6 @@ def test_a_wrong_option_is_refused_once_and_before_anything_starts(tmp_path: Pat
 
 
 def wait_for_run(process: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
-    """Wait for a run folder that matches and return it."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         for path in folder.glob(f"{pattern}/run.json"):

@@ -52,7 +52,6 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def page_server(folder: Path) -> Iterator[str]:
-    """Serve an empty page from an origin of its own."""
     (folder / "index.html").write_text("<!doctype html><title>a page</title>")
     quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=str(folder))) as server:

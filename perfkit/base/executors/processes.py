@@ -123,5 +123,4 @@ class Serial(Executor):
 
 @contextmanager
 def open_serial(options: ExecutorOptions) -> Iterator[Serial]:  # noqa: ARG001  it has no options
-    """Return the executor that works in this process."""
     yield Serial()

@@ -84,13 +84,7 @@ def median_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
 def ratio_interval(
     before: Sequence[float] | Floats, after: Sequence[float] | Floats, resample: Resample = medians
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of median(after) / median(before); None if unbounded because `before` may be 0.
-
-    Args:
-        before: values before.
-        after: values after.
-        resample: `means` for the interval of the means.
-    """
+    """Return the 95 % interval of median(after) / median(before); None if unbounded because `before` may be 0."""
     draw = generator()
     old, new = (resample(values, draw) for values in (before, after))
     low, high = interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))

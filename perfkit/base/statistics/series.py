@@ -118,12 +118,7 @@ def _splits(
     """Yield the change points of a series and of both sides of each, with their p-values.
 
     Args:
-        values: a part of the series.
-        start: index of its first value.
         test: `pettitt_test` or `pettitt_bound`.
-        segment: fewest values on either side of a change.
-        fewest: values of the shortest part that is tested.
-        limit: largest p-value.
         share: part of the limit that each side of a change gets.
     """
     if len(values) < fewest:
@@ -138,10 +133,6 @@ def _splits(
 
 def pettitt_test(values: NDArray[np.float64], segment: int) -> tuple[int, float]:
     """Return the likeliest change point and its p-value.
-
-    Args:
-        values: the series, in order.
-        segment: fewest values on either side of a change point.
 
     Returns:
         Index of the first value after the change, and how often chance alone would show a change as clear.
@@ -175,10 +166,6 @@ def pettitt_bound(values: NDArray[np.float64], segment: int) -> tuple[int, float
     """Return the likeliest change point and an upper bound of its p-value, by Pettitt's formula.
 
     The bound is 2 exp(-6 K^2 / (n^3 + n^2)), without permutations: for many or long series, of at least 24 values.
-
-    Args:
-        values: the series, in order.
-        segment: fewest values on either side of a change point.
     """
     length = len(values)
     statistic = _statistic(_ranks(values)[np.newaxis], segment)[0]

@@ -162,7 +162,6 @@ def _is_script_file(word: str) -> bool:
 _scripts = App()
 _scripts.command(help="Run this script.")(lambda: None)
 _SCRIPT: Final = get_command(_scripts)
-"""Stand-in of every script."""
 
 app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py|-m MODULE [OPTIONS] [-- ARGUMENTS]")
 for _name in WORKLOADS.names():

@@ -86,11 +86,6 @@ def application(
 def make_job(workload: "WorkloadType", values: dict[str, Any], ranks: int | None = None) -> "Job":
     """Build the job from defaults, preset, TOML file and command line; later ones win.
 
-    Args:
-        workload: Which.
-        values: Options of the command line.
-        ranks: Number of ranks; None if it is not known yet.
-
     Raises:
         UsageError: An option, a value or a combination is invalid.
         StoreError: A folder that the workload reads is invalid.

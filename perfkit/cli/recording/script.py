@@ -79,11 +79,6 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def application(script: str, arguments: Sequence[str], ranks: Parameter) -> typer.Typer:
     """Return `perfkit run SCRIPT`.
 
-    Args:
-        script: Its path, or a `ModuleName`.
-        arguments: The arguments of the script.
-        ranks: The option `--ranks`.
-
     Raises:
         UsageError: There is no such script.
     """

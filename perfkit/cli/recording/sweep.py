@@ -113,15 +113,15 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, 
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
         return
-    from perfkit.cli.progress import progress
+    from perfkit.cli.progress import Lines
     from perfkit.tools.sweep.runner import execute
 
     with folder.locked() as lock:
         missing = _missing(folder, points)
         _report_existing(folder, len(points), len(points) - len(missing), missing)
         folder.write_records([folder.record_of(point) for point in points])
-        with progress(len(missing), folder.path) as show:
-            outcomes = execute(folder, missing, launching, show, lock=lock, pause_s=running_options.pause_s)
+        show = Lines(len(missing), folder.path)
+        outcomes = execute(folder, missing, launching, show, lock=lock, pause_s=running_options.pause_s)
     from perfkit.tools.sweep.answer import answer
 
     found = answer(folder, points, spec.axes)

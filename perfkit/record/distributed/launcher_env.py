@@ -54,7 +54,6 @@ def detect_rank(environment: Environment, mpi: MpiView | None = None) -> RankInf
     """Find this process's place among the ranks.
 
     Args:
-        environment: The environment variables.
         mpi: Rank and size from mpi4py, if it was asked (see `needs_mpi`); checked against the environment.
 
     Returns:

@@ -106,8 +106,6 @@ def choose_device(kind: str, info: RankInfo, shared: bool = False) -> torch.devi
     """Return the device of this rank, one per local rank.
 
     Args:
-        kind: The option.
-        info: This rank.
         shared: Whether ranks may share a device if there are too few.
 
     Raises:

@@ -47,7 +47,6 @@ class ProcessRankGroup:
     user's model, and a gloo thread that releases a Python tensor while the interpreter shuts down aborts the process.
 
     Args:
-        device: Where this rank computes.
         timeout: Limit of each exchange; None is torch's own.
         barrier: How the ranks wait for work of unlimited duration; without it every wait is an exchange.
     """
@@ -73,7 +72,6 @@ class ProcessRankGroup:
             self._group = None
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         if self._distributed:
             dist.barrier(self._group, device_ids=self._device_ids)
 

@@ -67,9 +67,7 @@ def open_store(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
     """Connect this rank to the store that rank 0 opens.
 
     Args:
-        info: This rank's place.
         mpi: `mpi4py.MPI` or None.
-        trace_dir: A folder that all nodes share, for srun.
         timeout: Limit of the wait for the other ranks, and of every later request.
 
     Raises:
@@ -192,20 +190,16 @@ def remove_endpoint_files(info: RankInfo, trace_dir: Path) -> None:
 def _by_file(path: Path, timeout: timedelta) -> Publish:
     def publish(text: str | None) -> str:
         if text is not None:
-            _write(path, text)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
+            with atomic_write(path) as stream:
+                stream.write(text.encode())
             return text
         return _read(path, timeout)
 
     return publish
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with atomic_write(path) as stream:
-        stream.write(text.encode())
 
 
 def _read(path: Path, timeout: timedelta) -> str:

@@ -39,8 +39,6 @@ class StoreBarrier:
 
     Args:
         store: Shared by the ranks; hosted by rank 0's process or torchrun's agent.
-        rank: This rank.
-        world_size: Number of ranks.
         limit: Timeout of a collective, and the longest time without any heartbeat.
     """
 
@@ -87,10 +85,6 @@ class StoreBarrier:
         """Return a collective's error as one line that names the missing ranks; None for any other error.
 
         All ranks that are alive call this within moments: the first one that times out closes its connections.
-
-        Args:
-            error: Raised by torch.
-            activity: What the ranks were doing.
         """
         text = str(error).lower()
         kind = "late" if "timed out" in text or "timeout" in text else "lost"

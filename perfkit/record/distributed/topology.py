@@ -36,9 +36,6 @@ def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.dev
     """Find out where all ranks run, and set the number of threads of this one; called by every rank.
 
     Args:
-        ranks: The ranks.
-        info: This rank's place, from the launcher.
-        device: Where this rank trains.
         threads: CPU threads to use; None divides the cores evenly.
     """
     host = socket.gethostname()
@@ -77,7 +74,6 @@ def threads_per_rank(cores: frozenset[int], neighbours: list[frozenset[int]], mo
     """Return the number of threads for a rank on `cores`: an equal share of them.
 
     Args:
-        cores: Cores this rank may run on.
         neighbours: The cores of every rank of the node, this one included. Ranks that the launcher has bound to
             different cores do not share any.
         most: How many this rank may use at once: a container may allow fewer than it shows.

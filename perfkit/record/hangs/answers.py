@@ -33,13 +33,7 @@ class Answers(NamedTuple):
 
 
 def read_answers(folder: Path, ranks: set[int], request: int) -> Answers:
-    """Return which of the ranks have answered a request of the run; an earlier answer does not count.
-
-    Args:
-        folder: The run's folder.
-        ranks: The ranks to look for.
-        request: Number of the request.
-    """
+    """Return which of the ranks have answered a request of the run; an earlier answer does not count."""
     heads = {rank: _read_head(folder, rank) for rank in ranks}
     answered = {
         rank: head

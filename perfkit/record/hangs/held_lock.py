@@ -49,7 +49,12 @@ def ask_for_stack(pid: int) -> list[Frame]:
                 break
             before = len(_read(path))
             os.kill(pid, _SIGNAL)
-            return _main_stack(_read_later(path, before))
+            data = _read_later(path, before)
+            main, _, rest = data.partition(b"\n")
+            stacks = [lines for ident, lines in _THREAD.findall(rest) if main and int(ident, 16) == int(main, 16)]
+            lines = stacks[-1].decode("ascii", "replace").splitlines() if stacks else []
+            frames = (_FRAME.fullmatch(line) for line in lines)
+            return [Frame(file=found[1], line=int(found[2]), function=found[3]) for found in frames if found]
     return []
 
 
@@ -81,12 +86,3 @@ def _read_later(path: Path, before: int) -> bytes:
         if len(data) > before and data == earlier:
             break
     return data
-
-
-def _main_stack(data: bytes) -> list[Frame]:
-    """Return the last stack of the thread whose number the first line has."""
-    main, _, rest = data.partition(b"\n")
-    stacks = [lines for ident, lines in _THREAD.findall(rest) if main and int(ident, 16) == int(main, 16)]
-    lines = stacks[-1].decode("ascii", "replace").splitlines() if stacks else []
-    frames = (_FRAME.fullmatch(line) for line in lines)
-    return [Frame(file=found[1], line=int(found[2]), function=found[3]) for found in frames if found]

@@ -105,12 +105,7 @@ def message_counts(groups: Mapping[str, Sequence[int]]) -> list[MessageCount] | 
 
 
 def awaited_message(frame: FrameType | None, groups: Mapping[str, Sequence[int]]) -> AwaitedMessage | None:
-    """Return the message that a thread waits for; None if it waits for none, or it is not known for which.
-
-    Args:
-        frame: The innermost function of the thread.
-        groups: By name of a group, its ranks in order.
-    """
+    """Return the message that a thread waits for; None if it waits for none, or it is not known for which."""
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     if frame is None or (awaited := _object_of_wait(frame)) is None:

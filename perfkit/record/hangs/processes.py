@@ -37,7 +37,6 @@ def is_gone(place: str, pid: int, started: str) -> bool:
 
     Args:
         place: Its host and pid namespace, as `process_identity` returns them; empty if unknown.
-        pid: Its pid there.
         started: What `start_of` returned for it: the pid may be another's by now. Empty if unknown.
     """
     own, _ = process_identity()

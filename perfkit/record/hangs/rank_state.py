@@ -41,9 +41,6 @@ def read_rank_state(
     """Return what this rank does, without its loader workers.
 
     Args:
-        rank: This rank.
-        world_size: Number of ranks.
-        steps: Steps that have ended.
         request: Number of the request of the run that this answers, or that was answered last.
         error: What has ended the program, whose stack is then that of the main thread.
     """

@@ -38,10 +38,8 @@ class HangReporter:
     """Reports that no step ends.
 
     Args:
-        rank: This rank.
         on_hang: Whether the run is then ended.
         absent: Ranks that have ended or are stopped, and how.
-        places: Where the ranks run.
     """
 
     def __init__(
@@ -128,11 +126,6 @@ def _remember(hang: Hang, blamed: list[int], headline: str) -> None:
 def save_diagnosis(folder: Path, absent: Mapping[int, str], silent: Mapping[int, str]) -> Diagnosis:
     """Compare what the ranks have left, and write it to `hang.json`.
 
-    Args:
-        folder: The run's folder.
-        absent: Ranks that have ended or are stopped, and how.
-        silent: Why ranks have written nothing.
-
     Raises:
         StoreError: There is nothing to compare, or it cannot be written.
     """
@@ -156,12 +149,8 @@ def diagnose_lost_ranks(
     """Return why ranks have lost each other, once those that are alive have written what they did; empty if unknown.
 
     Args:
-        folder: The run's folder.
-        ranks: All ranks.
         request: Number of the request that those which still wait for others answer.
         absent: Ranks that have ended or are stopped, and how.
-        silent: Why ranks have written nothing.
-        wait_s: How long to wait for the others.
     """
     deadline = time.monotonic() + wait_s
     awaited = ranks

@@ -70,9 +70,6 @@ class StepWatch(StepListener):
     """Watches the steps of one rank, from `start` on, or without it from the end of its first one.
 
     Args:
-        folder: The run's folder.
-        rank: This rank.
-        world_size: Number of ranks.
         limit_s: How long no step may end; None: see `USUAL_STEPS`. Of the first step: see `FIRST_STEP_S`.
         report: Called on the rank that noticed it first, once all ranks have written what they do.
         follow: Called time and again on every rank that has answered, with the folder and the request's number: ends
@@ -130,11 +127,7 @@ class StepWatch(StepListener):
             self._try_to_begin()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Watch no longer: no more steps are expected.
-
-        Args:
-            error: What has ended the program, if the others are to learn what this rank did.
-        """
+        """Watch no longer: no more steps are expected."""
         self._stopped.set()
         with contextlib.suppress(Exception):  # the outermost boundary: beyond it is the end of the program
             self._mark_resumed()
@@ -143,15 +136,12 @@ class StepWatch(StepListener):
                 self._write(read_rank_state(self._rank, self._world_size, self.steps, last, error), last=True)
 
     def begin(self) -> None:
-        """The first step begins."""
         self.start()
 
     def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
-        """Note that a step has ended."""
         self.step_ended()
 
     def end(self) -> None:
-        """Watch no longer."""
         self.stop()
 
     def fail(self, error: BaseException, /) -> None:

@@ -35,7 +35,6 @@ class FailureGuard:
     """Context manager around a rank's run: turns an error into one line, a failed manifest and an exit code.
 
     Args:
-        rank: This rank.
         world_size: Number of ranks. A single rank raises the error; one of several ends its process at once, since an
             orderly exit from the process group can wait for ranks that are gone.
         debug: Whether to print the traceback.

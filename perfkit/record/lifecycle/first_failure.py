@@ -32,7 +32,6 @@ def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
     """Write the failure for the parent; does nothing if there is no parent, or the file cannot be written.
 
     Args:
-        failure: Rank and line.
         first: Whether this rank is known to have failed first; otherwise it counts as first if no other rank has
             written its failure.
     """

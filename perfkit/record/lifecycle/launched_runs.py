@@ -41,7 +41,6 @@ def close_runs(notes: Path, codes: Sequence[int | None], reason: str | None) -> 
     All ranks have ended. Does nothing if all have ended well.
 
     Args:
-        notes: The parent's temporary folder.
         codes: Exit codes of the ranks; None of those that the parent has ended.
         reason: Why the parent has ended them; None if one failed by itself.
     """
@@ -56,10 +55,6 @@ def name_cause(notes: Path, codes: Sequence[int | None]) -> None:
     """Record why the runs have failed, unless a rank has: before the parent ends the ranks that are left.
 
     Each of those would otherwise record, as the first, that a signal has ended it.
-
-    Args:
-        notes: The parent's temporary folder.
-        codes: Exit codes of the ranks; None of those that still run.
     """
     for folder in _noted(notes):
         with contextlib.suppress(StoreError, OSError):
@@ -107,11 +102,7 @@ def remove_temporary(folder: Path) -> None:
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             with contextlib.suppress(OSError):  # the others can be removed all the same
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)

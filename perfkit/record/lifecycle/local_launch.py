@@ -45,7 +45,6 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
 
     Args:
         arguments: perfkit's own arguments, with which each rank is started.
-        ranks: Number of ranks.
         name_failed: Whether to report which of several ranks failed first: the ranks of a script do not.
         records: Whether the ranks write cycles, which a killed rank leaves behind.
 
@@ -95,9 +94,7 @@ def _report_first_failure(
     """Report which rank failed first, and return it; a failure that a rank has recorded is preferred.
 
     Args:
-        failed: The first rank that was seen to fail.
         codes: Exit codes of the ranks that ended by themselves.
-        first: What a rank has recorded.
         left_early: Ranks that had ended with exit code 0 by then.
     """
     if first is None or first.rank >= len(codes):
@@ -177,7 +174,6 @@ class _Signals:
         self._forwarded = 0
 
     def note(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal."""
         self.received.append(number)
 
     def to_forward(self, translated: Mapping[int, int]) -> Iterator[int | None]:
@@ -222,10 +218,6 @@ def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int
     """Wait until all have ended or one has failed, and forward signals; returns the rank that failed.
 
     Of several failed ranks, one that was ended by a signal is preferred: the others may have failed because of it.
-
-    Args:
-        children: The ranks.
-        to_forward: Signals to forward; None while there is none.
     """
     while True:
         while (number := next(to_forward, None)) is not None:
@@ -282,13 +274,7 @@ def _signal_group(group: int, number: int) -> bool:
 
 
 def _raise_if_ended_by(code: int, received: Sequence[int], codes: Sequence[int | None]) -> None:
-    """Raise the error for a signal that this process was sent, and that has ended a rank which had no handler yet.
-
-    Args:
-        code: The exit code of that rank.
-        received: The signals.
-        codes: Exit codes of the ranks.
-    """
+    """Raise the error for a signal that this process was sent, and that has ended a rank which had no handler yet."""
     if -code not in (set(received) & set(_ENDING)):
         return
     error = HangupError if code == -signal.SIGHUP else TerminatedError

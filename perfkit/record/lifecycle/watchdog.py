@@ -75,9 +75,7 @@ class Watchdog:
     """The watchdog as its ranks use it: starts the process, and ends it when the run has completed.
 
     Args:
-        rank: This rank.
         identities: Every rank's `process_identity()`.
-        folder: The run's folder.
         temporary: Whether the folder exists only to end the ranks, so that the watchdog removes it after a failure.
     """
 
@@ -105,7 +103,6 @@ class LauncherEnd:
 
     def __init__(self) -> None:
         self.descriptors = _open_launchers()
-        """Their pidfds."""
         self._together = False
         self._ended_at: float | None = None
 
@@ -134,13 +131,7 @@ def _open_launchers() -> set[int]:
 
 
 def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False) -> None:
-    """Watch the ranks of this host until all have ended.
-
-    Args:
-        folder: The run's folder.
-        ranks: Pid by rank.
-        temporary: Whether to remove the folder then.
-    """
+    """Watch the ranks of this host until all have ended."""
     watched, gone = _open(ranks)
     poll = select.poll()
     launchers = LauncherEnd()

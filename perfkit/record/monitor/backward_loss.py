@@ -28,12 +28,10 @@ class BackwardLoss:
         self._unknown = False
 
     def start(self) -> None:
-        """Begin a step."""
         self._sum = self._on_device = None
         self._unknown = False
 
     def scaled(self) -> None:
-        """Note that the loss of this step is scaled."""
         self._unknown = True
 
     def note(self, loss: Any) -> None:

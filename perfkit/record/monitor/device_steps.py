@@ -24,11 +24,7 @@ class _Waiting(NamedTuple):
 
 
 class DeviceSteps:
-    """The steps that the device has not finished, as far as is known.
-
-    Args:
-        device: Where the model is.
-    """
+    """The steps that the device has not finished, as far as is known."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -39,16 +35,9 @@ class DeviceSteps:
         self._number = 0
 
     def begin(self) -> None:
-        """Mark the beginning of a step."""
         self._begin = self._mark()
 
     def end(self, record: StepRecord, loss: Tensor | None) -> None:
-        """Mark the end of a step.
-
-        Args:
-            record: What the host knows of it.
-            loss: Its loss, if that is on the device.
-        """
         place = -1 if loss is None or self._is_capturing() else self._copy(loss)
         self._waiting.append(_Waiting(record, self._begin, self._mark(), place))
 

@@ -58,12 +58,7 @@ _NEWEST: Final = (
 
 
 class HostFigures:
-    """Reads what the ranks of this host have logged.
-
-    Args:
-        folder: The run's folder.
-        samples_per_step: Samples of a rank per step; None if unknown.
-    """
+    """Reads what the ranks of this host have logged."""
 
     def __init__(self, folder: Path, samples_per_step: float | None) -> None:
         self.host = socket.gethostname()[:255]
@@ -74,7 +69,6 @@ class HostFigures:
 
     @property
     def run(self) -> str:
-        """The run's name."""
         return self._run.name
 
     def read(self) -> list[Figure]:

@@ -35,11 +35,6 @@ class MetricsServer:
 
     Without `prometheus_client.start_http_server`, which answers under any name until it has returned.
 
-    Args:
-        port: The port.
-        folder: The run's folder.
-        samples_per_step: Samples of a rank per step; None if unknown.
-
     Raises:
         OSError: The port cannot be listened on.
         RuntimeError: No thread can be started.
@@ -57,7 +52,6 @@ class MetricsServer:
             raise
 
     def close(self) -> None:
-        """Answer no more."""
         self._server.shutdown()
         with suppress(OSError):  # forked children, such as workers of a loader, have the socket too: it listens no more
             self._server.socket.shutdown(socket.SHUT_RDWR)
@@ -87,7 +81,6 @@ class _Server(ThreadingMixIn, WSGIServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, in a thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -127,12 +120,7 @@ def _for_own_names(application: WSGIApplication) -> WSGIApplication:
 
 
 class StepMetrics(Collector):
-    """The figures of the ranks of this host, in the classes of Prometheus' client.
-
-    Args:
-        folder: The run's folder.
-        samples_per_step: Samples of a rank per step; None if unknown.
-    """
+    """The figures of the ranks of this host, in the classes of Prometheus' client."""
 
     def __init__(self, folder: Path, samples_per_step: float | None) -> None:
         self._figures = HostFigures(folder, samples_per_step)

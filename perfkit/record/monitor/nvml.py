@@ -37,7 +37,6 @@ class NvmlDevice:
 
     Args:
         nvml: The module `pynvml`, initialised.
-        handle: The device's handle there.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:

@@ -50,11 +50,6 @@ class OtlpSender:
     Where to, how often, and with which headers, certificates, compression and resource attributes: the environment
     (`OTEL_*`), and what it leaves open is the exporter's default.
 
-    Args:
-        folder: The run's folder.
-        samples_per_step: Samples of a rank per step; None if unknown.
-        environment: The environment's variables.
-
     Raises:
         UsageError, ValueError: A variable has a value that cannot be used: one of perfkit's own reading, or the
             exporter's.

@@ -48,11 +48,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Takes samples of this process, its host and its device.
-
-    Args:
-        device: Where the model is.
-    """
+    """Takes samples of this process, its host and its device."""
 
     def __init__(self, device: torch.device) -> None:
         self._memory = _device_memory(device)

@@ -83,14 +83,7 @@ class StepMonitor(StepListener):
             self._give_up(error)
 
     def open(self, folder: Path, rank: int, world_size: int, device: torch.device) -> None:
-        """Create the step log, and begin to take samples.
-
-        Args:
-            folder: The run's folder.
-            rank: This rank.
-            world_size: Number of ranks.
-            device: Where the model is.
-        """
+        """Create the step log, and begin to take samples."""
         if not self.is_on:
             return
         try:
@@ -105,14 +98,7 @@ class StepMonitor(StepListener):
             self._give_up(error)
 
     def publish(self, port: int | None, otlp: bool, folder: Path, samples_per_step: float | None) -> None:
-        """Let others read this host's metrics until the monitor is closed; if one cannot be offered, a line reports it.
-
-        Args:
-            port: On loopback, where Prometheus is answered; None: nowhere.
-            otlp: Whether to send them to OpenTelemetry's collector, as the environment says.
-            folder: The run's folder.
-            samples_per_step: Samples of a rank per step; None if unknown.
-        """
+        """Let others read this host's metrics until the monitor is closed; a line reports what cannot be offered."""
         if port is not None:
             self._answer_prometheus(port, folder, samples_per_step)
         if otlp:
@@ -139,11 +125,7 @@ class StepMonitor(StepListener):
             print_warning(f"--otlp: no figures for OpenTelemetry: {one_line(error)}")
 
     def begin_step(self, at_ns: int | None = None) -> None:
-        """Begin a step; a second call moves its beginning.
-
-        Args:
-            at_ns: When it began (`time.perf_counter_ns`), if that is not now.
-        """
+        """Begin a step; a second call moves its beginning."""
         if self._is_stopped:
             return
         try:
@@ -159,13 +141,7 @@ class StepMonitor(StepListener):
             self._give_up(error)
 
     def end_step(self, step: int, kind: StepKind, loss: Tensor | float | None = None) -> None:
-        """End a step; what follows until `begin_step` is part of none.
-
-        Args:
-            step: Its number, from 0.
-            kind: What it was.
-            loss: Its loss, if known; one on a device is not waited for.
-        """
+        """End a step; what follows until `begin_step` is part of none."""
         if self._is_stopped:
             return
         try:
@@ -229,7 +205,6 @@ class StepMonitor(StepListener):
             self._thread.join(timeout=5 * _SAMPLE_S)
 
     def discard(self) -> None:
-        """Close."""
         self.close()
 
     def _emit(self, record: StepRecord) -> None:

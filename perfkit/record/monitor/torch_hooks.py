@@ -28,12 +28,7 @@ _Undo = Callable[[], None]
 
 
 class MonitorHooks:
-    """Hooks of this process, while installed.
-
-    Args:
-        times: What is told of the spans.
-        losses: What is told of the losses.
-    """
+    """Hooks of this process, while installed."""
 
     def __init__(self, times: StepTimes, losses: BackwardLoss) -> None:
         self._times = times
@@ -188,10 +183,6 @@ class _EndOfGradients:
 
     DDP and FSDP wait for it in callbacks at the end of the pass. Those run in the order in which they were queued, and
     a callback that is queued when the pass begins runs first.
-
-    Args:
-        times: What is told.
-        loss: What the pass begins from.
     """
 
     __slots__ = ("_ends_ns", "_handle", "_times")
@@ -221,7 +212,6 @@ class _EndOfGradients:
         self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
 
     def note(self) -> None:
-        """Note that the backward pass has ended."""
         if self._handle is not None:
             self._handle.remove()
         if self._ends_ns is not None:

@@ -43,8 +43,6 @@ class CaptureAgent(StepListener):
 
     Args:
         recording: Times and records the run's own steps.
-        topology: Where the rank runs.
-        schedule: Which steps the run records anyway.
         rules: When the run records by itself.
         load_ns: Returns how long the last step waited for its batch, None if unknown; by default what the recording
             knows.

@@ -15,7 +15,6 @@ def complete(slot: Slot, *, absent: str | None = None) -> Path | None:
     """Finish a capture once all of its ranks are done.
 
     Args:
-        slot: The capture.
         absent: Finish it without the ranks that are not done, for this reason.
 
     Returns:
@@ -129,11 +128,7 @@ def _publish(slot: Slot) -> Path | None:
     except OSError:
         return None
     for path in slot.target.glob(".*"):
-        _remove(path)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     Mailbox(slot.run_folder).remove_if_over()
     return slot.target
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -51,7 +51,6 @@ class LateRanks:
     """The condition `rank late > 20 %` of a run; one rank looks for all.
 
     Args:
-        run: The logs of all ranks.
         condition: The condition, of the kind `late`.
     """
 
@@ -101,10 +100,8 @@ def look_from_now_on(
     """Look at the logs of all ranks in a separate thread.
 
     Args:
-        folder: The run's folder.
         condition: The condition, of the kind `late`.
         offer: Called while it holds, until a capture has been asked for.
-        stopped: Set when the run ends.
         warn: Called with an error, which ends the thread.
     """
     late = LateRanks(RunFollower(folder, KEPT), condition)
@@ -139,7 +136,6 @@ def find_late_rank(recent: StepTable, limit: float) -> LateRank | None:
     It is late in every step beyond chance (metrics.md section 5), and its median excess exceeds the limit in each.
 
     Args:
-        recent: Steps of all ranks, of two stretches.
         limit: Share of the median step of the second stretch.
     """
     if (times := own_times(recent)) is None:

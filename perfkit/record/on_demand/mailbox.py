@@ -80,7 +80,6 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     rank: int
     step: int
-    """The step in progress."""
     step_ns: int | None
     """Median of its last steps; None if no step has ended."""
     free_until: int | None = None
@@ -93,7 +92,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What all ranks record."""
 
     identifier: str
-    """That of the request."""
     first_step: int
     steps: int
     ranks: list[int]
@@ -103,11 +101,9 @@ class Done(Struct, frozen=True, kw_only=True):
     """What a rank has recorded."""
 
     identifier: str
-    """That of the request."""
     record: RankRecord | None = None
     kinds: list[StepKind] = []
     steps: int = 0
-    """Steps in its trace."""
     problem: str | None = None
     """Why there are fewer than planned."""
 
@@ -116,8 +112,6 @@ class Slot:
     """The files of one capture that is in progress.
 
     Args:
-        run_folder: The run's folder.
-        number: The capture's number.
         identifier: That of its request: if it is withdrawn, another one of the same number is not taken for it. None:
             whichever capture has the number.
     """
@@ -177,7 +171,6 @@ class Slot:
             return set()
 
     def answers(self, ranks: set[int]) -> dict[int, Answer]:
-        """Return the answers of those ranks that have answered."""
         return self._by_rank("at", Answer, ranks)
 
     def done(self, plan: Plan) -> dict[int, Done]:
@@ -269,7 +262,6 @@ class Mailbox:
         return [Slot(self.run_folder, number) for number in sorted(_numbers(self.folder))]
 
     def next_number(self) -> int:
-        """Return the number of the next capture."""
         return max([0, *_numbers(self.folder), *_numbers(self.run_folder)]) + 1
 
 

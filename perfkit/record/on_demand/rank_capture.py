@@ -31,15 +31,7 @@ class _Alone:
 
 
 class RankCapture:
-    """Records the steps of a plan on this rank, from the beginning of the step before them.
-
-    Args:
-        run: Times and records the run's own steps.
-        topology: Where the rank runs.
-        slot: The capture.
-        plan: Which steps.
-        earlier: The steps before.
-    """
+    """Records the steps of a plan on this rank, from the beginning of the step before them."""
 
     def __init__(self, run: Recording, topology: Topology, slot: Slot, plan: Plan, earlier: list[LightStep]) -> None:
         self.slot = slot

@@ -71,11 +71,6 @@ def ask(folder: Path, request: Request) -> Slot:
 def agree(slot: Slot, ranks: Iterable[int], wait: Callable[[float], object] = time.sleep) -> tuple[Plan, float | None]:
     """Wait for the ranks' answers, and tell them which steps to record.
 
-    Args:
-        slot: What was asked for.
-        ranks: The ranks that are to record.
-        wait: Waits for some seconds.
-
     Returns:
         The plan, and in how many seconds its first step begins, as far as is known.
 

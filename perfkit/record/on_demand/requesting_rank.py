@@ -24,13 +24,7 @@ _LEAD_NS: Final = 10 * 10**9
 
 
 class RequestingRank:
-    """The conditions of a run on one rank, and what they may still ask for.
-
-    Args:
-        folder: The run's folder.
-        world_size: Number of ranks.
-        rules: When to ask, and how often.
-    """
+    """The conditions of a run on one rank, and what they may still ask for."""
 
     def __init__(self, folder: Path, world_size: int, rules: CaptureRules) -> None:
         self._folder = folder
@@ -64,7 +58,6 @@ class RequestingRank:
             self._due = firing
 
     def note(self, request: Request) -> None:
-        """Note what any rank asks for."""
         if request.condition is not None:
             self._left -= 1
             self._note_asked(request)

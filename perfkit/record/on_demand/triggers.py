@@ -77,9 +77,6 @@ class Periods:
 class Trigger:
     """One condition on one rank.
 
-    Args:
-        condition: One that a rank's own steps show: not that a rank is late, which all ranks' logs show.
-
     Raises:
         ValueError: It is another.
     """
@@ -99,13 +96,7 @@ class Trigger:
         self._periods = Periods()
 
     def step_ended(self, step: int, step_ns: int, load_ns: int | None) -> Firing | None:
-        """Note a step that was not recorded; returns whether the condition has begun to hold.
-
-        Args:
-            step: Its number.
-            step_ns: How long it took.
-            load_ns: How long it waited for its batch; None if unknown.
-        """
+        """Note a step that was not recorded; returns whether the condition has begun to hold."""
         reason = self._reason(step, step_ns, load_ns)
         if reason is None:
             self._calm += 1
@@ -134,7 +125,10 @@ class Trigger:
 
     def _step_reason(self, step: int, step_ns: int, _load_ns: int | None) -> str | None:
         usual_ns = self._usual_ns
-        self._add(step_ns)
+        self._durations_ns.append(step_ns)
+        self._seen += 1
+        if self._seen >= _NEEDED and (self._seen - _NEEDED) % _RENEWED_EVERY == 0:
+            self._usual_ns = statistics.median(self._durations_ns)
         if not usual_ns or step_ns <= self.condition.limit * usual_ns:
             return None
         return f"step {step} took {step_ns / 1e6:.3g} ms, {step_ns / usual_ns:.1f} times the median"
@@ -147,9 +141,3 @@ class Trigger:
         if len(self._loads_ns) < _LOADER_STEPS or load <= self.condition.limit * whole:
             return None
         return f"{load / whole:.0%} of steps {step - _LOADER_STEPS + 1} to {step} waited for the loader"
-
-    def _add(self, step_ns: int) -> None:
-        self._durations_ns.append(step_ns)
-        self._seen += 1
-        if self._seen >= _NEEDED and (self._seen - _NEEDED) % _RENEWED_EVERY == 0:
-            self._usual_ns = statistics.median(self._durations_ns)

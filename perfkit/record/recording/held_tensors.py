@@ -46,14 +46,12 @@ class HeldTensors:
         self._records: list[RecordedTensors] = []
 
     def start(self) -> None:
-        """Note every optimizer's step from now on."""
         self._known.clear()
         self._seen.clear()
         self._noted, self._records = 0, []
         self._handle = register_optimizer_step_pre_hook(_uncompiled(self._note))
 
     def stop(self) -> None:
-        """Note nothing more."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None

@@ -198,7 +198,6 @@ def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def apply_edits(pieces: Iterator[bytes], edits: Iterable[Edit]) -> Iterator[bytes]:
-    """Yield the text of a file with the edits applied."""
     waiting = iter(edits)
     edit, at, skip = next(waiting, None), 0, 0
     for piece in pieces:

@@ -229,12 +229,7 @@ def _hook(fetcher: Any, timer: _Timer) -> None:
 
 
 class TimedWorker:
-    """A `worker_init_fn` that times the worker's fetches, and then does what the program's own does.
-
-    Args:
-        own: The program's.
-        folder: Where the worker's file is.
-    """
+    """A `worker_init_fn` that times the worker's fetches, and then does what the program's own does."""
 
     def __init__(self, own: Callable[[int], None] | None, folder: str) -> None:
         self._own, self._folder = own, folder

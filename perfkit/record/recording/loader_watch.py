@@ -144,11 +144,9 @@ class SampledWorkers:
         self._loaders = loaders
 
     def start(self) -> None:
-        """Let workers begin."""
         self._loaders.sample_workers(True)
 
     def stop(self) -> None:
-        """Let workers end."""
         self._loaders.sample_workers(False)
 
     def write(self, stem: Path) -> None:

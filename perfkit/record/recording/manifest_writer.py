@@ -80,7 +80,6 @@ class RunDescription(Struct, frozen=True, kw_only=True):
 
 
 def utc_now() -> datetime:
-    """Return the current time, UTC."""
     return datetime.now(UTC)
 
 
@@ -90,10 +89,6 @@ def open_run(
     """Create the run's folder with a manifest in state "running" and return it; called by every rank.
 
     Args:
-        ranks: The ranks.
-        topology: Where they run.
-        description: What is run.
-        trace_dir: Parent of the run's folder.
         name: Name of the run; None derives one from workload, source, ranks and time.
 
     Raises:
@@ -143,12 +138,7 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
 
 
 def versions(packages: Iterable[str | None], device_type: str) -> dict[str, str]:
-    """Return the versions of the software that a run depends on.
-
-    Args:
-        packages: Distributions that read the samples or train; None is none.
-        device_type: Kind of device, as torch names it.
-    """
+    """Return the versions of the software that a run depends on."""
     result = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for toolkit in dict.fromkeys(row.toolkit for row in accelerators() if row.toolkit):
         version = getattr(torch.version, toolkit, None)
@@ -181,18 +171,12 @@ def write_completed_manifest(
     """Gather every rank's measurements and write the manifest as "completed"; called by every rank.
 
     Args:
-        ranks: The ranks.
-        topology: Where they run.
-        folder: The run's folder.
-        measured: What this rank has measured.
         work: What one rank does in one step; without it there are no rates.
         model: The trained model, the same on all ranks, of which the checksum is computed.
         checksum: The checksum, if it is known.
-        memory: What this rank held.
         experts: The load of all ranks' experts, by layer.
         peak_tflops: Peak of one device that the user has set; None uses the table.
         device_table: File with the user's rows of the device table.
-        compiled: What was compiled.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
 
     Raises:
@@ -261,7 +245,6 @@ _WORK_FIELDS: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops
 def rank_record(
     rank: int, topology: Topology, measured: StepMeasurements, memory: RankMemory | None = None
 ) -> RankRecord:
-    """Return the manifest's record of one rank."""
     return RankRecord(
         rank=rank,
         local_rank=topology.local_rank,

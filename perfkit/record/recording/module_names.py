@@ -97,7 +97,6 @@ def name_modules(traced: Mapping[str, nn.Module], modules: Iterable[nn.Module]) 
 
     Args:
         traced: modules by class and number.
-        modules: all modules that may hold them.
     """
     holders: dict[int, list[nn.Module]] = defaultdict(list)
     for module in modules:

@@ -43,11 +43,7 @@ class OpenPause:
 
 
 class PauseLog:
-    """The pauses of one rank.
-
-    Args:
-        state: What they are added to, that of another log or none yet.
-    """
+    """The pauses of one rank."""
 
     def __init__(self, state: PauseState | None = None) -> None:
         self.state = state or PauseState()

@@ -78,11 +78,9 @@ class Recording:
     """Times, annotates and records the steps of one rank; whatever else follows them is in `listeners`.
 
     Args:
-        ranks: The ranks of the run.
         device: Where the model is; determines what is recorded and which clock times the steps.
         folder: The run's folder; its name is that of the run.
         schedule: Which steps are recorded; None records nothing.
-        options: What is recorded besides operators.
         workload: Name of the workload, for the trace's header.
         source: Name of the input source, for the trace's header.
         mesh: Size of each dimension of the mesh of ranks, outermost first, for the trace's header.
@@ -172,12 +170,10 @@ class Recording:
 
     @property
     def rank(self) -> int:
-        """This rank."""
         return self._ranks.rank
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return self._ranks.world_size
 
     @property
@@ -211,7 +207,6 @@ class Recording:
         return self._profiler.has_moved
 
     def begin(self) -> None:
-        """Begin the first step."""
         self._ranks.current_activity = f"step {self.steps}"
         if self.monitor is not None:
             self.monitor.install()
@@ -307,7 +302,6 @@ class Recording:
                 listener.discard()
 
     def discard(self) -> None:
-        """Stop the profiler and discard what it has recorded."""
         for listener in self.listeners:
             listener.discard()
 
@@ -357,11 +351,7 @@ class Recording:
             raise
 
     def hold(self, opened: "AbstractContextManager[Recording]") -> None:
-        """Leave the recording open until `stop`; a program that ends without it has failed.
-
-        Args:
-            opened: The context manager of which this was entered.
-        """
+        """Leave the recording open until `stop`; a program that ends without it has failed."""
         self._opened = opened
         atexit.register(self._abandon)
 

@@ -35,7 +35,6 @@ def end_span(span: Any) -> None:
 
 @contextmanager
 def annotated(name: str) -> Iterator[None]:
-    """Annotate what runs inside."""
     span = begin_span(name)
     try:
         yield

@@ -31,11 +31,9 @@ class HostClock:
         self._wall_ns: list[int] = []
 
     def begin(self) -> None:
-        """Mark the beginning of a step."""
         self._begin_ns = time.perf_counter_ns()
 
     def end(self, paused_ns: int = 0) -> None:
-        """Mark the end of the step."""
         self._wall_ns.append(max(0, time.perf_counter_ns() - self._begin_ns - paused_ns))
 
     def wall_ns(self, wait: bool = True) -> list[int]:  # noqa: ARG002
@@ -59,7 +57,6 @@ class DeviceClock:
         self._wall_ns: list[int] = []
 
     def begin(self) -> None:
-        """Mark the beginning of a step."""
         self._begin = self._mark()
 
     def end(self, paused_ns: int = 0) -> None:
@@ -99,5 +96,4 @@ def _reached(event: Any) -> bool:
 
 
 def step_clock(device: torch.device) -> StepClock:
-    """Return the clock for a device."""
     return HostClock() if device.type == "cpu" else DeviceClock(device)

@@ -47,10 +47,6 @@ def measure_throughput(
     The time of a step is the maximum over ranks; the rates use the mean over steps.
 
     Args:
-        kinds: Kind of each step.
-        ranks: What each rank has measured.
-        work: What one rank does in one step.
-        peak: Peak FLOP/s of one device.
         reading: Whether the wait for a batch is the time to read it; otherwise there is no read rate.
     """
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
@@ -105,13 +101,6 @@ def find_peak(
     threads: int | None = None,
 ) -> PeakFlops:
     """Return the peak of one device: `given_tflops`, else the table's, else the reason why it is unknown.
-
-    Args:
-        device_name: As torch reports it.
-        dtype: Data type of matrix products.
-        given_tflops: Peak that the user has given.
-        table: The user's device table.
-        threads: Number of threads of a CPU.
 
     Raises:
         UsageError: The user's table is invalid.

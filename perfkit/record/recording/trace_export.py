@@ -39,11 +39,6 @@ which takes 0.3 s and 12 MB of memory for each MB of text, while all ranks wait.
 def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = None) -> int:
     """Write the trace of a stopped profiler to `target` (`.json.gz`).
 
-    Args:
-        profiler: The profiler.
-        target: The new file.
-        modules: Qualified names of the modules in the trace, for its header.
-
     Returns:
         The size of its text before compression, in bytes.
 
@@ -96,8 +91,6 @@ def compress(source: Path, target: BinaryIO, edits: Sequence[Edit] = ()) -> None
     """Compress a trace with gzip, in slices, and check both what is read and what was written.
 
     Args:
-        source: The file that torch wrote.
-        target: The new file, open for writing and reading.
         edits: Changes to apply to the text, in order of position.
 
     Raises:

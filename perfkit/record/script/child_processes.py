@@ -56,7 +56,6 @@ class ChildSettings(Struct, frozen=True):
 
 
 def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig, trace_dir: Path) -> ChildSettings:
-    """Return the settings for the children of this process."""
     note = Path(tempfile.gettempdir()) / f"{temporary_prefix('perfkit-children')}{secrets.token_hex(8)}"
     return ChildSettings(script, tuple(arguments), config, str(trace_dir), str(note))
 
@@ -73,7 +72,6 @@ def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambd
     """Record the children that this process starts from now on.
 
     Args:
-        settings: What to record.
         is_free: Whether this process records nothing itself: a child that is forked while the profiler runs has half of
             it, and is left alone.
     """

@@ -125,7 +125,6 @@ class FileFolderExchange:
         return self._note.read_text(encoding="utf-8")
 
     def clear(self) -> None:
-        """Remove the folder."""
         self._note.unlink(missing_ok=True)
         if self._folder.is_dir():
             self._folder.rmdir()
@@ -142,7 +141,6 @@ class ScriptRankGroup:
     store's own wait, neither blocks the store for other threads nor logs a warning when time is up.
 
     Args:
-        info: This rank's place among the ranks.
         exchange: How the ranks agree on the run's folder; None for a single rank.
         store: The process group's, for `barrier`; None if there is no process group.
         barriers: Number of `barrier` calls to come, at most.
@@ -300,8 +298,6 @@ def find_ranks(trace_dir: Path, label: str, *, own_connection: bool = False) -> 
     """Find the ranks: those of the script's process group if it has one by now, else those of the launcher.
 
     Args:
-        trace_dir: A folder that they share.
-        label: Distinguishes several scripts of one launch.
         own_connection: Use the store also while the script waits in it, as in `new_group`.
     """
     launcher = find_launcher(launcher_environment())

@@ -35,18 +35,13 @@ class BegunRun(NamedTuple):
 
 
 class RunBeginning:
-    """Begins the run of this rank once, whichever thread asks first.
-
-    Args:
-        begin: Begins it.
-    """
+    """Begins the run of this rank once, whichever thread asks first."""
 
     def __init__(self, begin: Callable[[], BegunRun]) -> None:
         self._begin = begin
         self._lock = threading.RLock()  # a signal handler may end the run while it begins
         self._error: Exception | None = None
         self.begun: BegunRun | None = None
-        """The run, once it has begun."""
 
     def get(self) -> BegunRun:
         """Return the run, which begins now unless it has begun.
@@ -108,7 +103,6 @@ class FirstStepWatch:
 
     Args:
         limit_s: The value of `--hang-after`.
-        run: The run.
         exchange: Returns how the ranks find each other, as far as that is known by now.
         is_busy: Whether the script does what is no part of a step.
     """

@@ -27,15 +27,7 @@ _TURN: Final = ".explains"
 
 
 class ScriptHangWatch(StepListener):
-    """The step watch of a script's rank.
-
-    Args:
-        folder: The run's folder.
-        rank: This rank.
-        world_size: Number of ranks.
-        config: Options of the recording.
-        is_busy: Whether perfkit does its own work.
-    """
+    """The step watch of a script's rank."""
 
     def __init__(
         self, folder: Path, rank: int, world_size: int, config: ScriptConfig, is_busy: Callable[[], bool]
@@ -57,7 +49,6 @@ class ScriptHangWatch(StepListener):
         self.start = self._watch.start
 
     def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
-        """Note that a step has ended."""
         self._watch.step_ended()
 
     def stop(self, error: BaseException | None) -> None:
@@ -69,7 +60,6 @@ class ScriptHangWatch(StepListener):
         """Return the cause with what the ranks waited for, if a lost connection is why the script has ended.
 
         Args:
-            cause: Why it has ended.
             error: What has ended it on this rank. If that is a signal, nothing is explained: it has most likely ended
                 other ranks too, and such a rank no longer answers what it does.
         """

@@ -61,13 +61,6 @@ def write_exit_record(
 ) -> None:
     """Leave this rank's record in the run's folder.
 
-    Args:
-        folder: The run's folder.
-        record: What this rank has measured.
-        kinds: The kinds of its steps.
-        ended: Whether the script has ended; otherwise its schedule is over.
-        code: With which exit code it has ended.
-
     Raises:
         StoreError: The record cannot be written.
     """
@@ -133,7 +126,6 @@ def _is_complete(folder: Path, exit_records: Sequence[RankExitRecord], gone: Con
     """Return whether all ranks that have stepped have ended, some perhaps by a signal after their schedule was over.
 
     Args:
-        folder: The run's folder.
         exit_records: What the ranks have left by now.
         gone: The ranks whose processes had ended before these were read: they have left their last record.
     """
@@ -182,16 +174,11 @@ def _write(folder: Path, world_size: int, launcher: str) -> bool:
     complete = _is_complete(folder, exit_records, gone)
     _update(folder, exit_records, world_size, launcher, complete=complete)
     if complete or world_size == 1:
-        _remove_read(folder, exit_records)
+        for each in exit_records:
+            (folder / _RECORD_NAME.format(each.record.rank)).unlink(missing_ok=True)
+            remove_mark(folder, each.record.rank)
+        remove_requests(folder)
     return complete
-
-
-def _remove_read(folder: Path, exit_records: Sequence[RankExitRecord]) -> None:
-    """Remove what is in the manifest, and no record of a rank that has joined and ended meanwhile."""
-    for each in exit_records:
-        (folder / _RECORD_NAME.format(each.record.rank)).unlink(missing_ok=True)
-        remove_mark(folder, each.record.rank)
-    remove_requests(folder)
 
 
 def _update(
@@ -242,9 +229,6 @@ def fields_of_failed(
     """Return the fields of the manifest that this rank writes because it failed, with what the other ranks have left.
 
     Args:
-        folder: The run's folder.
-        record: What this rank has measured.
-        kinds: The kinds of its steps.
         left_before: The records that were there before the failure was claimed: a rank that fails afterwards may have
             removed them by now.
 

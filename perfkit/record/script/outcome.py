@@ -20,12 +20,7 @@ _STDERR: Final = 2
 
 
 class OutcomeReporter:
-    """Prints how the recording of a script has ended.
-
-    Args:
-        script: As the user gave it.
-        config: Options of the recording.
-    """
+    """Prints how the recording of a script has ended."""
 
     def __init__(self, script: str, config: ScriptConfig) -> None:
         self._script = script

@@ -27,7 +27,6 @@ VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """If the user has set one of these, none is set here."""
 
 _COMPLETE_LAUNCHERS: Final = ("perfkit", "torchrun")
-"""Launchers that set all of them."""
 _LONGEST_POLL_S: Final = 0.5
 """Limits the load of thousands of ranks on one file system."""
 
@@ -56,7 +55,6 @@ def set_rank_environment(trace_dir: Path, timeout_ns: int) -> None:
     find each other in time.
 
     Args:
-        trace_dir: A folder that the ranks share.
         timeout_ns: How long to wait for rank 0's address.
     """
     launcher, info = find_launcher(os.environ), launcher_rank()

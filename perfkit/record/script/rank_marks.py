@@ -26,13 +26,7 @@ class _Process(Struct, frozen=True):
 
 
 def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
-    """Leave the mark of a rank; without one (a full disk) it counts as one that has not joined.
-
-    Args:
-        folder: The run's folder.
-        rank: The rank.
-        pid: Its process on this host; by default this one.
-    """
+    """Leave the mark of a rank; without one (a full disk) it counts as one that has not joined."""
     with contextlib.suppress(OSError):
         _path(folder, rank).write_bytes(process_mark(pid))
 
@@ -53,7 +47,6 @@ def is_of_ended(mark: bytes) -> bool:
 
 
 def joined_ranks(folder: Path) -> set[int]:
-    """Return the ranks whose marks are there."""
     numbers = (path.name.split(".")[1].removeprefix("rank") for path in folder.glob(_NAME.format("*")))
     return {int(number) for number in numbers if number.isdecimal()}
 
@@ -80,7 +73,6 @@ def remove_mark(folder: Path, rank: int) -> None:
 
 
 def remove_marks(folder: Path) -> None:
-    """Remove the marks of all ranks."""
     for rank in joined_ranks(folder):
         _path(folder, rank).unlink(missing_ok=True)
 

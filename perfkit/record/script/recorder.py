@@ -85,9 +85,6 @@ class ScriptRecorder:
     """Records the steps of one process.
 
     Args:
-        script: As the user gave it.
-        arguments: Those of the script.
-        config: Options of the recording.
         begin_ns: When the script began (`time.perf_counter_ns`).
         trace_dir: The folder of the runs, which `config` may name relative to where the script began.
     """

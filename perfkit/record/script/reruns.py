@@ -19,13 +19,7 @@ _OTHER_PROGRAM: Final = ("executable", "shell", "preexec_fn")
 
 
 def follow_reruns(script: str, options: Sequence[str], trace_dir: str) -> None:
-    """Run this script under perfkit wherever this process starts it again.
-
-    Args:
-        script: Its path, or a `ModuleName`.
-        options: Arguments of `perfkit`, without those of the script.
-        trace_dir: The folder of the runs.
-    """
+    """Run this script under perfkit wherever this process starts it again."""
     # The script may change the working directory and the search path.
     path = Path(script).absolute()
     if not isinstance(script, ModuleName):

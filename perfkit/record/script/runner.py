@@ -99,8 +99,6 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
 
     Args:
         script: Its path, or a `ModuleName`.
-        arguments: The arguments of the script.
-        config: Options of the recording.
         options: The same as arguments of `perfkit`, for ranks that the script starts by running itself again.
 
     Raises:
@@ -151,18 +149,15 @@ def _execute(script: str, arguments: Sequence[str], data_marker: "re.Pattern[str
     sys.modules["__mp_main__"] = main
     sys.argv = [script, *arguments]
     if data_marker is not None:
-        _mark_loading(Path.cwd() if isinstance(script, ModuleName) else Path(script).resolve().parent, data_marker)
+        # The script is marked when it is compiled.
+        folder = Path.cwd() if isinstance(script, ModuleName) else Path(script).resolve().parent
+        sys.meta_path.insert(0, MarkedModules(folder.resolve(), data_marker))
+        run_after_import("torch", lambda: mark_annotations(data_marker))
     if isinstance(script, ModuleName):
         code = prepare_module(script, main)
     else:
         code = _prepare_script(script, main, data_marker)
     exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
-
-
-def _mark_loading(folder: Path, data_marker: "re.Pattern[str]") -> None:
-    """Mark what loads data in the modules of a folder, and annotations; the script is marked when it is compiled."""
-    sys.meta_path.insert(0, MarkedModules(folder.resolve(), data_marker))
-    run_after_import("torch", lambda: mark_annotations(data_marker))
 
 
 def _prepare_script(script: str, main: ModuleType, data_marker: "re.Pattern[str] | None") -> CodeType:
@@ -180,13 +175,7 @@ def _prepare_script(script: str, main: ModuleType, data_marker: "re.Pattern[str]
 
 
 class _ScriptContext:
-    """Context manager around the script: finishes the recording, then ends the process as the script has ended.
-
-    Args:
-        script: As the user gave it.
-        arguments: Those of the script.
-        config: Options of the recording.
-    """
+    """Context manager around the script: finishes the recording, then ends the process as the script has ended."""
 
     def __init__(self, script: str, arguments: Sequence[str], config: ScriptConfig) -> None:
         self._script = f"-m {script}" if isinstance(script, ModuleName) else script

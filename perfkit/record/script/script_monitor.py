@@ -24,14 +24,12 @@ class ScriptMonitor:
     """Follows all steps of a script, if that is wanted; otherwise it only keeps pauses.
 
     Args:
-        config: Options of the recording.
         pauses: Whether the script pauses for a checkpoint or an evaluation, and for how long it has.
         begin_ns: When the script began (`time.perf_counter_ns`).
     """
 
     def __init__(self, config: ScriptConfig, pauses: PauseState, begin_ns: int) -> None:
         self.steps = 0
-        """Steps that have ended."""
         self.pauses = PauseLog(pauses)
         """Pauses in which nothing was recorded."""
         self.monitor: StepMonitor | None = None
@@ -59,7 +57,6 @@ class ScriptMonitor:
             self.monitor.publish(config.metrics_port, config.otlp, folder, None)
 
     def end_step(self, kind: StepKind) -> None:
-        """End a step."""
         if self.monitor is not None:
             self.monitor.end_step(self.steps, kind, self.monitor.losses.get())
         self.steps += 1
@@ -73,12 +70,10 @@ class ScriptMonitor:
         return None if last == UNKNOWN else last
 
     def begin_step(self) -> None:
-        """Begin the next step."""
         if self.monitor is not None:
             self.monitor.begin_step()
 
     def close(self) -> None:
-        """The script has ended."""
         if self.monitor is not None:
             self.monitor.close()
 
@@ -89,6 +84,5 @@ class ScriptMonitor:
 
     @contextmanager
     def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
-        """Note a checkpoint."""
         with self.pauses.pause(phase, self.steps) as pause:
             yield pause

@@ -32,11 +32,7 @@ class ScriptRun:
     """What exists of a recording once the first step of the script has ended.
 
     Args:
-        recording: Times and records the steps.
-        ranks: The ranks of the script.
-        topology: Where the rank runs.
         hangs: Watches for steps that do not end.
-        captures: Records further steps on request.
         cold_ns: How long step 0 took: from the start of the script to the end of its first step.
     """
 
@@ -78,9 +74,6 @@ class ScriptRun:
     def stop(self, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is completed when the script ends.
 
-        Args:
-            error: Why the script ends; None if it ended well, or goes on.
-
         Raises:
             StoreError: The trace of a cycle that has just ended cannot be written.
         """
@@ -106,11 +99,6 @@ class ScriptRun:
     def complete(self, error: BaseException | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
         """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last.
 
-        Args:
-            error: Why the script has ended; None if it ended well.
-            counter: Has counted its steps.
-            outcome: Prints how the recording has ended.
-
         Raises:
             StoreError: The manifest cannot be read or written.
         """
@@ -128,8 +116,6 @@ class ScriptRun:
         Args:
             code: With which exit code it ends. Another than 0 is a failure, which the last rank to end records: the
                 others may lose their connections by it, and then say what they waited for.
-            counter: Has counted its steps.
-            outcome: Prints how the recording has ended.
 
         Raises:
             StoreError: The manifest cannot be read or written.

@@ -43,7 +43,6 @@ class StepCounter:
         self.backward_passes = 0
 
     def after_optimizer_step(self, optimizer: Optimizer, *, in_backward: bool) -> bool:
-        """Note a step of an optimizer."""
         seen = self.seen.add(optimizer)
         if not self._matches(optimizer, seen):
             return False

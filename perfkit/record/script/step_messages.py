@@ -57,7 +57,6 @@ def _steps_by_ender(enders: list[SeenOptimizer]) -> dict[str, int]:
 
 
 def count_steps(count: int) -> str:
-    """Return a number of steps in words."""
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
@@ -69,13 +68,6 @@ def _distinct_name(seen: SeenOptimizer, others: Iterable[SeenOptimizer]) -> str 
 
 
 def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[str]) -> NoSteps:
-    """Return why no step has ended.
-
-    Args:
-        config: Options of the recording.
-        counter: What was counted.
-        modules: Classes of the modules that were called, if the rule counts those.
-    """
     rule, by_class = config.step_rule, counter.seen.by_class()
     stepped = ", ".join(f"{kind} ({count_steps(steps)})" for kind, steps in by_class.items())
     name = rule.name if rule.kind == "optimizer" else None

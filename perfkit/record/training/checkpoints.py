@@ -20,11 +20,6 @@ class Checkpoints:
 
     With whole copies of the model on all ranks, rank 0 writes one file while the others go on. Where ranks share the
     model, each writes its part by torch.distributed.checkpoint.
-
-    Args:
-        run: Options of the run.
-        ranks: The ranks.
-        folder: The run's folder.
     """
 
     def __init__(self, run: RunConfig, ranks: ProcessRankGroup, folder: Path) -> None:
@@ -38,17 +33,14 @@ class Checkpoints:
             return
         if self._is_whole:
             if self._ranks.rank == 0:
-                self._write_file(trainer, recording)
+                path = self._folder / FILE_NAME
+                new = path.with_suffix(".tmp")
+                with recording.pause("checkpoint") as pause:
+                    torch.save({"step": recording.steps, **trainer.state()}, new)
+                    new.replace(path)
+                    pause.wrote(path.stat().st_size)
         else:
             self._write_parts(trainer, recording)
-
-    def _write_file(self, trainer: Trainer, recording: Recording) -> None:
-        path = self._folder / FILE_NAME
-        new = path.with_suffix(".tmp")
-        with recording.pause("checkpoint") as pause:
-            torch.save({"step": recording.steps, **trainer.state()}, new)
-            new.replace(path)
-            pause.wrote(path.stat().st_size)
 
     def _write_parts(self, trainer: Trainer, recording: Recording) -> None:
         from torch.distributed.checkpoint import state_dict_saver  # takes time to import

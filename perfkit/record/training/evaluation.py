@@ -15,13 +15,7 @@ from perfkit_workloads.base import EVALUATION_PARTS, Arrays, Workload
 
 
 class Evaluation:
-    """Evaluates every so many steps, on all ranks, each replica on its own samples.
-
-    Args:
-        workload: What is trained; it must have samples for evaluation.
-        run: Options of the run.
-        ranks: The ranks.
-    """
+    """Evaluates every so many steps, on all ranks, each replica on its own samples."""
 
     def __init__(self, workload: Workload[Any], run: RunConfig, ranks: ProcessRankGroup) -> None:
         self._workload, self._ranks = workload, ranks
@@ -44,7 +38,6 @@ class Evaluation:
             print_status(f"step {recording.steps}: {shown}", bare=True)
 
     def _mean_loss(self, trainer: Trainer, samples: Arrays) -> float:
-        """Return the mean over all ranks."""
         count = len(next(iter(samples.values())))
         with trainer.evaluating() as model:
             losses = [

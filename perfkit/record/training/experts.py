@@ -62,12 +62,6 @@ class Experts:
 
 
 def expert_load(layer: int, by_rank: Sequence[tuple[int, Sequence[float]]]) -> ExpertLoad:
-    """Return the load of one layer.
-
-    Args:
-        layer: Its number.
-        by_rank: Of each rank, which part of the experts it has, and the tokens of each of these.
-    """
     held = len(by_rank[0][1])
     by_expert = [0.0] * held * (1 + max(part for part, _ in by_rank))
     for part, tokens in by_rank:

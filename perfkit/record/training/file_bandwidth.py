@@ -44,7 +44,6 @@ class _Pass(NamedTuple):
 
     @property
     def ns_per_byte(self) -> float:
-        """Time per byte."""
         return self.wall_ns / max(1, self.read_bytes)
 
 

@@ -8,11 +8,7 @@ from torch.nn.utils import parametrize
 
 
 class Part(nn.Module):
-    """Turns this rank's part into the distributed tensor that the forward pass computes with.
-
-    Args:
-        whole: The tensor that it is part of.
-    """
+    """Turns this rank's part into the distributed tensor that the forward pass computes with."""
 
     def __init__(self, whole: DTensor) -> None:
         super().__init__()

@@ -69,11 +69,6 @@ def make_device_mesh(layout: MeshLayout, device_type: str, timeout: timedelta) -
     """Create the process groups of a mesh; called by all ranks.
 
     torch's own `init_device_mesh` gives its groups torch's default timeout of half an hour.
-
-    Args:
-        layout: The dimensions.
-        device_type: Kind of device.
-        timeout: Limit of each collective.
     """
     groups = [_make_group(layout, name, timeout) for name in layout.sizes]
     ranks = torch.arange(layout.world_size).view(*layout.sizes.values())

@@ -21,7 +21,6 @@ class TrainedParameters:
     """The parameters of the model that this rank trains.
 
     Args:
-        model: The wrapped model.
         mesh: The ranks' mesh; None if every rank has all of every parameter.
         parts: The parameters that are parts of distributed tensors, and which.
         copies: Parameters that another stage of the pipeline has too.
@@ -40,11 +39,7 @@ class TrainedParameters:
         self._copies = [*copies]
 
     def measure_memory(self, optimizer: Optimizer) -> RankMemory:
-        """Return the bytes that this rank holds, called when gradients and optimizer state exist.
-
-        Args:
-            optimizer: The one that holds this rank's state.
-        """
+        """Return the bytes that this rank holds, called when gradients and optimizer state exist."""
         state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
         held = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         return RankMemory(

@@ -28,12 +28,7 @@ class Pipeline:
     """One rank's part of a pipeline.
 
     Args:
-        workload: What is trained.
-        run: Options of the run.
-        layout: The ranks' mesh.
-        mesh: The same, with its groups.
         model: The whole model, of which the rank keeps its stages.
-        layers: Returns the layers of a stage.
     """
 
     def __init__(

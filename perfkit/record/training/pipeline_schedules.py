@@ -18,7 +18,6 @@ class PipelineSchedule(Struct, frozen=True, kw_only=True):
     """Whether DDP can average the gradients: with the others it fails when it arranges its buckets anew."""
 
     def stages(self, rank: int, ranks: int) -> list[int]:
-        """Return the stages of a rank of the pipeline."""
         if self.mirrored:
             return [rank, self.stages_per_rank * ranks - 1 - rank]
         return [rank + turn * ranks for turn in range(self.stages_per_rank)]

@@ -30,7 +30,6 @@ class MessageLog:
         self._messages = []
 
     def add(self, operations: list[dist.P2POp], operator: str, stage: int, micro_batch: int) -> None:
-        """Note what a stage is about to send or receive."""
         if len(self._messages) <= MOST_MESSAGES:
             self._messages += [
                 RecordedMessage(operator=operator, peer=operation.peer, stage=stage, micro_batch=micro_batch)
@@ -48,12 +47,10 @@ class AnnotatedStage(PipelineStage):
     recording: Recording | None = None
     """Of the step in progress; none while torch finds out the shapes."""
     log: MessageLog | None = None
-    """Where its messages are noted."""
     _latest: int = 0
     """The micro-batch of its latest forward."""
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
-        """Compute one micro-batch."""
         self._latest = fwd_chunk_id
         with self._action("forward", "F", fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *args, **options)
@@ -72,12 +69,10 @@ class AnnotatedStage(PipelineStage):
             return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> Any:
-        """Compute the gradients of the weights for one micro-batch."""
         with self._action("backward", "W", bwd_chunk_id):
             return super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return what receives the input of one micro-batch."""
         return self._noted(super().get_fwd_recv_ops(fwd_chunk_id), "recv", fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
@@ -85,11 +80,9 @@ class AnnotatedStage(PipelineStage):
         return self._noted(super().get_bwd_recv_ops(bwd_chunk_id), "recv", bwd_chunk_id)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return what sends the output of one micro-batch."""
         return self._noted(super().get_fwd_send_ops(fwd_chunk_id), "send", fwd_chunk_id)
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return what sends the gradients of one micro-batch's input."""
         return self._noted(super().get_bwd_send_ops(bwd_chunk_id), "send", bwd_chunk_id)
 
     @contextmanager

@@ -50,11 +50,7 @@ class Trainer:
     """Trains a model on one rank.
 
     Args:
-        workload: What is trained.
-        run: Options of the run.
-        ranks: The ranks.
         model: Not wrapped, on its device, the same on every rank.
-        steps: Number of steps to train.
     """
 
     def __init__(
@@ -151,7 +147,6 @@ class Trainer:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
         return self._device
 
     @contextmanager
@@ -178,7 +173,6 @@ class Trainer:
 
     @property
     def optimizer(self) -> Optimizer:
-        """What updates the parameters."""
         return self._optimization.optimizer
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from perfkit.engine.runs.manifest_checks import compile_findings, oversubscription
 from perfkit.errors import UsageError
+from perfkit.record.benchmark_rank import check_same_options
 from perfkit.record.distributed.process_group import locate, process_group
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology, prepare_on_nodes
@@ -65,7 +66,7 @@ def run_rank(job: Job, debug: bool = False) -> Path | None:
         FailureGuard(info.rank, info.world_size, debug) as guard,
         process_group(job.run, info, mpi) as (ranks, topology),
     ):
-        _check_options(job, ranks)
+        check_same_options(job.effective, ranks)
         ranks.run_on_all(lambda: _check_start(job, ranks, torch.device(topology.device)))
         ranks.run_on_all(lambda: check_recorders(job.run))
         _warn_of_oversubscription(ranks, topology)
@@ -78,23 +79,6 @@ def run_rank(job: Job, debug: bool = False) -> Path | None:
         _train(job, ranks, topology, folder, guard, places)
         watchdog.dismiss()
     return folder if info.rank == 0 else None
-
-
-def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
-    """Refuse ranks that were started with different options: they would wait for each other for ever.
-
-    Raises:
-        UsageError: This rank's options differ from rank 0's.
-    """
-    reference = ranks.broadcast(job.effective)
-
-    def check() -> None:
-        differing = [name for name, value in job.effective.items() if reference.get(name) != value]
-        if differing:
-            flags = ", ".join("--" + name.replace("_", "-") for name in differing)
-            raise UsageError(f"options differ from those of rank 0 ({flags}): start all ranks with the same options")
-
-    ranks.run_on_all(check)
 
 
 def _check_start(job: Job, ranks: ProcessRankGroup, device: torch.device) -> None:

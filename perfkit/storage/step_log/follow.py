@@ -41,12 +41,7 @@ def _written_s(path: Path) -> float | None:
 
 
 class RankLog:
-    """The newest steps of one rank.
-
-    Args:
-        path: The log.
-        kept: Number of records that are kept.
-    """
+    """The newest steps of one rank."""
 
     def __init__(self, path: Path, kept: int) -> None:
         self.records: Records = np.zeros(0, STEP_DTYPE)
@@ -106,7 +101,6 @@ class RunFollower:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return self.folder.resolve().name
 
     @property

@@ -132,11 +132,7 @@ def find_step_logs(folder: Path) -> dict[int, Path]:
 
 
 class StepLogReader:
-    """Reads what has been appended to a log since it was last asked.
-
-    Args:
-        path: The log; it is opened anew each time, and may be replaced.
-    """
+    """Reads what has been appended to a log since it was last asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,10 +146,6 @@ class StepLogReader:
         """Return records that have not been returned yet; without any, and without damaged ones, there are no more.
 
         All of them are of one generation of the log: a roll-up meanwhile shows the next time, as `restarted`.
-
-        Args:
-            most_records: The most that are read at a time.
-            newest: Skip all but the newest so many; None: skip none.
 
         Raises:
             StoreError: The log cannot be read, or is not a step log.

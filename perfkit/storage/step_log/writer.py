@@ -36,13 +36,6 @@ _CHUNK: Final = 4096
 class StepLogWriter:
     """The step log of this process, from its creation on.
 
-    Args:
-        folder: The run's folder.
-        rank: This rank.
-        world_size: Number of ranks.
-        device: Such as `cpu` or `cuda:0`.
-        most_bytes: Size beyond which older records are rolled up.
-
     Raises:
         StoreError: The log cannot be written.
     """

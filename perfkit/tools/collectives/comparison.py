@@ -59,15 +59,7 @@ def compare_benchmarks(
     gates: Sequence[Gate],
     assumed_noise: float | None = None,
 ) -> BenchmarkComparison:
-    """Return every measurement that both have, before and after, and the outcome of the conditions.
-
-    Args:
-        path: Of the earlier file.
-        before: Its content.
-        after: The new benchmark.
-        gates: Conditions.
-        assumed_noise: Relative change up to which a change counts as noise.
-    """
+    """Return every measurement that both have, before and after, and the outcome of the conditions."""
     pairs = list(_pairs(before, after, assumed_noise))
     return BenchmarkComparison(
         path=path,

@@ -110,11 +110,6 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
 
     def __post_init__(self) -> None:
-        """Check values and combinations.
-
-        Raises:
-            UsageError: One is invalid; the message names the options.
-        """
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")

@@ -14,19 +14,13 @@ from perfkit.tools.collectives.config import OPERATIONS
 
 
 def find_problems(record: CollectiveBenchmark) -> list[Finding]:
-    """Return the findings of a benchmark."""
     repeats = min((len(row.samples_ns) for row in record.measurements), default=FEWEST_RUNS)
     cores = find_shared_cores(record.hosts, record.cores) if record.device == "cpu" else ()
     return word_all([*_wrong_results(record), *find_few_repeats(repeats), *cores, *_slow_links(record)])
 
 
 def unsupported_series(record: CollectiveBenchmark, problems: Mapping[int, str]) -> list[Finding]:
-    """Return a finding per series that was not measured because the backend does not support it.
-
-    Args:
-        record: The benchmark.
-        problems: The backend's errors, by number of the series.
-    """
+    """Return a finding per series that was not measured because the backend does not support it."""
     unsupported = (
         {"series": record.series[number], "backend": record.backend, "error": problem}
         for number, problem in problems.items()

@@ -53,13 +53,7 @@ class PairTimes(NamedTuple):
 
 
 def find_slow_links(times: PairTimes, hosts: Sequence[str], measure: Measure) -> list[SlowLink]:
-    """Return slow hosts, then ranks, then pairs, each by ratio, largest first.
-
-    Args:
-        times: Of all pairs of ranks.
-        hosts: Host of each rank.
-        measure: What the times are of.
-    """
+    """Return slow hosts, then ranks, then pairs, each by ratio, largest first."""
     names = np.array(hosts)
     within = names[:, None] == names[None, :]
     off = ~np.eye(len(hosts), dtype=np.bool_)

@@ -11,17 +11,19 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from perfkit.base.atomic_write import temporary_prefix
 from perfkit.base.formatting import install_extra, ranges
 from perfkit.base.step_numbers import numbered
-from perfkit.errors import ExternalToolError, LaunchEnvironmentError, StoreError, UsageError
+from perfkit.errors import ExternalToolError, LaunchEnvironmentError, PerfkitError, StoreError, UsageError
 from perfkit.records.aggregate import exposed_sums
+from perfkit.records.common import Observation
 from perfkit.records.rank import RankReport
 from perfkit.records.run import CrossCheck, CrossCheckRow, RunReport
 from perfkit.records.tools import ExternalTable
+from perfkit.report.wording.findings import word
 from perfkit.storage.discovery import refuse_pipe
-from perfkit.tools.cross_check import CrossCheckTool
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
 ANALYSES: Final[dict[str, str]] = {
@@ -187,6 +189,22 @@ _NS_PER_US: Final = 1000
 _DEVICE_KINDS: Final = ("kernel", "copy")
 
 
+def with_cross_check(run: RunReport) -> RunReport:
+    """Return a run's report with HTA's temporal breakdown, or with a finding that explains why it is missing.
+
+    Raises:
+        LaunchEnvironmentError: HTA is not installed.
+    """
+    if not run.ranks:
+        return run
+    try:
+        return replace(run, cross_check=cross_check(run))
+    except LaunchEnvironmentError:
+        raise
+    except PerfkitError as error:
+        return replace(run, findings=[*run.findings, word(Observation("cross_check_failed", {"error": str(error)}))])
+
+
 def cross_check(run: RunReport) -> CrossCheck:
     """Return HTA's temporal breakdown of each rank, with perfkit's.
 
@@ -204,9 +222,6 @@ def cross_check(run: RunReport) -> CrossCheck:
         if number in by_rank and rank.steps:
             rows.append(_row(number or 0, rank, by_rank[number]))
     return CrossCheck(tool=table.tool, rows=rows)
-
-
-HTA: Final = CrossCheckTool(check_installed=installed, run=cross_check)
 
 
 def _ns(value: object) -> int:

@@ -75,7 +75,6 @@ PACKAGES: Final = (
 
 
 def check_packages() -> Iterator[Check]:
-    """Yield the state of each optional package."""
     installed = [package for package in PACKAGES if _installed_version(package.name)]
     errors = _import_errors([package.name for package in installed])
     for package in PACKAGES:
@@ -222,25 +221,15 @@ def check_torch(local_rank: int) -> Iterator[Check]:
         remedy = f"try `python -c 'import torch'`; {_INDEX}"
         yield Check(name="torch", state="problem", found=f"{version}, does not work: {error}", remedy=remedy)
         return
-    yield from torch_checks(answer, _drivers(Path("/dev")))
+    yield from torch_checks(answer, [vendor for vendor, pattern in _NODES.items() if any(Path("/dev").glob(pattern))])
 
 
 def torch_checks(answer: dict[str, Any], drivers: list[str]) -> Iterator[Check]:
-    """Yield the checks of what torch answered.
-
-    Args:
-        answer: What `torch_probe` printed.
-        drivers: Vendors whose device files exist.
-    """
     yield _torch_version(answer)
     yield _devices(answer, drivers)
     for name, tried in answer["backends"].items():
         yield _backend(name, tried)
     yield _profiler(answer)
-
-
-def _drivers(folder: Path) -> list[str]:
-    return [vendor for vendor, pattern in _NODES.items() if any(folder.glob(pattern))]
 
 
 def _torch_version(answer: dict[str, Any]) -> Check:
@@ -299,11 +288,7 @@ def _profiler(answer: dict[str, Any]) -> Check:
 
 
 def diagnose(trace_dir: Path) -> DoctorReport:
-    """Look at this machine as this process sees it; seconds, most of them torch's import.
-
-    Args:
-        trace_dir: Where traces would be written; it need not exist.
-    """
+    """Look at this machine as this process sees it; seconds, most of them torch's import."""
     launcher, place = check_launcher()
     return DoctorReport(
         rank=place.rank,

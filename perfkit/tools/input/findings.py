@@ -14,12 +14,6 @@ _STRIPED_BYTES: Final = 64 << 20
 
 
 def find_problems(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]) -> list[Finding]:
-    """Return the findings of a benchmark.
-
-    Args:
-        record: The benchmark.
-        checksums: Of the first batches of each rank, by number of the series.
-    """
     repeats = min((len(row.passes) for row in record.measurements), default=0)
     return word_all(
         [

@@ -16,7 +16,6 @@ class ChromeWriter:
     """Writes the tracks of ranks as events, one per line.
 
     Args:
-        stream: the output.
         base_ns: the instant of the epoch that is zero on the timeline.
     """
 
@@ -30,7 +29,6 @@ class ChromeWriter:
         self._before = ""
 
     def write(self, part: RankTracks) -> int:
-        """Write one part and return its number of slices."""
         written = 0
         process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
         if part.place not in self._processes:
@@ -49,7 +47,6 @@ class ChromeWriter:
         return written
 
     def close(self) -> None:
-        """End the list of events."""
         self._stream.write(b"\n]}\n")
 
     def _lines(self, events: Iterator[str]) -> None:

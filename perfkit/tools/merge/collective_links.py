@@ -61,9 +61,7 @@ def find_links(
 
     Args:
         matched: the collectives of these ranks and of others, which may be those waited for.
-        ranks: the ranks that are shown.
         steps: mask of the collectives that are shown, by their step; shape (c,).
-        clocks: the clock of each rank's host.
     """
     start_ns = matched.ended_ns - matched.duration_ns
     last, longest_ns = _last_to_join(matched)

@@ -204,7 +204,6 @@ def _plan_run(
 def _select_ranks(
     reports: list[RankReport], location: RunLocation, wanted: Ranges | None, steps: Ranges | None
 ) -> list[RankReport]:
-    """Return the reports of the ranks to show."""
     without_rank = [report for report in reports if report.rank is None]
     if without_rank and len(reports) > 1:
         file = next(file for file in location.traces if file.name == without_rank[0].traces[0])

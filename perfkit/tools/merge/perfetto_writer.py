@@ -76,7 +76,6 @@ class PerfettoWriter:
     """Writes the tracks of ranks as packets.
 
     Args:
-        stream: the output.
         base_ns: the instant of the epoch that is zero on the timeline.
     """
 
@@ -94,9 +93,9 @@ class PerfettoWriter:
         self._packet(message(_Packet.TRACK, number(_Descriptor.UUID, _ROOT), ordering))
 
     def write(self, part: RankTracks) -> int:
-        """Write one part and return its number of slices."""
         self._sequence += 1
-        self._process(part)
+        process = message(_Descriptor.PROCESS, number(1, FIRST_PROCESS + part.place), text(6, part.name))
+        self._track(process + number(_Descriptor.ORDER, part.place), "process", part.place)
         table = _Table()
         written = 0
         for track in part.tracks:
@@ -110,7 +109,6 @@ class PerfettoWriter:
         return written
 
     def close(self) -> None:
-        """Write buffered packets."""
         if self._pending:
             packed = isal_zlib.compress(bytes(self._pending), _LEVEL)
             self._stream.write(message(_Packet.PACKET, message(_Packet.COMPRESSED, packed)))
@@ -125,11 +123,6 @@ class PerfettoWriter:
         self._add(message(_Packet.PACKET, *fields))
 
     # ---- tracks ----------------------------------------------------------------------------------------------------
-
-    def _process(self, part: RankTracks) -> None:
-        """Describe the rank if it is new."""
-        process = message(_Descriptor.PROCESS, number(1, FIRST_PROCESS + part.place), text(6, part.name))
-        self._track(process + number(_Descriptor.ORDER, part.place), "process", part.place)
 
     def _thread(self, part: RankTracks, name: str) -> int:
         tid, _ = self._threads.number(part.place, name)
@@ -267,7 +260,6 @@ class _Table:
         self._add_rows(size, track, *columns, np.full(size, key), np.zeros(size, np.int64), is_slice=True)
 
     def add_counter(self, counter: Counter, track: int) -> None:
-        """Add the changes of a counter."""
         size = len(counter.time_ns)
         self._add_edges(counter.time_ns, np.zeros(size, np.int64), _COUNT)
         none = np.zeros(size, np.int64)

@@ -22,7 +22,7 @@ from perfkit.tools.merge.collective_links import CollectiveLinks, Spans
 from perfkit.tools.merge.slices import find_module_work, loader_slices, loader_track, pipeline_slices
 from perfkit.tools.merge.tracks import Counter, RankTracks, Track
 from perfkit.trace.events import EventKind, RankTrace, TimelineDetail, device_name
-from perfkit.trace.intervals import Ints, Union
+from perfkit.trace.intervals import Ints, Union, covers
 
 OWN_CATEGORY: Final = "perfkit"
 STEP_TRACK: Final = "perfkit: step"
@@ -317,8 +317,8 @@ def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spa
     begins = np.array([one.start_ns for one in pauses.found], np.int64)
     category = np.full(len(start), len(CATEGORIES) - 1, np.int64)
     for number in reversed(range(len(CATEGORIES) - 1)):
-        category[_covered(unions[number], start)] = number
-    paused = _covered(pauses.spans, start)
+        category[covers(unions[number], start)] = number
+    paused = covers(pauses.spans, start)
     category[paused] = len(CATEGORIES) + np.searchsorted(begins, start[paused], side="right") - 1
     step = np.searchsorted(steps.bounds, start, side="right") - 1
     opens = np.flatnonzero(np.diff(category, prepend=-1) | np.diff(step, prepend=-1))
@@ -327,19 +327,9 @@ def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spa
     return Spans(begin[wanted], end[wanted], [labels[number] for number in category[opens][wanted].tolist()])
 
 
-def _covered(spans: Union, instant: Ints) -> NDArray[np.bool_]:
-    if not len(spans.start):
-        return np.zeros(len(instant), np.bool_)
-    last = np.searchsorted(spans.start, instant, side="right") - 1
-    return (last >= 0) & (spans.end[last] > instant)
-
-
 def _within(instant: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Return a mask of the instants within any of the spans, which are in order."""
-    if not len(start):
-        return np.zeros(len(instant), np.bool_)
-    last = np.searchsorted(start, instant, side="right") - 1
-    return (last >= 0) & (np.maximum.accumulate(end)[last] > instant)
+    return covers(Union(start, np.maximum.accumulate(end)), instant)
 
 
 def _with_unique_names(tracks: list[Track]) -> Iterator[Track]:

@@ -36,7 +36,6 @@ _READING, _TRANSFORMING = "samples: reading", "samples: transforming"
 
 
 def loader_track(worker: int) -> str:
-    """Return the name of the track of a worker."""
     return "perfkit: data loading" if worker == MAIN_PROCESS else f"perfkit: loader worker {worker}"
 
 
@@ -46,9 +45,7 @@ def loader_slices(
     """Return the slices of each worker by its number, with a note or None for each slice.
 
     Args:
-        recorded: how batches were fetched.
         start_ns: starts of the windows to show, disjoint and in order; shape (w,).
-        end_ns: their ends.
     """
     fetches = fetch_columns(recorded)
     kind = np.where(slow_samples(fetches), 2, np.where(2 * fetches.cpu_ns >= fetches.got - fetches.begin, 1, 0))
@@ -102,7 +99,6 @@ def find_module_work(located: Located, device: Device, shown: NDArray[np.bool_])
     """Return work by module; None if the trace has no calls of modules.
 
     Args:
-        located: the work of the trace.
         device: its activities; only those that compute are drawn, without a device the operators of the busiest thread.
         shown: mask of the steps whose work is drawn, shape (k,).
     """
@@ -185,10 +181,6 @@ def path_slices(graph: StepGraph, steps: Ranges | None) -> dict[int, Spans]:
     """Return the slices of each rank, by the reference clock.
 
     A node is called what it mostly ran, a lag what it waited for.
-
-    Args:
-        graph: the graph of the run.
-        steps: the steps to show; None for all.
     """
     path = PathPieces(graph)
     shown = np.array([steps is None or (number is not None and number in steps) for number in graph.steps])
@@ -221,13 +213,7 @@ BUBBLE: Final = "bubble"
 
 
 def pipeline_slices(spans: PipelineSpans, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
-    """Return the micro-batches and bubbles of the shown steps.
-
-    Args:
-        spans: actions and bubble.
-        steps: all steps.
-        shown: mask of the steps, shape (k,).
-    """
+    """Return the micro-batches and bubbles of the shown steps."""
     worked = shown[spans.step] & (spans.end > spans.begin)
     step = np.searchsorted(steps.bounds, spans.bubble.start, side="right") - 1
     inside = (step >= 0) & (step < len(shown))

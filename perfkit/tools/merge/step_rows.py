@@ -39,11 +39,7 @@ def step_timeline(
     """Return the timeline of a step.
 
     Args:
-        read: what is known of the trace.
         place: the step's place in `read.steps`.
-        links: the collectives that are linked to other ranks.
-        rank: the trace's rank.
-        trace: name of its file.
         begin_ns: the start of the step's window by the reference clock; None if unknown.
     """
     return _StepRows(read, place, links).timeline(rank, trace, begin_ns)

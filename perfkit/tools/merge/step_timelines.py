@@ -49,8 +49,6 @@ def with_step_timelines(
         report: the report, of at most `MOST_RUNS` runs; others are returned as they are.
         step_marker: as in `analyze`, as are the next three.
         data_marker: a regular expression for the names of annotations and functions that load data.
-        kernel_rules: rules for the names of device kernels.
-        max_bytes: limit for the decompressed text of a trace.
         steps: numbers of the steps; None for those of `chosen_steps`. The report's own collectives are linked in them
             if `perfkit.pipeline.analyze` was given the same.
 

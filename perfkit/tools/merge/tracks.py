@@ -45,7 +45,6 @@ class RankTracks(NamedTuple):
     place: int
     """Index of the rank among the merged ones, from 0."""
     name: str
-    """Display name of the rank."""
     labels: Sequence[str]
     categories: Sequence[str]
     tracks: list[Track | Counter]
@@ -109,7 +108,6 @@ def select(track: Track, mask: NDArray[np.bool_]) -> Track:
 
 
 def lane_name(name: str, lane: int) -> str:
-    """Return the name of a lane of a track."""
     return f"{name} ({lane + 1})" if lane else name
 
 
@@ -123,12 +121,7 @@ _MOST_DIMENSIONS: Final = 16
 
 
 def coordinate(rank: int, mesh: Mapping[str, int]) -> dict[str, int]:
-    """Return a rank's position in each dimension that has several, in the order of the timeline; empty if unknown.
-
-    Args:
-        rank: its number.
-        mesh: size of each dimension, outermost first; empty if unknown.
-    """
+    """Return a rank's position in each dimension that has several, in the order of the timeline; empty if unknown."""
     sizes = list(mesh.values())
     if not 0 < len(sizes) <= _MOST_DIMENSIONS or any(size < 1 for size in sizes) or not 0 <= rank < math.prod(sizes):
         return {}

@@ -81,10 +81,6 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
 def plan_own(own: OwnModule, request: Request) -> Plan:
     """Return the plan for a module: DDP, ZeRO and hybrid sharding, each traced.
 
-    Args:
-        own: The module.
-        request: Whose shape and batch do not count yet.
-
     Raises:
         UsageError: The module cannot be built, or its step fails.
         LaunchEnvironmentError: The tracing process died.

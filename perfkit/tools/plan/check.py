@@ -31,11 +31,6 @@ _REFUSED: Final = {
 def check_run(path: Path, rates: Rates | None, device: PlannedDevice | None) -> Plan:
     """Return the plan of a run's own layout, with what was measured beside each prediction.
 
-    Args:
-        path: The run folder.
-        rates: None takes the run's own FLOP/s, latency and bandwidth.
-        device: None takes the run's own.
-
     Raises:
         UsageError: It is no run of gpt, or used options that formulas do not cover.
         TraceError: The traces cannot be read.

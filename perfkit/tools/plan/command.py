@@ -37,7 +37,6 @@ class Sizes(Struct, frozen=True, kw_only=True):
     top_k: int | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return those that were given."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -66,13 +66,6 @@ def find_hardware(
 ) -> PlannedDevice | None:
     """Return the device of a plan; None if neither a device nor a cluster is named.
 
-    Args:
-        precision: Whose peak counts.
-        device: Its name as torch reports it, or its short name.
-        cluster: Name of a cluster.
-        device_table: The user's rows of devices.
-        cluster_table: The user's rows of clusters and links.
-
     Raises:
         UsageError: There is no such device or cluster, both are named and do not agree, or a table is invalid.
     """

@@ -50,12 +50,10 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     @property
     def splits_logits(self) -> int:
-        """Number of ranks that divide the logits."""
         return self.tp if self.loss_parallel else 1
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
         return self.replicas * self.cp * self.tp * self.pp
 
     @property
@@ -96,12 +94,6 @@ def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Che
 
     Tensor parallelism stays within a host, whose links are the fastest, and divides the heads; a pipeline has at most
     as many stages as there are layers.
-
-    Args:
-        shape: The model.
-        ranks: Number of ranks.
-        per_host: Number of devices per host.
-        checkpointing: The kinds of activation checkpointing to compare.
     """
     divided = _expert_parallel(shape, ranks) if shape.experts else _divided(shape, ranks, per_host)
     shared = [*_data_parallel(ranks, per_host), *divided, *_context_parallel(shape, ranks)]

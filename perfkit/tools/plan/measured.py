@@ -22,11 +22,6 @@ _ORDER: Final = ("all_reduce", "all_gather", "reduce_scatter")
 def measured_rates(path: Path, rates: Rates, device: PlannedDevice | None) -> tuple[Rates, PlannedDevice | None]:
     """Return rates, and a device, with what a measurement knows in place of assumptions.
 
-    Args:
-        path: A run folder or trace, or a JSON file of `perfkit collectives`.
-        rates: What is assumed otherwise.
-        device: What the plan is for; None takes the run's own, at the rate that it computed with.
-
     Raises:
         UsageError: There are several runs, or none with traces.
         StoreError: The file is not one of `perfkit collectives`.

@@ -38,16 +38,7 @@ class Command(Struct, frozen=True, kw_only=True):
 def command_of(
     workload: Workload[Any], options: Mapping[str, Any], layout: Layout, precision: str, batch: int, *, per_host: int
 ) -> Command:
-    """Return the command that trains `workload` in this layout.
-
-    Args:
-        workload: What to train.
-        options: Its options that differ from the defaults, by name.
-        layout: How it is shared.
-        precision: Name of a precision.
-        batch: Samples per rank, or group of ranks that share them.
-        per_host: Ranks that one host can have; of more, a launcher starts them.
-    """
+    """Return the command that trains `workload` in this layout."""
     if layout.checkpointing == "selective":
         return Command(refused="`perfkit run` checkpoints whole layers")
     run, problem = _run_options(layout, precision, batch)

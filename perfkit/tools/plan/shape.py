@@ -31,7 +31,6 @@ class Tensor(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of entries."""
         return self.rows * self.columns
 
     def divided(self, ranks: int) -> "Tensor":

@@ -31,7 +31,6 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
 
     Args:
         port: Port; 0 for any free one.
-        handler: Builds what answers a request.
         in_use: Message if the port is in use.
 
     Raises:
@@ -64,7 +63,6 @@ class LoopbackServer(http.server.ThreadingHTTPServer):
 
     @property
     def here(self) -> str:
-        """The server's own address."""
         return f"http://{HOST}:{self.server_port}"
 
 
@@ -77,7 +75,6 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler, ABC):
 
     @property
     def own_origins(self) -> tuple[str, ...]:
-        """The origins of this server's own pages."""
         port = self.server.server_address[1]  # type: ignore[index]
         return f"http://{HOST}:{port}", f"http://localhost:{port}"
 
@@ -95,7 +92,6 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler, ABC):
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
 
     def do_GET(self) -> None:
-        """Answer a request."""
         self.answer(with_content=True)
 
     def do_HEAD(self) -> None:
@@ -103,7 +99,6 @@ class LoopbackHandler(http.server.BaseHTTPRequestHandler, ABC):
         self.answer(with_content=False)
 
     def do_OPTIONS(self) -> None:
-        """Answer a preflight request."""
         self.answer_preflight()
 
     def handle(self) -> None:
@@ -129,10 +124,6 @@ class UnknownOwnerError(Exception):
 
 def owner_of_peer(peer: Address, own: Address) -> int | None:
     """Return the user of the process at the other end of an IPv4 connection on this machine.
-
-    Args:
-        peer: Address and port of that end.
-        own: Those of this end.
 
     Returns:
         The user's number; None if no process has that end open.

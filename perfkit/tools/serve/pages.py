@@ -65,7 +65,6 @@ class _Kept:
         self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return what is kept under a key, or make it."""
         found = self._answers.get(key)
         if found is not None:
             return found
@@ -82,7 +81,6 @@ class Pages:
     """Answers for the paths below the server's secret one; may be used by several threads.
 
     Args:
-        folders: What to show.
         open_trace: Returns the address at which the Perfetto UI shows a trace, at a step and a time of it if these
             are given: a number or None, and a span as of `perfkit view --at` or nothing.
     """

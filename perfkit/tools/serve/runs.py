@@ -61,11 +61,7 @@ class _Entry(NamedTuple):
 
 
 class RunList:
-    """The runs below some folders; may be used by several threads.
-
-    Args:
-        folders: What to look through.
-    """
+    """The runs below some folders; may be used by several threads."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders

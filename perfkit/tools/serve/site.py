@@ -23,11 +23,6 @@ _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'uns
 class RunServer(LoopbackServer):
     """Serves pages about runs.
 
-    Args:
-        folders: Folders with runs.
-        port: Port; 0 for any free one.
-        offline: Whether the Perfetto UI is served from here too.
-
     Raises:
         ViewError: The port is in use, or there is no Perfetto UI to serve.
     """
@@ -69,7 +64,6 @@ class RunServer(LoopbackServer):
             self._traces = None
 
     def server_close(self) -> None:
-        """Close the servers."""
         if self._opening.acquire(timeout=_PATIENCE_S):
             try:
                 self._close_trace()
@@ -86,7 +80,6 @@ class _Handler(LoopbackHandler):
         super().__init__(*args)  # type: ignore[arg-type]
 
     def answer(self, *, with_content: bool) -> None:
-        """Answer a request for a page."""
         prefix, _, path = self.path.removeprefix("/").partition("/")
         known = secrets.compare_digest(prefix.encode("utf-8", "surrogateescape"), self._server.secret.encode())
         foreign = self.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")

@@ -40,7 +40,6 @@ def step_window(
     """Return what of a trace a viewer shows, from and to (ns), as its timestamps count: without its header's base time.
 
     Args:
-        path: the trace.
         number: the step's number; None for all steps of the trace.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
         span: what of the step is shown; None for all of it.

@@ -32,9 +32,6 @@ _PIECE_BYTES: Final = 1 << 20
 class KeptFile:
     """A regular file that stays open: its name may soon lead to a pipe, to another file, or nowhere.
 
-    Args:
-        path: The file.
-
     Raises:
         OSError: It cannot be opened, or is not a regular file.
     """
@@ -138,9 +135,7 @@ class TraceServer(LoopbackServer):
     """Serves one trace, and optionally the UI.
 
     Args:
-        trace: the file.
         ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
-        ui_files: folder of the UI to serve.
         port: port for a UI served elsewhere; 0 for any free port.
         window: what of the trace the UI shows at first, from and to in ns as the trace counts; None for all.
         expanded: rank of a merged timeline whose tracks the UI shows at first; None for none.
@@ -169,7 +164,6 @@ class TraceServer(LoopbackServer):
 
     @property
     def link(self) -> str:
-        """The address to open in the browser."""
         ui = self.exchange.ui or self.here
         shown = f"&visStart={self._window[0]}&visEnd={self._window[1]}" if self._window else ""
         shown += "" if self._expanded is None else f"&startupCommands={quote(_expansion(self._expanded), safe='')}"
@@ -182,7 +176,6 @@ class TraceServer(LoopbackServer):
             self.handle_request()
 
     def server_close(self) -> None:
-        """Stop listening, and close the trace."""
         super().server_close()
         self.exchange.trace.close()
 
@@ -222,7 +215,6 @@ class _Handler(LoopbackHandler):
         super().__init__(*args)  # type: ignore[arg-type]
 
     def answer_preflight(self) -> None:
-        """Answer the preflight request of the UI."""
         if self._refused():
             return
         if not self.exchange.is_trace(self._path) and self._path not in self.exchange.pages:
@@ -236,7 +228,6 @@ class _Handler(LoopbackHandler):
         self.end_headers()
 
     def answer(self, *, with_content: bool) -> None:
-        """Answer with the trace, or a file of the UI."""
         if self._refused():
             return
         if self.exchange.is_trace(self._path):

@@ -3,91 +3,29 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Final
 
 from msgspec import json
 
 from perfkit.base.formatting import duration, escape_unprintable, plural, rate, shell_word
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS
-from perfkit.errors import PerfkitError, StoreError
-from perfkit.records.common import CATEGORIES
+from perfkit.errors import StoreError
 from perfkit.records.manifest import RunManifest
 from perfkit.records.sweep import SweepAnswer, SweepConfiguration
-from perfkit.storage.run_folder import list_files, read_manifest
+from perfkit.storage.run_folder import read_manifest
 from perfkit.tools.sweep.folder import SweepFolder
 from perfkit.tools.sweep.plan import Axis
 from perfkit.tools.sweep.point import Point
 
-_MOST_BYTES: Final = 60_000_000
-"""Larger traces (compressed, of the two runs) would keep the end of a sweep waiting."""
-_MAIN_SHARE: Final = 0.5
-"""Smallest share of the whole difference that is called the reason."""
-_NAMES: Final = {
-    "compute": "computation",
-    "communication": "exposed communication",
-    "memcpy": "copying",
-    "data_loading": "waiting for data",
-    "overhead": "idle time",
-}
-
-
-def why_faster(folder: Path, faster: SweepConfiguration, slower: SweepConfiguration) -> list[str]:
-    """Return the sentence that names where the recorded steps of two configurations differ most.
-
-    Empty if their steps do different amounts of work, if the recorded steps do not confirm the difference, if
-    no category makes up half of it, or if the traces are missing, damaged or large.
-    """
-    if faster.samples_per_step != slower.samples_per_step or faster.ranks != slower.ranks:
-        return []
-    runs = [folder / faster.runs[0], folder / slower.runs[0]]
-    try:
-        if sum(_trace_bytes(run) for run in runs) > _MOST_BYTES:
-            return []
-        fast_ns, slow_ns = (_mean_step_ns(run) for run in runs)
-    except (PerfkitError, OSError):  # the sweep is complete without its explanation
-        return []
-    if not fast_ns or not slow_ns:
-        return []
-    saved_ns = {name: slow_ns[name] - fast_ns[name] for name in CATEGORIES}
-    whole_ns = sum(saved_ns.values())
-    name = max(CATEGORIES, key=lambda category: saved_ns[category])
-    if whole_ns <= 0 or saved_ns[name] < _MAIN_SHARE * whole_ns:
-        return []
-    return [
-        f"Mainly less {_NAMES[name]}: {duration(fast_ns[name])} instead of {duration(slow_ns[name])} "
-        "per recorded step and rank."
-    ]
-
-
-def _trace_bytes(run: Path) -> int:
-    return sum((run / file.path).stat().st_size for file in list_files(run) if file.kind == "trace")
-
-
-def _mean_step_ns(run: Path) -> dict[str, float]:
-    """Return the exposed time by category (ns), mean over recorded steps and ranks; empty without any."""
-    from perfkit.pipeline.analyze import analyze  # numpy
-    from perfkit.tables.aggregates import exposed_sums, steps_of
-
-    (report,) = analyze(str(run), executor="serial").runs
-    steps = steps_of(report)
-    return dict(zip(CATEGORIES, (ns / len(steps) for ns in exposed_sums(steps)), strict=True)) if steps else {}
-
 
 def answer(folder: SweepFolder, points: Sequence[Point], axes: Sequence[Axis]) -> SweepAnswer:
-    """Return what a sweep found in the completed ones of `points`.
-
-    Args:
-        folder: Its folder.
-        points: All that were asked for.
-        axes: The options that were varied.
-    """
+    """Return what a sweep found in the completed ones of `points`."""
     records = [folder.record_of(point) for point in points]
     found = configurations(folder, points, axes)
     return SweepAnswer(
         folder=escape_unprintable(str(folder.path)),
         points=records,
         configurations=found,
-        sentences=_sentences(folder.path, found),
+        sentences=_sentences(found),
         commands=_commands(folder.path, found),
     )
 
@@ -160,7 +98,7 @@ def _completed(folder: SweepFolder, point: Point) -> RunManifest | None:
     return manifest if manifest.throughput else None
 
 
-def _sentences(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
+def _sentences(found: Sequence[SweepConfiguration]) -> list[str]:
     """Return which configuration is fastest, and what is known about the next one on as many ranks."""
     if len(found) < 2:
         return []
@@ -175,7 +113,7 @@ def _sentences(folder: Path, found: Sequence[SweepConfiguration]) -> list[str]:
         return [*sentences, f"It cannot be told from {beside}: their runs overlap.", *_repeats_missing(found)]
     less = 1 - other.samples_per_s / fastest.samples_per_s
     sentences.append(f"The next on as many ranks is {beside}, {100 * less:.3g} % less.")
-    return [*sentences, *why_faster(folder, fastest, other), *_repeats_missing(found)]
+    return [*sentences, *_repeats_missing(found)]
 
 
 def _work_differs(fastest: SweepConfiguration, other: SweepConfiguration) -> list[str]:

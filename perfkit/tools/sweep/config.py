@@ -97,11 +97,6 @@ class PointOptions(Struct, frozen=True, kw_only=True):
     repeat: Annotated[int, COMMON, Meta(ge=1, description="Runs per point.")] = 1
 
     def __post_init__(self) -> None:
-        """Check values and combinations.
-
-        Raises:
-            UsageError: One is invalid; the message names the option.
-        """
         for scaling in self.scalings:
             if scaling not in get_args(ScalingKind):
                 raise UsageError(
@@ -122,7 +117,6 @@ class PointOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def scalings(self) -> tuple[ScalingKind, ...]:
-        """The kinds of scaling."""
         return parse_values(self.scaling, "--scaling")  # type: ignore[return-value]  # checked on construction
 
     @property
@@ -167,11 +161,6 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
     dry_run: Annotated[bool, COMMON, Meta(description="Print the commands without running them.")] = False
 
     def __post_init__(self) -> None:
-        """Check values and combinations.
-
-        Raises:
-            UsageError: One is invalid; the message names the option.
-        """
         if self.order_seed is not None and not self.random_order:
             raise UsageError("--order-seed has no effect without --random-order")
         _ = self.pause_s, self.launcher_tokens
@@ -214,11 +203,6 @@ class EmitOptions(Struct, frozen=True, kw_only=True):
     hostfile: Annotated[str | None, Meta(description="File with one host per line, for --emit hostfile.")] = None
 
     def __post_init__(self) -> None:
-        """Check values and combinations.
-
-        Raises:
-            UsageError: One is invalid; the message names the option.
-        """
         given = [name for name in self.__struct_fields__ if name != "emit" and getattr(self, name) not in (None, ())]
         if self.emit is None and given:
             raise UsageError(f"--{given[0].replace('_', '-')} is for job scripts: add --emit")

@@ -37,9 +37,6 @@ RunState = Literal["absent", "completed", "failed", "running"]
 class SweepFolder:
     """One sweep's folder.
 
-    Args:
-        path: The folder; it need not exist.
-
     Raises:
         StoreError: Its `sweep.json` exists and cannot be read.
     """
@@ -55,12 +52,10 @@ class SweepFolder:
 
     @property
     def earlier(self) -> Path:
-        """Folder for the run folders of earlier attempts."""
         return self.path / ".earlier"  # hidden: the analysis ignores it
 
     @property
     def jobs(self) -> Path:
-        """Folder for job scripts."""
         return self.path / "jobs"
 
     def find(self, point: Point) -> Path:

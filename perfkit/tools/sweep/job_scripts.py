@@ -118,7 +118,6 @@ class SchedulerKind(NamedTuple):
     submit: tuple[str, ...]
     """Command that submits a script."""
     prefix: str
-    """Prefix of a directive."""
     request: Callable[[Job, EmitOptions, Site | None], Iterator[str]]
     """Yields the directives, without the prefix."""
     launch: Callable[[Point, int, Place], list[str]]
@@ -154,12 +153,6 @@ def check_jobs(points: Sequence[Point], options: EmitOptions) -> None:
 
 def write_scripts(folder: Path, points: Sequence[Point], options: EmitOptions, pause_s: float) -> list[list[str]]:
     """Write the scripts that run the points; return the commands that submit or start them.
-
-    Args:
-        folder: Receives the scripts.
-        points: Each job runs its own in this order.
-        options: With `emit`.
-        pause_s: Pause between two points.
 
     Raises:
         UsageError: As in `check_jobs`.

@@ -131,10 +131,6 @@ def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any] | None]) -> list[P
     batch size per rank. The smallest point belongs to both, and runs once. Of meshes, the one with the fewest replicas
     is the smallest: ranks that train on the same samples share a batch.
 
-    Args:
-        spec: What to run.
-        configs: The effective configuration of each of its `combinations`; None leaves it out.
-
     Raises:
         UsageError: A world size does not divide the global batch size.
     """

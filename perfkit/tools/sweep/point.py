@@ -51,7 +51,6 @@ class Point(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
         return self.title + self.suffix
 
     @property
@@ -60,7 +59,6 @@ class Point(Struct, frozen=True, kw_only=True):
         return ["run", *self.arguments, "--no-report", "--name", self.name]
 
     def as_repeat(self, repeat: int) -> Self:
-        """Return the same point as another repeat."""
         return replace(self, repeat=repeat)
 
     def matches(self, manifest: RunManifest) -> bool:
@@ -72,15 +70,7 @@ class Point(Struct, frozen=True, kw_only=True):
 def make_point(
     workload: str, ranks: int, config: Mapping[str, Any], arguments: Sequence[str], shown: Mapping[str, str]
 ) -> Point:
-    """Build the first repeat of a point.
-
-    Args:
-        workload: Its name.
-        ranks: World size.
-        config: The effective configuration, every option by name.
-        arguments: The arguments of `perfkit run`.
-        shown: Further options in the readable part of the name, with their values.
-    """
+    """Build the first repeat of a point."""
     own = identity_options(config)
     canonical = json.dumps([workload, ranks, own], sort_keys=True, separators=(",", ":"))
     parts = [

@@ -54,14 +54,6 @@ def execute(
 
     The outcome of a point is in `sweep.json` before the next begins, so that an interrupted sweep can be continued.
 
-    Args:
-        folder: The sweep's folder; the caller has locked it.
-        points: The points to run; run folders of earlier attempts are moved aside.
-        command: Returns the command of a point.
-        show: Shows every point.
-        lock: Descriptor of the lock on the folder; the launchers inherit it.
-        pause_s: Pause between two points.
-
     Raises:
         InterruptedSweepError: A signal asked this process to end; the running point has been ended.
         StoreError: The folder cannot be written.

@@ -60,12 +60,6 @@ class ProcessResult(NamedTuple):
 def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int | None) -> ProcessResult:
     """Run a launcher to its end and forward signals to it.
 
-    Args:
-        command: The launcher's command.
-        log: File to which the output of its processes is appended.
-        signals: The signals that this process receives.
-        lock: Descriptor that the launcher inherits.
-
     Raises:
         StoreError: The log cannot be written.
     """

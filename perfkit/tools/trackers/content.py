@@ -40,13 +40,11 @@ class TrackedRun(NamedTuple):
     options: dict[str, str]
     """The configuration, and what ran on what."""
     summary: str
-    """The verdict."""
     page: str
     """The report as one HTML file."""
 
     @contextmanager
     def page_file(self) -> Iterator[Path]:
-        """Yield a temporary file with the page."""
         with TemporaryDirectory() as folder:
             path = Path(folder, "report.html")
             path.write_text(self.page, encoding="utf-8", errors="backslashreplace")
@@ -54,7 +52,6 @@ class TrackedRun(NamedTuple):
 
 
 def tracked_runs(report: Report) -> list[TrackedRun]:
-    """Return the runs of a report that were analysed."""
     return [_tracked(run, report) for run in report.runs]
 
 
@@ -101,7 +98,6 @@ def _options(run: RunReport) -> dict[str, str]:
 
 
 def _page(run: RunReport, report: Report) -> str:
-    """Return the page of one run."""
     alone = report
     if len(report.runs) > 1:
         own = [insight for insight in report.insights if insight.run == run.run]

@@ -27,11 +27,7 @@ _STEPS: Final = 3
 
 
 class TraceRequest:
-    """A capture in progress, or one that has ended.
-
-    Args:
-        folder: The run's folder.
-    """
+    """A capture in progress, or one that has ended."""
 
     def __init__(self, folder: Path) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
@@ -98,12 +94,7 @@ _EVENTS_SHARE: Final = 1 / 100
 
 
 class Watch:
-    """The state of a view of several runs.
-
-    Args:
-        folders: Of a run each, or of runs.
-        sort: Order of the tables of ranks, a key of `SORTS`.
-    """
+    """The state of a view of several runs."""
 
     def __init__(self, folders: Sequence[Path], sort: str) -> None:
         self._followed = [NewestRun(folder) for folder in folders]

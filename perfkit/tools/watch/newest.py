@@ -8,11 +8,7 @@ from perfkit.tools.watch.view import RunView
 
 
 class NewestRun:
-    """The run of a folder whose logs were written to last; once it does not train any more, the next takes its place.
-
-    Args:
-        given: The folder of a run, or of runs.
-    """
+    """The run of a folder whose logs were written to last; once it no longer trains, the next takes its place."""
 
     def __init__(self, given: Path) -> None:
         self.run = RunFollower(latest_run(given))

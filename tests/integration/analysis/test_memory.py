@@ -60,7 +60,6 @@ def memory_of(path: Path) -> list[MemoryUse]:
 
 @pytest.fixture(scope="module")
 def on_one_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of gpt in DDP."""
     return record(tmp_path_factory.mktemp("gpt"), "gpt", "-n", "1", *SHORT)
 
 

@@ -46,7 +46,6 @@ def counted(step: Callable[[], object]) -> int:
 
 
 def traced(step: Callable[[], object], path: Path, *, with_stack: bool = False) -> RankWork:
-    """Return the work of a step from its trace."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=with_stack) as recorded:
         step()
     recorded.export_chrome_trace(str(path))

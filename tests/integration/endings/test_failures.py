@@ -89,7 +89,6 @@ def own_lines(trace_dir: Path) -> list[str]:
 
 
 def wait_for(path: Path, pattern: str) -> Path:
-    """Wait for a file that matches and return it."""
     deadline = time.monotonic() + SOON_S
     while time.monotonic() < deadline:
         for found in path.glob(pattern):

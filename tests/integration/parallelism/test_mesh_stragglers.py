@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 
 def record(folder: Path, *cases: list[str]) -> list[RunReport]:
-    """Record one run per case, one after the other."""
     sizes = [f"--{name}={value}" for name, value in SIZES.items()]
     mesh = ",".join(f"{name}={size}" for name, size in MESH.items())
     whole = ["gpt", *sizes, "--mesh", mesh, "--threads", "1", "--steps", "9", "--schedule", "wait=1,warmup=2,active=6"]

@@ -114,7 +114,6 @@ def mean_losses(by_rank: list[list[float | None]]) -> list[float]:
 
 
 def train(folder: Path, ranks: int, *cases: str) -> list[dict[str, Any]]:
-    """Train the cases in one group of ranks."""
     texts = []
     for case in cases:
         prefix, _, own = case.rpartition("| ")

@@ -14,8 +14,6 @@ PATTERNS = str(Path(__file__).parents[1] / "scripts" / "patterns.py")
 
 
 class Case(NamedTuple):
-    """A pattern under `perfkit run`."""
-
     pattern: str
     steps: int | None
     """Steps in the manifest; None if there is no run."""

@@ -97,13 +97,11 @@ LONG_KERNEL = (
 
 
 def make_operator(name: str, **changes: Any) -> OperatorStat:
-    """A compute operator called `name`."""
     fields = {"name": name, "category": "compute", "count": 2, "total_ns": 10 * MS, "max_ns": 6 * MS}
     return OperatorStat(**(fields | changes))  # type: ignore[arg-type]
 
 
 def make_collective(**changes: Any) -> CollectiveStat:
-    """An all_reduce of two ranks."""
     fields: dict[str, Any] = {
         "operator": "all_reduce",
         "group": "default",
@@ -187,7 +185,6 @@ def make_record(walls_ns: list[int], rank: int = 0, load_ns: list[int] | None = 
 
 
 def make_cost(plain_ns: int, recorded_ns: int) -> ProfilerCost:
-    """A measurable cost of the profiler."""
     return ProfilerCost(
         plain_step_ns=plain_ns,
         recorded_step_ns=recorded_ns,
@@ -366,5 +363,4 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
 
 
 def make_report(*runs: RunReport) -> Report:
-    """A report on `runs`, or on the run of `make_run`."""
     return Report(perfkit_version="0.0.0", runs=list(runs) or [make_run()])

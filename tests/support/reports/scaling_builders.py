@@ -39,7 +39,6 @@ CONFIG: dict[str, Any] = {
 
 
 def make_hosts(ranks: int, *, cores: int | None = 64, threads: int = 1, a_host: int = 64) -> list[HostUsage]:
-    """Hosts that are filled one after the other."""
     return [
         HostUsage(
             host=f"node{number}",
@@ -89,7 +88,6 @@ def make_scaled(
 
 
 def make_throughput(ranks: int, batch: int, step_ns: int) -> Throughput:
-    """Throughput for a step time."""
     return Throughput(
         samples_per_s=ranks * batch * 1e9 / step_ns,
         tokens_per_s=64 * ranks * batch * 1e9 / step_ns,
@@ -130,7 +128,6 @@ def make_strong(
     seed: int = 0,
     **changes: Any,
 ) -> list[RunReport]:
-    """The same with a global batch."""
     draw = np.random.default_rng(seed)
     return [
         make_scaled(
@@ -162,7 +159,6 @@ def make_ranks(parts: Sequence[dict[str, int]]) -> list[RankReport]:
 
 
 def make_together(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Report:
-    """A report on `runs` with their multi-run summary."""
     together = scaling(runs, by, forecast)
     return Report(
         perfkit_version="0.0.0", runs=list(runs), multi_run=together, insights=find_insights(runs, together).insights

@@ -37,7 +37,6 @@ def points_of(asked: SweepSpec) -> list[Point]:
 
 
 def leave_run(folder: Path, point: Point, state: str = "completed", **changes: Any) -> Path:
-    """Leave the run folder that a run of `point` would."""
     run = folder / point.name
     run.mkdir(parents=True)
     failure = Failure(rank=1, message="no\nluck") if state == "failed" else None

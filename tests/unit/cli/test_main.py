@@ -178,7 +178,6 @@ app = App()
 
 @app.command()
 def raise_it() -> None:
-    """Raise what the test asks for."""
     raise Raising.error
 
 

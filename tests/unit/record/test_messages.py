@@ -7,10 +7,7 @@ from perfkit.record.messages import one_line
 
 
 class MuteError(Exception):
-    """Has no text."""
-
     def __str__(self) -> str:
-        """Fail."""
         raise AttributeError("no text")
 
 

@@ -13,7 +13,6 @@ RECORD = benchmark({8: [1e3, 2e3, 3e3]})
 
 
 def pairs(a: int, b: int) -> PairTest:
-    """Return a test of one pair."""
     return PairTest(
         small_bytes=8,
         large_bytes=1024,

@@ -26,7 +26,6 @@ from tests.support.traces.trace_builder import TraceBuilder
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A small run of two ranks."""
     (tmp_path / "run").mkdir()
     for number in range(2):
         builder = TraceBuilder(number, 2, backend="gloo")
@@ -39,7 +38,6 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder of a user."""
     monkeypatch.delenv("PERFKIT_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
     monkeypatch.setattr(sys, "platform", "linux")

@@ -160,6 +160,4 @@ def _launch_calls(graph: StepGraph, nodes: Ints, name: re.Pattern[str]) -> Mask:
     follows = (edges.kind == ORDER) & np.isin(edges.source, nodes)
     follows &= graph.nodes.lane[edges.source] == graph.nodes.lane[edges.target]
     launching = np.append([name.search(call) is not None for call in graph.names], False)
-    return np.asarray(
-        np.isin(graph.parts.node, edges.target[follows]) & (graph.parts.kind == HOST) & launching[graph.parts.name]
-    )
+    return np.asarray(np.isin(graph.parts.node, edges.target[follows]) & launching[graph.parts.name])

@@ -80,7 +80,6 @@ class MarkedModules(MetaPathFinder):
 
     Args:
         folder: The folder; not what is installed in it.
-        pattern: Names of functions.
     """
 
     def __init__(self, folder: Path, pattern: "re.Pattern[str]") -> None:
@@ -110,7 +109,6 @@ class _MarkingLoader(SourceFileLoader):
         self._pattern = pattern
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code with marks."""
         with io.open_code(self.get_filename(fullname)) as stream:
             return compile_marked(stream.read(), self.path, self._pattern)
 

@@ -43,7 +43,6 @@ class _Passes(ABC):
     """A `PassHook` that annotates passes of one kind; a pass inside another one of the thread is a part of that.
 
     Args:
-        annotations: Where the passes are annotated.
         on_end: Called with what the pass was called with first, after each that has not failed.
         on_error: Called with an error of this class's own: none may reach the script.
     """
@@ -73,7 +72,6 @@ class _Passes(ABC):
         return True
 
     def end(self, subject: Any, failed: bool) -> None:
-        """Note that the pass has ended."""
         try:
             self._annotations.end(self._spans.pop(get_ident(), None))
         except Exception as error:  # noqa: BLE001  it must not reach the script
@@ -95,14 +93,7 @@ class BackwardPasses(_Passes):
 
 
 class ForwardPasses(_Passes):
-    """The hook of modules.
-
-    Args:
-        module: Class of the module whose calls are forward passes; None is the outermost one with parameters.
-        annotations: As in the base class.
-        on_end: As in the base class.
-        on_error: As in the base class.
-    """
+    """The hook of modules."""
 
     _phase = "forward"
 

@@ -153,7 +153,6 @@ class ModuleCalls:
             nn.Module.__call__ = self._hooked  # type: ignore[method-assign]
 
     def remove(self) -> None:
-        """Remove the hook."""
         if nn.Module.__call__ is self._hooked:
             nn.Module.__call__ = self._call  # type: ignore[method-assign]
 

@@ -26,10 +26,6 @@ class Strategy(ABC):
     """How the ranks of a data-parallel group share the parameters, gradients and optimizer state of one model.
 
     The module imports torch inside methods only: the command line checks the class's attributes.
-
-    Args:
-        run: Options of the run.
-        mesh: The ranks' mesh; None if its only dimension is `dp`.
     """
 
     name: ClassVar[str]
@@ -69,30 +65,18 @@ class Strategy(ABC):
 
         Args:
             model: The model, on its device, the same on all data-parallel ranks; may be changed in place.
-            layers: Its repeated layers.
         """
 
     @abstractmethod
     def averaging(self, model: nn.Module, *, last: bool, first_step: bool) -> AbstractContextManager[Any]:
-        """Return the context of one micro-step, in which gradients are averaged if it is the `last` of its step.
-
-        Args:
-            model: The wrapped model.
-            last: Whether the optimizer steps after this micro-step.
-            first_step: Whether this is the first step of the run.
-        """
+        """Return the context of one micro-step, in which gradients are averaged if it is the `last` of its step."""
 
     def optimizer_factory(self) -> OptimizerFactory | None:
         """Return what makes the optimizer; None leaves that to the workload."""
         return None
 
     def start(self, model: nn.Module, optimization: Optimization) -> tuple[nn.Module, Optimization]:
-        """Return what is called in forward passes, and what updates its parameters.
-
-        Args:
-            model: What `wrap` has returned.
-            optimization: The workload's.
-        """
+        """Return what is called in forward passes, and what updates its parameters."""
         return model, optimization
 
     def backward(self, model: nn.Module, loss: Tensor, *, last: bool) -> None:  # noqa: ARG002
@@ -117,5 +101,4 @@ class Strategy(ABC):
         """Do what remains after the last micro-step's backward pass."""
 
     def local_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Return the optimizer that holds this rank's state."""
         return optimizer

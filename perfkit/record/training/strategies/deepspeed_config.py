@@ -88,12 +88,7 @@ def find_start_problems(run: RunConfig, replicas: int, device_type: str) -> Iter
 
 
 def make_config(run: RunConfig, clip_norm: float | None) -> Values:
-    """Return DeepSpeed's configuration of a run: the file's values; from the options what it leaves open.
-
-    Args:
-        run: Its options, checked.
-        clip_norm: The workload's maximum of the gradients' norm; None disables clipping.
-    """
+    """Return DeepSpeed's configuration of a run: the file's values; from the options what it leaves open."""
     values = {} if run.ds_config is None else read_config(run.ds_config)
     own = _from_options(run, clip_norm, autocast=_enabled(values, "torch_autocast"))
     open_sections = {name for name in REPLACED if _values_of(values, name) == {AUTO}}

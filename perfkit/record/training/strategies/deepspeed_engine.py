@@ -18,11 +18,7 @@ _MOST_CHARACTERS: Final = 300
 
 
 class DeepSpeedOptimizer(Optimizer):
-    """An optimizer whose step is that of DeepSpeed's engine.
-
-    Args:
-        engine: Which has the parameters, and the optimizer that updates them.
-    """
+    """An optimizer whose step is that of DeepSpeed's engine."""
 
     def __init__(self, engine: DeepSpeedEngine) -> None:
         super().__init__([*engine.module.parameters()], {})
@@ -54,9 +50,7 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
     """Return DeepSpeed's engine of a model.
 
     Args:
-        model: On its device, the same on all ranks.
         optimizer: Of the model's parameters; None lets DeepSpeed make the one of `config`.
-        config: Complete.
 
     Raises:
         LaunchEnvironmentError: DeepSpeed refuses one of them.
@@ -121,7 +115,6 @@ def master_copies(engine: DeepSpeedEngine) -> Iterator[Tensor]:
 
 
 def optimizer_state(engine: DeepSpeedEngine) -> Iterator[Tensor]:
-    """Yield the tensors of the optimizer's state."""
     inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
     for values in inner.state.values():
         yield from _tensors(values.values())

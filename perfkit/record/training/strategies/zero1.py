@@ -28,7 +28,6 @@ class Zero1(DDP):
         return made
 
     def local_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Return the optimizer of this rank's part of the parameters."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         assert isinstance(optimizer, ZeroRedundancyOptimizer)  # noqa: S101  # this class made it

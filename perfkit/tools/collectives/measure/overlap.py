@@ -27,14 +27,7 @@ class _Ends(NamedTuple):
 
 
 class OverlapTest:
-    """Measures collectives beside computation; every rank does the same.
-
-    Args:
-        ranks: All ranks.
-        timer: Their clock.
-        device: Where they compute.
-        repeats: Times that each measurement is repeated.
-    """
+    """Measures collectives beside computation; every rank does the same."""
 
     def __init__(self, ranks: ProcessRankGroup, timer: Timer, device: torch.device, repeats: int) -> None:
         self._ranks, self._timer, self._device, self._repeats = ranks, timer, device, repeats
@@ -46,14 +39,7 @@ class OverlapTest:
         self._piece_ns: float = max(ranks.all_gather(own))
 
     def measure(self, call: Call | None, expected_ns: float, series: int, message_bytes: int) -> Overlap:
-        """Measure a collective alone, the multiplications alone, and both together.
-
-        Args:
-            call: The collective; None if this rank has no part in it.
-            expected_ns: How long it takes, and the multiplications shall take.
-            series: Number of the series.
-            message_bytes: Size of its message.
-        """
+        """Measure a collective alone, the multiplications alone, and both together."""
         pieces = self._pieces(expected_ns) if call else 0
         shortest = min(self._sample(None, pieces).compute_ns for _ in range(_TRIALS))
         (tried_ns,) = self._timer.slowest([shortest])

@@ -32,10 +32,6 @@ def measure_pairs(
     """Let every two ranks exchange a small and a large message; called by all ranks.
 
     Args:
-        ranks: All ranks.
-        timer: Their clock.
-        device: Where this rank has its messages.
-        hosts: Host of each rank.
         largest: Bytes of the large message, at most 4 MiB of them.
         passes: How often to repeat the tournament. One more, in which the connections are made, does not count.
     """

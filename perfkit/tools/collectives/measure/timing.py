@@ -16,12 +16,7 @@ _ESTIMATES: Final = 3
 
 
 class Timer:
-    """Times what all ranks do together.
-
-    Args:
-        ranks: All ranks.
-        device: Where they compute.
-    """
+    """Times what all ranks do together."""
 
     def __init__(self, ranks: ProcessRankGroup, device: torch.device) -> None:
         self._ranks = ranks

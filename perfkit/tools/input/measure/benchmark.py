@@ -72,12 +72,10 @@ class _Cell:
 
     @property
     def activity(self) -> str:
-        """What it measures, in words."""
         workers = f", {self.series.num_workers} workers" if self.series.num_workers else ""
         return f"{self.series.source}, {self.series.read}{workers}"
 
     def add(self, cache: CacheState, by_rank: list[Timed], cached: float | None) -> None:
-        """Add a pass."""
         found = self.passes.setdefault(cache, _Passes([], []))
         found.timed.append(by_rank)
         found.cached.append(cached)
@@ -88,11 +86,6 @@ class Benchmark:
 
     The repeats of a series are spread over the whole benchmark, so that what else the machine does for a while disturbs
     a pass of many series, not all of one. Each repeat opens the files anew, in new worker processes.
-
-    Args:
-        config: The options.
-        setting: The ranks.
-        sources: What to measure, by name.
     """
 
     def __init__(self, config: InputConfig, setting: Setting, sources: Mapping[str, Source[Any]]) -> None:
@@ -104,7 +97,6 @@ class Benchmark:
         self.speeds: dict[str, FileSpeed] = {}
 
     def measure(self) -> None:
-        """Measure all series."""
         total = len(self._cells) * self._config.repeats
         with progress(total, visible=self._ranks.rank == 0) as show:
             for done in range(total):
@@ -285,12 +277,6 @@ def run_rank(
     config: InputConfig, sources: Mapping[str, Source[Any]], finish: Finish[InputBenchmark], debug: bool = False
 ) -> InputBenchmark | None:
     """Run one rank; all ranks call it.
-
-    Args:
-        config: The options.
-        sources: What to measure, by name.
-        finish: Called on rank 0 with the record.
-        debug: Whether to print the traceback of an error.
 
     Returns:
         The record on rank 0; None on the others.

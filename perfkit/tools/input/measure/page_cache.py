@@ -82,7 +82,6 @@ class Stripes(NamedTuple):
     """The layout of a file."""
 
     targets: int
-    """Storage targets."""
     stripe_bytes: int
     """Consecutive bytes on one of them."""
 

@@ -70,10 +70,7 @@ def activations_of(
     """Return the activations of one stage; None if the model's sizes are unknown.
 
     Args:
-        shape: The model.
-        layout: How it is shared.
         precision: Bytes of its numbers.
-        samples: Of one micro-batch.
         stage: Stage of the pipeline. With 1F1B stage k of n has n - k micro-batches in flight (Narayanan et al.,
             "Efficient Large-Scale Language Model Training", 2021, section 2.2).
         fused: Whether attention's scores are never written to memory.

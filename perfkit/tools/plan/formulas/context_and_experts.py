@@ -53,14 +53,7 @@ def unstacked_bytes(tensors: Iterable[Tensor], precision: Precision) -> int:
 
 
 def expert_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int) -> Iterator[Message]:
-    """Yield the messages of a rank in one step, if all experts get the same number of tokens.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        precision: Bytes of its numbers.
-        samples: Of one rank.
-    """
+    """Yield the messages of a rank in one step, if all experts get the same number of tokens."""
     passes = 2 if layout.checkpointing == "full" else 1
     layers, tokens = shape.layers or 0, samples * (shape.sequence or 0)
     numbers = layers * tokens * shape.top_k * (shape.width or 0)
@@ -117,14 +110,7 @@ def ring_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int)
 
 
 def context_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int) -> Iterator[Message]:
-    """Yield the sends and receives of a rank in one step.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        precision: Bytes of its numbers.
-        samples: Of the ranks that divide their sequences.
-    """
+    """Yield the sends and receives of a rank in one step."""
     layers, turns = shape.layers or 0, layout.cp - 1
     numbers = 2 * samples * (shape.sequence or 0) // layout.cp * (shape.width or 0)
     again = turns if layout.checkpointing == "full" else 0

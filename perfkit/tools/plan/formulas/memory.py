@@ -31,7 +31,6 @@ class _Parts(Struct, frozen=True, kw_only=True):
     activations: Activations | None
     casts_bytes: int
     buckets_bytes: int
-    """All the time."""
     forward_bytes: int
     """Gathered parameters at the end of forward, and gradients that earlier micro-batches leave unreduced."""
     backward_bytes: int
@@ -47,16 +46,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
 
 
 def memory_of(shape: Shape, layout: Layout, precision: Precision, samples: int, *, fused: bool, reserve: float) -> Need:
-    """Return the memory of the stage of the pipeline that needs most.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        precision: Bytes of its numbers.
-        samples: Of one micro-batch.
-        fused: Whether attention's scores are never written to memory.
-        reserve: What the allocator wastes, as a share of the rest.
-    """
+    """Return the memory of the stage of the pipeline that needs most."""
     stages = [_parts(shape, layout, precision, samples, stage, fused=fused) for stage in range(layout.pp)]
     needs = [(_need(parts, layout, reserve), parts) for parts in stages]
     memory, parts = max(needs, key=lambda need: need[0].peak_bytes)

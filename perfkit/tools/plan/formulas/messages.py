@@ -18,7 +18,6 @@ class Message(Struct, frozen=True, kw_only=True):
     ranks: int
     count: int
     bytes: int
-    """All of them."""
     forward_share: float = 0.0
     backward_share: float = 0.0
     """Of their time, what compute of these passes can hide, which does not need them."""

@@ -31,7 +31,6 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def total_bytes(self) -> int:
-        """All of them."""
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
@@ -63,7 +62,6 @@ def _parts(tensors: Sequence[Tensor], layout: Layout, *, exact: bool) -> tuple[i
 
     Args:
         tensors: Those that the ranks of `dp` share.
-        layout: How they share them.
         exact: Whether to count as torch divides: rows of each tensor, and whole tensors in ZeRO-1. Otherwise
             everything divides evenly, as in the ZeRO paper, where ZeRO-2 divides gradients and not parameters.
     """

@@ -34,7 +34,6 @@ class Rates(Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None = None
     """Bandwidth that was measured, in place of links and their efficiency."""
     sources: tuple[str, ...] = ()
-    """Where measured rates are from."""
 
 
 class Timed(Struct, frozen=True, kw_only=True):
@@ -55,17 +54,7 @@ def time_step(
     messages: Sequence[Message],
     tokens: float,
 ) -> Timed:
-    """Return the time of one step of `tokens` tokens over all ranks; without a device only the traffic.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        device: What it runs on.
-        rates: Efficiencies and latency.
-        state: What a rank holds, which an update reads and writes.
-        messages: What a rank sends and receives.
-        tokens: Over all ranks.
-    """
+    """Return the time of one step of `tokens` tokens over all ranks; without a device only the traffic."""
     if device is None or device.flops_per_s is None:
         return Timed(traffic=[_traffic(one, layout, device, None, None) for one in messages], step=None, terms=[])
     flops = shape.flops_per_token * tokens / layout.ranks

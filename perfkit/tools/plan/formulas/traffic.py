@@ -19,15 +19,7 @@ from perfkit.tools.plan.shape import Shape
 
 
 def tensor_parallel(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> Iterator[Message]:
-    """Yield the messages of a rank of a stage in one step.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        precision: Bytes of its numbers.
-        samples: Of one micro-batch.
-        stage: Stage of the pipeline.
-    """
+    """Yield the messages of a rank of a stage in one step."""
     first, last = stage == 0, stage == layout.pp - 1
     layers = (stage + 1) * (shape.layers or 0) // layout.pp - stage * (shape.layers or 0) // layout.pp
     again = layers if layout.checkpointing == "full" else 0
@@ -77,16 +69,7 @@ _BACKWARD: Final = (0.0, 1.0)
 def messages_of(
     shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int, *, clips: bool
 ) -> list[Message]:
-    """Return what a rank of a stage sends and receives in one step.
-
-    Args:
-        shape: The model.
-        layout: How it is shared.
-        precision: Bytes of its numbers.
-        samples: Of one micro-batch.
-        stage: Stage of the pipeline.
-        clips: Whether gradients are clipped to a norm, which takes messages of 4 bytes.
-    """
+    """Return what a rank of a stage sends and receives in one step."""
     found = [*_data_parallel(shape, layout, precision, stage)]
     if layout.tp > 1:
         found += tensor_parallel(shape, layout, precision, samples, stage)

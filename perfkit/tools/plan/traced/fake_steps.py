@@ -205,13 +205,7 @@ _DIVIDES: Final = "_chunk_with_empty"
 
 
 class Parts:
-    """The parts of a tensor along a dimension, as `torch.chunk` divides it; made when asked for.
-
-    Args:
-        tensor: what is divided.
-        count: number of parts; the last ones may be empty.
-        dim: the dimension.
-    """
+    """The parts of a tensor along a dimension, as `torch.chunk` divides it; made when asked for."""
 
     def __init__(self, tensor: Tensor, count: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, count, dim

@@ -50,11 +50,7 @@ class Subject(ABC):
 
 
 class GptSubject(Subject):
-    """The GPT workload.
-
-    Args:
-        options: Of `GPTConfig`.
-    """
+    """The GPT workload."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -62,7 +58,6 @@ class GptSubject(Subject):
         self._stages = 1
 
     def build(self, stage: int, stages: int) -> nn.Module:
-        """Return the decoder, or a stage of it."""
         # A new one: the workload remembers how its sequences are divided.
         self._gpt = self.workload = GPT(GPTConfig(**self._options))
         self._stages = stages
@@ -70,11 +65,9 @@ class GptSubject(Subject):
         return whole if stages == 1 else self._gpt.make_stage(whole, stage, stages)
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
-        """Return its blocks."""
         return self._gpt.layers(module)
 
     def optimizer(self, module: nn.Module) -> Optimizer:
-        """Return AdamW."""
         return self._gpt.optimization(module, world_size=1, total_steps=10, device_type="cpu").optimizer
 
     def batch(self, samples: int, stage: int) -> Any:
@@ -96,11 +89,7 @@ class GptSubject(Subject):
 
 
 class OwnSubject(Subject):
-    """A module of the user's own: AdamW, and the mean of its output, or its own loss, is minimised.
-
-    Args:
-        own: Where it is built.
-    """
+    """A module of the user's own: AdamW, and the mean of its output, or its own loss, is minimised."""
 
     def __init__(self, own: OwnModule | None) -> None:
         assert own is not None  # noqa: S101  # a request has one of both
@@ -130,7 +119,6 @@ class OwnSubject(Subject):
         return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters()), default=[]))
 
     def optimizer(self, module: nn.Module) -> Optimizer:
-        """Return AdamW."""
         return AdamW(module.parameters(), lr=1e-4, foreach=True)
 
     def batch(self, samples: int, stage: int) -> Any:  # noqa: ARG002

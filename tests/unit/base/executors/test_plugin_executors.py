@@ -27,7 +27,6 @@ def open_file(options):
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package with three executors."""
     (tmp_path / "pk_executors.py").write_text(SOURCE)
     metadata = tmp_path / "pk_executors-1.2.dist-info"
     metadata.mkdir()

@@ -39,8 +39,6 @@ def script_ranks(rank: int = 0, size: int = 1, store: Store | None = None, barri
 
 @pytest.mark.parametrize("make", [process_ranks, script_ranks])
 class TestOneRank:
-    """A group of one rank."""
-
     def test_it_is_rank_0_of_1(self, make: Make) -> None:
         ranks = make()
         assert (ranks.rank, ranks.world_size) == (0, 1)

@@ -11,8 +11,6 @@ LAUNCHER, RANKS = 5, [7, 8]
 
 
 class Clock:
-    """A clock that a test sets."""
-
     def __init__(self) -> None:
         self.now_s = 1000.0
 

@@ -46,7 +46,6 @@ def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
 
 
 def on_disk(folder: Path) -> RunManifest:
-    """Return `run.json` as it was written, without the failure in `failure.json`."""
     (folder / "failure.json").unlink()
     return read_manifest(folder)
 

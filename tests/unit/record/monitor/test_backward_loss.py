@@ -17,7 +17,6 @@ from perfkit.record.pause_state import PauseState
 
 @pytest.fixture
 def installed(losses: BackwardLoss) -> Iterator[BackwardLoss]:
-    """Losses that hooks in torch note."""
     hooks = MonitorHooks(StepTimes(PauseState()), losses)
     losses.wanted = True
     hooks.install()

@@ -14,8 +14,6 @@ from perfkit.records.monitor import LOSS_GIVEN, StepRecord
 
 
 class Device:
-    """A device that has come as far as `now_ms`."""
-
     def __init__(self) -> None:
         self.now_ms = 0.0
         self.next_ms = 0.0

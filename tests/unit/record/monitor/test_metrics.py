@@ -127,7 +127,6 @@ def test_many_clients_that_ask_nothing_take_few_threads_and_files_of_the_program
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Return whether the other end has closed a connection."""
     try:
         return client.recv(1) == b""
     except TimeoutError:

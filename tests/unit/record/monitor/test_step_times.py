@@ -9,8 +9,6 @@ from perfkit.record.pause_state import PauseState
 
 
 class Clock:
-    """A clock that stands still, and pauses of a program."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000
         self.pauses = PauseState()
@@ -19,7 +17,6 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Begin a step."""
         self.times.start(self.now)
 
     def span(self, kind: int, lasts: int) -> None:

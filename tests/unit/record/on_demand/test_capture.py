@@ -72,7 +72,6 @@ def make_step(prof: Recording, sleep_s: float = 0.002) -> None:
 
 @contextmanager
 def after_the_schedule(folder: Path) -> Iterator[Recording]:
-    """Yield a recording whose schedule is over."""
     with perfkit.profile(folder / "mine", schedule=SHORT) as prof:
         for _ in range(5):
             a_step(prof)

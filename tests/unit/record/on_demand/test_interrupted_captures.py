@@ -24,7 +24,6 @@ ASKED_BY_A_CONDITION = Request(steps=2, identifier="first", condition="step > 1.
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return the folder of a run that takes requests."""
     run = make_run_folder(tmp_path / "run", 10, state="running")
     Mailbox(run).open(OpenMark(place="", pid=0, poll_s=1.0))
     return run

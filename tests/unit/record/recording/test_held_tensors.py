@@ -10,7 +10,6 @@ from perfkit.records.trace_header import RecordedTensors
 
 
 def steps_of(optimizer: torch.optim.Optimizer, steps: int = 2) -> list[RecordedTensors]:
-    """Note some steps, each with new gradients."""
     held = HeldTensors()
     held.start()
     try:

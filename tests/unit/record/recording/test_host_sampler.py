@@ -46,7 +46,6 @@ def sampled(work: Callable[[], object]) -> RecordedSamples:
 
 
 def innermost(samples: RecordedSamples) -> Counter[tuple[str, str]]:
-    """Return the time of each innermost function with its call (ns)."""
     found: Counter[tuple[str, str]] = Counter()
     for one in samples.samples:
         place = samples.places[samples.stacks[one.stack][0]]

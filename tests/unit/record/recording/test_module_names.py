@@ -22,8 +22,6 @@ from perfkit.trace.reader import read_trace
 
 
 class Marked(nn.Module):
-    """Runs in an annotation that says what it is."""
-
     says = "?"
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -60,7 +58,6 @@ class Model(Marked):
 
 
 def named(model: Model, prefix: str = "") -> Model:
-    """Tell every module what it is called."""
     for name, module in model.named_modules():
         if isinstance(module, Marked):
             module.says = f"{prefix}{name}" if name else ""
@@ -69,14 +66,12 @@ def named(model: Model, prefix: str = "") -> Model:
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """Join a process group of one rank."""
     distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
 
 
 def record(path: Path, *models: nn.Module, late: bool = False) -> RankTrace:
-    """Return the trace of a step of some models."""
     modules = RecordedModules()
     profiler = profile(activities=[ProfilerActivity.CPU], with_stack=True)
     profiler.prepare_trace()

@@ -23,7 +23,6 @@ LOST = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer 
 
 @pytest.fixture
 def ended() -> int:
-    """Return the pid of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid

@@ -26,8 +26,6 @@ from tests.support.reports.histories import make_run_folder
 
 
 class Hangs:
-    """Stands for the watch of the steps."""
-
     def __init__(self) -> None:
         self.started = threading.Event()
         self.stopped_with: list[BaseException | None] = []

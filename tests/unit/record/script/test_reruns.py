@@ -15,7 +15,6 @@ PYTHON = sys.executable
 
 
 def started(command: Any, script: str = str(SCRIPT), **options: Any) -> Any:
-    """Return what `subprocess` is asked to start."""
     seen = []
 
     def record(_process: Any, args: Any, *_positional: Any, **_named: Any) -> None:

@@ -17,8 +17,8 @@ from perfkit.errors import ExternalToolError, TraceError, UsageError
 from perfkit.records.tools import ExternalTable
 from perfkit.report import reporter
 from perfkit.report.json_schema import schema
-from perfkit.tools.cross_check import hta, with_cross_check
-from perfkit.tools.cross_check.hta import ANALYSES, rank_files, run_hta
+from perfkit.tools.cross_check import hta
+from perfkit.tools.cross_check.hta import ANALYSES, rank_files, run_hta, with_cross_check
 from perfkit.tools.cross_check.hta_entry import ANALYSES as CHILDS
 from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import make_rank, make_run
@@ -55,7 +55,7 @@ def test_every_analysis_is_described() -> None:
 @needs_hta
 @pytest.mark.slow
 def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
-    run = with_cross_check(perfkit.analyze(run_folder).runs[0], "hta")
+    run = with_cross_check(perfkit.analyze(run_folder).runs[0])
     assert run.cross_check is not None
     assert [row.rank for row in run.cross_check.rows] == [0, 1]
     for row in run.cross_check.rows:
@@ -67,7 +67,7 @@ def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
 @needs_hta
 @pytest.mark.slow
 def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
-    run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0], "hta")
+    run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0])
     assert run.cross_check is not None
     for row in run.cross_check.rows:  # recorded in whole microseconds, so nothing is rounded
         assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
@@ -85,7 +85,7 @@ def test_what_hta_counts_besides_the_device_s_work_is_known(tmp_path: Path) -> N
     trace.event("cuda_sync", "Stream Sync", 700, 20, pid=0, tid=7, args={"stream": 7, "correlation": 90})
     trace.launch(77, 650, 10).kernel("oneccl_allreduce", 800, 30, 77)
     (run,) = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs
-    checked = with_cross_check(run, "hta").cross_check
+    checked = with_cross_check(run).cross_check
     assert checked is not None
     (row,) = checked.rows
     assert (row.external_host_events, row.external_synchronisations) == (1, 1)

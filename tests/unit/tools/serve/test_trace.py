@@ -165,7 +165,6 @@ def test_nothing_is_opened_for_a_file_that_cannot_be_shown(tmp_path: Path) -> No
 
 
 def swap(trace: Path, what: str) -> None:
-    """Let a path lead elsewhere."""
     other = trace.with_name("other")
     if what == "pipe":
         os.mkfifo(other)

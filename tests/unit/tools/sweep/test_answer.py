@@ -1,4 +1,4 @@
-"""What a sweep says at its end: which configuration is fastest, and why, where that is known."""
+"""What a sweep says at its end: which configuration is fastest."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from perfkit.tools.sweep.folder import SweepFolder
 from perfkit.tools.sweep.plan import Axis
 from perfkit.tools.sweep.point import Point
 from tests.support.reports.sweep_builders import leave_run, points_of, wanted
-from tests.support.traces.trace_builder import TraceBuilder
 
 SOURCES = Axis("source", ("memory", "hdf5"))
 
@@ -90,30 +89,3 @@ def test_nothing_is_called_fastest_without_another(tmp_path: Path, rates: dict[t
     assert found.sentences == []
     assert len(found.configurations) == len(rates)
     assert len(found.points) == len(points)
-
-
-def with_traces(folder: Path, input_us: int, compute_us: int, *, slow_input_us: int, slow_compute_us: int) -> list[str]:
-    """Return the sentences of a sweep on one rank, of which hdf5 is slower and takes these times."""
-    steps = {"memory": (input_us, compute_us), "hdf5": (slow_input_us, slow_compute_us)}
-    rates = {(1, "memory"): [100.0], (1, "hdf5"): [50.0]}
-    measured(folder, rates, ranks=(1,))
-    sweep = wanted(axes=(SOURCES,), ranks=(1,), trace_dir=str(folder))
-    points = points_of(sweep)
-    for point in points:
-        load, work = steps[point.config["source"]]
-        trace = TraceBuilder().step(0, 0, load + work).data_loading(0, load).op("aten::mm", load, work)
-        trace.write(folder / point.name / "rank0.json.gz")
-    return answer(SweepFolder(folder), points, sweep.axes).sentences
-
-
-def test_what_the_recorded_steps_save_is_the_reason(tmp_path: Path) -> None:
-    sentences = with_traces(tmp_path, 100, 1000, slow_input_us=1100, slow_compute_us=1010)
-    assert "Mainly less waiting for data: 100 us instead of 1.1 ms per recorded step and rank." in [
-        sentence.replace("1.10 ms", "1.1 ms").replace("µs", "us") for sentence in sentences
-    ]
-
-
-def test_no_reason_is_given_if_the_recorded_steps_contradict_the_rates(tmp_path: Path) -> None:
-    sentences = with_traces(tmp_path, 1100, 1000, slow_input_us=100, slow_compute_us=1010)
-    assert len(sentences) == 3
-    assert not any("Mainly" in sentence for sentence in sentences)

@@ -26,8 +26,6 @@ from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 
 
 class Told:
-    """Notes what it is told."""
-
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.ended: list[tuple[str, str | None]] = []
@@ -64,7 +62,6 @@ def completing(ready: Path, folder: Path) -> Callable[[Point], list[str]]:
 
 @contextmanager
 def signalled_when(there: Callable[[], bool], number: signal.Signals) -> Iterator[None]:
-    """Send this process a signal as soon as something is there."""
 
     def send() -> None:
         deadline = time.monotonic() + LIMIT_S

@@ -53,8 +53,6 @@ def get_batch_that_fails():
 
 
 class Spans:
-    """Counts marks, and how many are open."""
-
     def __init__(self) -> None:
         self.count = self.open = 0
 
@@ -85,7 +83,6 @@ def program(tmp_path: Path) -> dict[str, Any]:
 
 
 def annotations(action: Callable[[], object]) -> list[str]:
-    """Return the annotations that torch.profiler records meanwhile."""
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         action()
     return [event.name for event in recorded.events() or () if event.is_user_annotation]

@@ -13,8 +13,6 @@ from perfkit.record.script.hooks.script_pauses import ScriptPauses
 
 
 class Steps:
-    """What of a session pauses need."""
-
     def __init__(self) -> None:
         self.steps = 0
         self.pauses = PauseLog()

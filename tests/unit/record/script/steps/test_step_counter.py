@@ -21,7 +21,6 @@ def counter(step_on: str | None = None) -> StepCounter:
 
 
 def trained(steps: StepCounter, optimizer: Optimizer) -> bool:
-    """Note a backward pass and a step."""
     steps.after_backward()
     return steps.after_optimizer_step(optimizer, in_backward=False)
 

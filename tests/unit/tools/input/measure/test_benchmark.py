@@ -57,8 +57,6 @@ class _Sleeping:
 
 
 class Wrong(Memory):
-    """Gives samples in another order."""
-
     def dataset(self, *arguments: Any) -> Any:
         return _Wrong(super().dataset(*arguments))
 
