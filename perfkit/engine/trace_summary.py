@@ -29,7 +29,7 @@ MOST_STEPS: Final = 20_000
 _MOST_LISTED: Final = 4
 _MOST_OF_NAME: Final = 20
 
-NO_IDLE: Final = IdleTime(causes=[], begun_in_synchronisation_ns=0, kernels=0, short_kernels=0, has_python_frames=False)
+NO_IDLE: Final = IdleTime(causes=[], kernels=0, short_kernels=0, has_python_frames=False)
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):

@@ -81,7 +81,6 @@ def add_idle_times(times: Iterable[IdleTime]) -> IdleTime:
     listed = list(times)
     return IdleTime(
         causes=add_idle_causes(row for time in listed for row in time.causes),
-        begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in listed),
         kernels=sum(time.kernels for time in listed),
         short_kernels=sum(time.short_kernels for time in listed),
         has_python_frames=all(time.has_python_frames for time in listed),

@@ -80,21 +80,14 @@ def evidence(part: IdlePart) -> dict[str, float]:
     figures = {"cause_ns": part.ns, "largest_ns": part.named_ns / part.steps}
     if part.cause == "launch_bound" and part.idle.kernels:
         figures["short_kernels_share"] = part.idle.short_kernels / part.idle.kernels
-    if part.cause == "synchronisation":
-        figures["begun_in_synchronisation_ns"] = part.idle.begun_in_synchronisation_ns / part.steps
     return figures
 
 
-def saving_ns(part: IdlePart) -> float:
-    """Return what could be saved per step: the time of what the remedy is about.
-
-    Without a synchronisation, the whole of the gaps that it begins: the host would have the next work ready.
-    """
+def saving_ns(part: IdlePart, row_ns: int) -> float:
+    """Return what could be saved per step of a row of the ledger: the time of what the remedy is about."""
     if part.cause in ("host_work", "not_running") and part.is_named():
-        return part.named_ns / part.steps
-    if part.cause != "synchronisation":
-        return part.ns
-    return max(part.ns, part.idle.begun_in_synchronisation_ns / part.steps)
+        return min(row_ns, part.named_ns / part.steps)
+    return row_ns
 
 
 def change_of(part: IdlePart) -> str | None:

@@ -57,7 +57,6 @@ def explain_idle(
     has_loading = bool(len(activity.data_loading.start))
     time = IdleTime(
         causes=add_idle_causes([*_rows(found, host), *_beside_others(device, activity, steps, gaps)]),
-        begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(host.frames.name)) or host.by_samples is not None,
@@ -80,13 +79,6 @@ def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
     rows = device.row[~device.is_copy & (steps.device_step >= 0)]
     rows = rows[events.kind[rows] == EventKind.KERNEL]
     return np.asarray(events.end_ns[rows] - events.start_ns[rows])
-
-
-def _begun_waiting(found: Pieces, gaps: Union) -> int:
-    """Return the length of the gaps that begin while the host waits for the device."""
-    waits = found.start[found.cause == causes.INDEX["synchronisation"]]
-    begun = np.isin(gaps.start, waits, assume_unique=True)
-    return int((gaps.end - gaps.start)[begun].sum())
 
 
 def _by_step(found: Pieces, steps: Steps, beside_ns: Ints) -> list[IdleNs]:

@@ -10,8 +10,10 @@ from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
 from perfkit.engine.ledger.code import NAMED_SHARE, code_of
 from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import settled, unaltered
+from perfkit.engine.whatif.altered import Altered, settled, unaltered
+from perfkit.engine.whatif.effects.device import has_waits, without_waits
 from perfkit.engine.whatif.effects.ranks import healthy
+from perfkit.engine.whatif.late_ranks import MOST_REPLAYED, gained_ns, steps_ns
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import CrossRankSummary, Straggler, all_ranks, take_turns
 from perfkit.records.per_rank.idle import CAUSES
@@ -69,20 +71,20 @@ def build_ledger(
         compared: the comparison of ranks, with those that are late; None for a single rank.
         pipelines: those of the run.
     """
-    pieces = _pieces(graphs, ranks, step)
-    claims = [claim] if compared and (claim := _late_claim(compared, pipelines, step.mean_ns)) else []
-    if share := bubble_share(pipelines, len(ranks), compared):
-        claims.append(Claim("bubble", share * step.typical_ns, _OF_BUBBLE))
-    rows = []
+    pieces, rows, states = _pieces(graphs, ranks, step), [], [unaltered(graph) for graph in graphs]
+    if compared and (claim := _late_claim(compared, pipelines, step.mean_ns)):
+        taken, pieces = _take(claim, pieces)
+        rows.append(_row(claim.cause, taken, ranks, claim))
+        if states:
+            # What is left if they are not late is the path of the replay, which may be another one.
+            late = [row.rank for row in claim.late]
+            states = [healthy(state, late, compared.compared) for state in states]
+            pieces = _pieces([settled(state) for state in states], ranks, step, claim.ns)
+    claims = [Claim("synchronisation", _gained_by_not_waiting(states), _OF_WAITING)]
+    claims.append(Claim("bubble", bubble_share(pipelines, len(ranks), compared) * step.typical_ns, _OF_BUBBLE))
     for claim in claims:
         taken, pieces = _take(claim, pieces)
         rows.append(_row(claim.cause, taken, ranks, claim))
-        if claim.late and graphs and compared:
-            # What is left if they are not late is the path of the replay, which may be another one.
-            late = [row.rank for row in claim.late]
-            pieces = _pieces(
-                [settled(healthy(unaltered(one), late, compared.compared)) for one in graphs], ranks, step, claim.ns
-            )
     by_cause: dict[LedgerCause, list[Piece]] = defaultdict(list)
     for piece in pieces:
         by_cause[piece.cause].append(piece)
@@ -103,6 +105,14 @@ def _pieces(
     recorded_ns = min(step.typical_ns, step.profiled_ns)
     unrecorded = [Piece("unrecorded", None, "", step.mean_ns - recorded_ns)]
     return [*scaled(pieces, recorded_ns - gained_ns), *(unrecorded if step.mean_ns > recorded_ns else ())]
+
+
+def _gained_by_not_waiting(states: Sequence[Altered]) -> float:
+    """Return by how much the mean step is shorter in a replay in which the host does not wait for a device (ns)."""
+    parts = sum(len(state.part_ns) for state in states)
+    if parts > MOST_REPLAYED or not any(map(has_waits, states)):
+        return 0.0
+    return gained_ns(steps_ns(states), [without_waits(state) for state in states])
 
 
 def _late_claim(compared: CrossRankSummary, pipelines: Sequence[Pipeline], step_ns: float) -> Claim | None:
@@ -133,6 +143,11 @@ def _of_late(late: Sequence[LateRank]) -> list[Callable[[Piece], bool]]:
     ]
 
 
+_OF_WAITING: Final[Sequence[Callable[[Piece], bool]]] = (
+    lambda piece: piece.cause == "synchronisation",
+    lambda piece: piece.cause == "launch_bound",
+    lambda piece: piece.cause != "compute",
+)
 _OF_BUBBLE: Final[Sequence[Callable[[Piece], bool]]] = (
     lambda piece: piece.cause == "communication",
     lambda piece: piece.cause == "compute",
@@ -165,7 +180,7 @@ def _row(
     late = claim.late if claim else ()
     causes = {one for row in late for one in _causes(row)}
     for piece in pieces:
-        by_name[piece.name if not late or piece.cause in causes else ""] += piece.ns
+        by_name[piece.name if piece.cause in (causes or (cause,)) else ""] += piece.ns
     largest = max(by_name, key=by_name.__getitem__, default="")
     late_in = _late_in(late, pieces)
     # Of ranks that are late in several categories, a name would be said of all.

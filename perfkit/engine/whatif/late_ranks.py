@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import unaltered
+from perfkit.engine.whatif.altered import Altered, unaltered
 from perfkit.engine.whatif.effects.ranks import healthy
+from perfkit.trace.intervals import Ints
 
 MOST_REPLAYED: Final = 4_000_000
 """Nodes that are replayed for one question of a report: a second per million."""
@@ -31,14 +32,23 @@ def replayed_gains(graphs: Sequence[StepGraph], late: Sequence[int], compared: S
         compared: the ranks that can be compared with each other; empty if all can.
     """
     before = [unaltered(graph) for graph in graphs]
-    step_ns = np.concatenate([np.diff(state.step_ends()) for state in before])
+    step_ns = steps_ns(before)
 
     def gain_ns(of: Sequence[int]) -> int:
-        then_ns = np.concatenate([np.diff(healthy(state, of, compared).step_ends()) for state in before])
-        return max(0, round(float((step_ns - then_ns).mean())))
+        return gained_ns(step_ns, [healthy(state, of, compared) for state in before])
 
     of_all = gain_ns(late)
     if len(late) == 1:
         return Gains({late[0]: of_all}, of_all)
     nodes = sum(len(graph.nodes.start) for graph in graphs)
     return Gains({rank: gain_ns([rank]) for rank in late if nodes * len(late) <= MOST_REPLAYED}, of_all)
+
+
+def steps_ns(states: Sequence[Altered]) -> Ints:
+    """Return how long each step takes in a replay."""
+    return np.concatenate([np.diff(state.step_ends()) for state in states])
+
+
+def gained_ns(step_ns: Ints, states: Sequence[Altered]) -> int:
+    """Return by how much the mean step of a replay is shorter than that of steps of `step_ns`."""
+    return max(0, round(float((step_ns - steps_ns(states)).mean())))

@@ -99,9 +99,6 @@ class IdleTime(Struct, frozen=True, kw_only=True):
 
     causes: list[IdleCause]
     """By time, largest first; at most 100 rows, and one per cause for all others."""
-    begun_in_synchronisation_ns: int
-    """Idle time of the gaps that began while the host was waiting for the device: at most this is saved where the host
-    waits no more and has the next work ready."""
     kernels: int
     """Kernels launched in the steps; 0 without a device."""
     short_kernels: int

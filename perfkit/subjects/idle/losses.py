@@ -47,7 +47,7 @@ def host_idle(context: LossContext, number: int) -> Loss | None:
         facts=_where(part, row, loading),
         evidence=evidence(part) if part else {},
         remedy=(*advice.facts, *((fact("mark_loading", name=loading.name),) if loading else ())),
-        per_step_ns=min(row.ns, saving_ns(part)) if part else row.ns,
+        per_step_ns=saving_ns(part, row.ns) if part else row.ns,
         change=_change(part, row) if part and not advice.only_finds_out else None,
         only_finds_out=advice.only_finds_out,
     )

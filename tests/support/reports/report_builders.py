@@ -85,7 +85,7 @@ def make_rank(rank: int | None = 0, steps: list[StepBreakdown] | None = None, **
         "events": {"cpu_op": 1234, "user_annotation": 56},
         "phases": [PhaseStat(name="perfkit.forward", count=2, total_ns=80 * MS, max_ns=45 * MS)],
         "recorded": ["profile_memory", "record_shapes", "with_stack"],
-        "idle": IdleTime(causes=[], begun_in_synchronisation_ns=0, kernels=0, short_kernels=0, has_python_frames=False),
+        "idle": IdleTime(causes=[], kernels=0, short_kernels=0, has_python_frames=False),
     }
     return RankReport(**(fields | changes))
 

@@ -25,7 +25,7 @@ def idle_rank(*rows: IdleCause, rank: int = 0, **changes: Any) -> RankReport:
     by_cause = {cause: sum(one.total_ns for one in rows if one.cause == cause) // STEPS for cause in CAUSES}
     step = make_step(0, compute=100 * MS - total_ns, communication=0, data_loading=0, overhead=total_ns, hidden=0)
     steps = [replace(step, step=number, idle_ns=IdleNs(**by_cause)) for number in range(STEPS)]
-    fields: dict[str, Any] = {"begun_in_synchronisation_ns": 0, "kernels": 0, "short_kernels": 0}
+    fields: dict[str, Any] = {"kernels": 0, "short_kernels": 0}
     fields |= {"has_python_frames": True} | changes
     causes = sorted(rows, key=lambda one: -one.total_ns)
     return make_rank(rank, steps, device="gpu", phases=[], idle=IdleTime(causes=causes, **fields))

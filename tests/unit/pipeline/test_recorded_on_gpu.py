@@ -79,3 +79,12 @@ def test_a_thread_that_waits_for_autograds_own_is_not_said_to_wait() -> None:
     assert ledger is not None
     assert ledger.of("not_running") is None
     assert ledger.rows[0].cause == "launch_bound"
+
+
+def test_what_waiting_for_the_device_costs_is_booked_on_who_waits() -> None:
+    """The device is idle not while the host waits, but until it has launched again."""
+    ledger = run("item").ledger
+    assert ledger is not None
+    row = ledger.losses[0]
+    assert (row.cause, row.code and row.code.function) == ("synchronisation", "check_finite")
+    assert row.ns == pytest.approx(3.0 * MS, rel=WITHIN)

@@ -17,7 +17,7 @@ from perfkit.engine.step_graph.graph import (
     SYNCHRONISATION,
     StepGraph,
 )
-from perfkit.engine.whatif.altered import Mask
+from perfkit.engine.whatif.altered import Altered, Mask
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import nothing_matches, per_rank_and_step, time_per_step
 from perfkit.engine.whatif.values import Removal, read_duration, read_factor, read_word
@@ -82,13 +82,28 @@ class RemoveSync(Removal, frozen=True):
     def apply(self, run: ChangedRun) -> Effect:
         """Let the host go on where it waited."""
         state, graph = run.state, run.graph
-        waits = graph.edges.kind == SYNCHRONISATION
-        calls = graph.parts.kind == _SYNCHRONISATION
+        waits, calls = _waits(graph)
         if not waits.any() and not calls.any():
             raise nothing_matches("synchronisation", [])
         count = int(waits.sum()) / max(1, len(graph.ranks)) / max(1, len(graph.steps))
         what = fact("waits", count=count), *time_per_step(state, calls)
-        return Effect(state.scaled(calls, 0.0).without(waits), what, [fact("no_value_needed"), fact("runs_ahead")])
+        return Effect(without_waits(state), what, [fact("no_value_needed"), fact("runs_ahead")])
+
+
+def _waits(graph: StepGraph) -> tuple[Mask, Mask]:
+    """Return which dependencies and parts are the host's waiting for a device."""
+    return graph.edges.kind == SYNCHRONISATION, graph.parts.kind == _SYNCHRONISATION
+
+
+def has_waits(state: Altered) -> bool:
+    """Return whether the host waits for a device."""
+    return bool(_waits(state.graph)[0].any())
+
+
+def without_waits(state: Altered) -> Altered:
+    """Return a state in which the host does not wait for a device, as `sync=removed`."""
+    waits, calls = _waits(state.graph)
+    return state.scaled(calls, 0.0).without(waits)
 
 
 class FuseKernels(Change, frozen=True):

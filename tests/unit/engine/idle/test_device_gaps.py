@@ -57,7 +57,6 @@ def test_reading_a_value_back(tmp_path: Path) -> None:
         LATENCY,
         ISSUE,
     }
-    assert summarized(builder, tmp_path).idle.begun_in_synchronisation_ns == 2_000_000
 
 
 @pytest.mark.parametrize(
