@@ -4,7 +4,6 @@ import errno
 import os
 import stat
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -84,6 +83,8 @@ def read_toml(path: Path | str, option: str) -> dict[str, Any]:
     Raises:
         UsageError: It cannot be read as by `read_regular`, is not TOML or UTF-8, or has a number that is too long.
     """
+    import tomllib
+
     try:
         return tomllib.loads(read_regular(path, most_bytes=_MOST_BY_HAND).decode("utf-8"))
     except OSError as error:

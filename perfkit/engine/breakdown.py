@@ -119,7 +119,7 @@ def _device_activity(events: Events, device: Device, data_loading: Union, steps:
 
 def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
     """Assign each thread's time to its innermost operators, in groups because a trace may have millions."""
-    annotated = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
+    annotated = events.rows(EventKind.ANNOTATION, named=names.whole_span_annotation)
     compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
     by_end = annotated[np.argsort(events.end_ns[annotated], kind="stable")]
     spans = CollectiveSpans(events.start_ns[by_end], events.end_ns[by_end])

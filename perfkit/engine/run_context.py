@@ -3,7 +3,7 @@
 A part imports what computes it: what nobody asks for is not imported either.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class RunContext:
         traces: Sequence[NamedSummary],
         manifest: RunManifest | None = None,
         default_rank: int | None = None,
-        device_table: Sequence[DevicePeaks] = (),
+        device_table: Callable[[], Sequence[DevicePeaks]] = tuple,
         page_steps: Container[int] | None = None,
         step_marker: str | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class RunContext:
             traces: summaries of its traces; empty if it was not profiled or nothing could be read.
             manifest: the run's manifest; None for foreign traces.
             default_rank: rank of traces without one.
-            device_table: peaks of devices, for the roofline.
+            device_table: returns peaks of devices, for the roofline.
             page_steps: the steps whose timelines a page has; None for those of `chosen_steps`.
             step_marker: of the traces' steps, as in `TraceContext`.
         """

@@ -86,7 +86,7 @@ def check_one_process(events: Events, file: str, step_marker: str | None) -> Non
     """
     annotations = events.rows(EventKind.ANNOTATION)
     markers = annotations[step_names(events, annotations, step_marker)[events.name[annotations]]]
-    for rows in (events.rows(EventKind.OPERATOR), events.rows(EventKind.LAUNCH), markers):
+    for rows in (events.is_of(EventKind.OPERATOR), events.is_of(EventKind.LAUNCH), markers):
         threads = np.unique(events.thread[rows]).tolist() if events.threads else []
         pids = list(dict.fromkeys(repr(events.threads[thread][0])[:_MOST_OF_NAME] for thread in threads))
         if len(pids) > 1:

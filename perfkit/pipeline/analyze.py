@@ -1,8 +1,10 @@
 """Analyse the traces under paths into a report: the only place where file I/O meets analysis."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
+from functools import cache as once
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -133,7 +135,9 @@ def analyze(
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_markers(step_marker, data_marker)
     others = _load_other_files(collectives, memory_snapshot, flat_paths([comm_log]))
-    rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
+    rules, devices = load_kernel_rules(kernel_rules), once(partial(load_device_table, device_table))
+    if device_table is not None:
+        devices()  # an error in the user's own comes before any reading; perfkit's is decoded when it is needed
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     asked = _checked(subjects)
     advised = is_advised(asked)
@@ -300,7 +304,7 @@ def _runs(
     outcomes: Iterator[TraceResult],
     rank: int | None,
     options: Options,
-    devices: Sequence[DevicePeaks],
+    devices: Callable[[], Sequence[DevicePeaks]],
     page_steps: Container[int] | None,
     subjects: Asked,
 ) -> list[RunReport]:

@@ -20,8 +20,6 @@ from perfkit.records.per_run.ledger import LedgerRow
 from perfkit.records.report import BESIDES_STEPS
 from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
-from perfkit.subjects.scaling.losses import option_losses, series_losses
-from perfkit.subjects.scaling.series import repeats
 from perfkit.subjects.table import SUBJECTS, asked_subjects
 from perfkit.tables.words import in_words
 
@@ -144,7 +142,7 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
 
     The repeat with the largest saving would be an outlier.
     """
-    for group in repeats(runs):
+    for group in _repeats(runs):
         by_rule: dict[tuple[str, str], list[Ranked]] = defaultdict(list)
         contexts = [context for run in group if (context := loss_context(run, multi_run))]
         for context in contexts:
@@ -155,7 +153,17 @@ def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evalu
                 yield sorted(several, key=_weight)[(len(several) - 1) // 2]
 
 
+def _repeats(runs: Sequence[RunReport]) -> Sequence[Sequence[RunReport]]:
+    if len(runs) < 2:
+        return [runs]
+    from perfkit.subjects.scaling.series import repeats
+
+    return repeats(runs)
+
+
 def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Ranked]:
+    from perfkit.subjects.scaling.losses import option_losses, series_losses
+
     for rule, name, loss in (*series_losses(multi_run.series), *option_losses(multi_run.option_comparisons)):
         # A slow source is a loss of the input, of which only the largest is reported.
         yield Ranked("input" if rule == "input" else "scaling", rule, name, loss, loss.per_step_ns)

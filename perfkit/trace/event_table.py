@@ -36,7 +36,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
-from perfkit.trace.symbols.demangle import MANGLED, readable_names
+from perfkit.trace.symbols import MANGLED
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8, 9) for kind in EventKind])
@@ -219,16 +219,14 @@ class EventTableBuilder:
         # Together: half as many passes over short columns.
         times_ns, valid = to_nanoseconds([event.ts for event in events] + [event.dur for event in events])
         (start_ns, dur_ns), (has_start, has_duration) = times_ns.reshape(2, -1), valid.reshape(2, -1)
-        negative = has_duration & (dur_ns < 0)
-        too_long = has_duration & (dur_ns > LONGEST_NS)
-        self._count_repair(NO_START, ~has_start)
-        self._count_repair(NO_DURATION, has_start & ~has_duration)
-        self._count_repair(NEGATIVE_DURATION, has_start & negative)
-        self._count_repair(TOO_LONG, has_start & too_long)
-        return start_ns, start_ns + np.where(negative | too_long, 0, dur_ns), has_start
-
-    def _count_repair(self, repair: Repair, mask: NDArray[np.bool_]) -> None:
-        self.repaired[repair] += int(np.count_nonzero(mask))
+        negative, too_long = dur_ns < 0, dur_ns > LONGEST_NS
+        unusable = negative | too_long
+        if not valid.all() or unusable.any():
+            self.repaired[NO_START] += int(np.count_nonzero(~has_start))
+            for repair, mask in ((NO_DURATION, ~has_duration), (NEGATIVE_DURATION, negative), (TOO_LONG, too_long)):
+                self.repaired[repair] += int(np.count_nonzero(has_start & mask))
+            dur_ns = np.where(unusable, 0, dur_ns)
+        return start_ns, start_ns + dur_ns, has_start
 
     def _with_legacy_annotations(
         self, kind: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
@@ -295,8 +293,11 @@ class EventTableBuilder:
             self._detail = self._thread_names.build(category, self._categories)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        has_mangled = any(shape.startswith(MANGLED) for part in self._shapes for shape in part.distinct)
-        names = readable_names(self._names) if has_mangled else tuple(self._names)
+        names = tuple(self._names)
+        if any(shape.startswith(MANGLED) for part in self._shapes for shape in part.distinct):
+            from perfkit.trace.symbols.demangle import readable_names
+
+            names = readable_names(names)
         return Events(
             **columns,
             names=names,

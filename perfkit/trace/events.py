@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import reduce
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -246,9 +248,18 @@ class Events:
             self.known_shapes.append(NameShapes(self.names))
         return self.known_shapes[0]
 
-    def rows(self, *kinds: EventKind) -> Ints:
-        """Return the rows of the given kinds, in file order."""
-        return np.flatnonzero(np.isin(self.kind, kinds))
+    def rows(self, *kinds: EventKind, named: NDArray[np.bool_] | None = None) -> Ints:
+        """Return the rows of the given kinds, in file order; only those of `named`, a mask of names, if given."""
+        if named is not None and not named.any():
+            return _no_ints()
+        rows = np.flatnonzero(self.is_of(*kinds))
+        return rows if named is None else rows[named[self.name[rows]]]
+
+    def is_of(self, *kinds: EventKind, rows: Ints | slice = slice(None)) -> NDArray[np.bool_]:
+        """Return whether each event, or each of `rows`, is of one of the given kinds."""
+        # Not `np.isin`, which takes 100 times as long.
+        kind = self.kind[rows]
+        return reduce(or_, (kind == one for one in kinds))
 
     def names_of(self, rows: Ints | NDArray[np.bool_]) -> Ints:
         """Return the distinct names of rows, as indices in ascending order."""

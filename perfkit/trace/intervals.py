@@ -100,7 +100,7 @@ class Nesting:
     """Spans prepared for repeated queries for the innermost one, as `innermost` defines it."""
 
     def __init__(self, start: Ints, end: Ints) -> None:
-        order = np.lexsort((-end, start))
+        order = _outer_first(start, end)
         self._order, self._start, self._levels = order, start[order], _maxima(end[order])
         self._place: Ints | None = None
 
@@ -130,18 +130,17 @@ def _last_above(levels: list[Ints], upto: Ints, threshold: Ints) -> Ints:
     to it. All queries advance one level per step, however deeply spans nest.
     """
     values = levels[0]
-    node, height = upto.copy(), np.zeros(len(upto), np.int64)
-    climbing = np.flatnonzero(upto >= 0)
-    climbing = climbing[values[upto[climbing]] <= threshold[climbing]]
+    has_any = (upto >= 0) & (np.maximum.accumulate(values)[upto] > threshold)
+    node, height = np.where(has_any, upto, -1), np.zeros(len(upto), np.int64)
+    climbing = np.flatnonzero(has_any & (values[upto] <= threshold))
     for level, maxima in enumerate(levels):
         if not len(climbing):
             break
-        left = (node[climbing] & ~1) if level < len(levels) - 1 else node[climbing]
+        left = node[climbing] & ~1
         hit = (left != node[climbing]) & (maxima[left] > threshold[climbing])
         node[climbing[hit]], height[climbing[hit]] = left[hit], level
         climbing = climbing[~hit]
         node[climbing] >>= 1
-    node[climbing] = -1
     for level in range(len(levels) - 1, 0, -1):
         here = np.flatnonzero(height == level)
         right = 2 * node[here] + 1
@@ -202,6 +201,20 @@ def distinct(values: Ints) -> Ints:
     return np.asarray(ordered[fresh])
 
 
+def combinations(columns: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct combinations of values in columns of shape (c, n), ascending, and each row's index of them.
+
+    `np.unique(axis=1)` sorts them as records, which takes ten times as long.
+    """
+    order = np.lexsort(columns[::-1])
+    ordered = columns[:, order]
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    index = np.empty(len(order), np.int64)
+    index[order] = np.cumsum(fresh) - 1
+    return ordered[:, fresh], index
+
+
 def split_overlap_to_earliest(start: Ints, end: Ints) -> Union:
     """Trim each span to the part in which no earlier-started span runs.
 
@@ -233,9 +246,7 @@ def complement(spans: Union, start: int, end: int) -> Union:
 
 def split(spans: Union, cuts: Ints) -> Union:
     """Return disjoint spans, cut at the given instants, which may be in any order."""
-    last = np.searchsorted(spans.start, cuts, side="right") - 1
-    inside = cuts[(last >= 0) & (spans.end[last] > cuts)] if len(spans.start) else cuts[:0]
-    edges = distinct(np.concatenate((spans.start, spans.end, inside)))
+    edges = distinct(np.concatenate((spans.start, spans.end, cuts)))
     begin, until = edges[:-1], edges[1:]
     kept = covers(spans, begin)
     return Union(begin[kept], until[kept])
@@ -252,9 +263,16 @@ def contained(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> NDA
     return (last >= 0) & (reach[last] >= end)
 
 
+def _outer_first(start: Ints, end: Ints) -> Ints:
+    """Return the order of spans by start, of those that start together the longest first."""
+    order = np.argsort(start, kind="stable")  # takes a tenth of the time where they are in order
+    ordered = start[order]
+    return np.lexsort((-end, start)) if (ordered[1:] == ordered[:-1]).any() else order
+
+
 def outermost(start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Return for each span whether no other contains it; of equal spans the first counts as outermost."""
-    order = np.lexsort((-end, start))
+    order = _outer_first(start, end)
     reach = np.maximum.accumulate(end[order])
     outer = np.ones(len(start), np.bool_)
     outer[order[1:]] = end[order][1:] > reach[:-1]

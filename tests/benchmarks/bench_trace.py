@@ -5,7 +5,8 @@
 The trace is made as large as asked by repeating one: a real one, or one that is made up. Each side is a process of its
 own, start-up included, pinned to one core (or two, if stated); of several rounds the minimum of each figure counts.
 Ratios are to perfkit's full report of the plain file; memory is the peak of the process. The breakdown alone is
-`--section ranks`, the short answer what `perfkit analyze` prints; the small trace is `traces/sample-hdf5`.
+`--section ranks`, the short answer what `perfkit analyze` prints; the small trace is `traces/sample-hdf5`. Python may
+cache its bytecode, as it does where perfkit is installed, whatever PYTHONDONTWRITEBYTECODE says here.
 HolisticTraceAnalysis is installed into `.venv/hta` on the first run (about 400 MB), unless `--no-hta`; it runs once,
 for about a minute at 500 MB. Behind the table stands what was aimed at, and whether this run reached it.
 """
@@ -32,6 +33,7 @@ _BREAKDOWN_ALONE: Final = "perfkit, breakdown alone"
 _ANSWER: Final = "perfkit, short answer"
 _SMALL: Final = "perfkit, small trace"
 
+_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 _ANSWERED: Final = [sys.executable, "-m", "perfkit", "analyze", "--no-cache"]
 ANALYZE: Final = [*_ANSWERED, "-f", "json", "-o", os.devnull]
 
@@ -176,6 +178,7 @@ def run(command: list[str | Path], cores: int) -> Cost:
         list(map(str, command)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=_ENVIRONMENT,
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
     )
     _, status, usage = os.wait4(process.pid, 0)

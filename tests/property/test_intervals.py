@@ -122,3 +122,24 @@ def test_deep_nests_take_no_longer_than_flat_ones() -> None:
     cut = intervals.innermost_segments(start, end)
     assert time.process_time() - before < 10  # half a minute, if each level cost a pass
     assert cut.owner.tolist() == [*range(depth), *reversed(range(depth - 1))]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 1 << 40), st.integers(-1, 2)), max_size=12))
+def test_combinations_are_those_of_numpy(rows: list[tuple[int, int, int]]) -> None:
+    given_columns = np.array(rows, np.int64).reshape(-1, 3).T
+    distinct, index = intervals.combinations(given_columns)
+    assert distinct.T.tolist() == sorted(map(list, set(rows)))
+    assert distinct[:, index].tolist() == given_columns.tolist()
+    assert not rows or distinct.tolist() == np.unique(given_columns, axis=1).tolist()
+
+
+@given(spans, spans, st.lists(st.integers(-5, 50), max_size=8))
+def test_split_cuts_only_what_is_there(these: Spans, others: Spans, cuts: list[int]) -> None:
+    whole = intervals.union(*columns(these))
+    parts = intervals.split(whole, np.array([*cuts, *(edge for span in others for edge in span)], np.int64))
+    pieces = list(zip(parts.start.tolist(), parts.end.tolist(), strict=True))
+    assert instants(pieces) == instants(these)
+    assert sum(end - start for start, end in pieces) == len(instants(these))
+    assert not any(start < cut < end for start, end in pieces for cut in cuts)
+    edges = {*whole.start.tolist(), *whole.end.tolist(), *cuts, *(edge for span in others for edge in span)}
+    assert {edge for piece in pieces for edge in piece} <= edges

@@ -5,12 +5,14 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from perfkit.base.executors import ExecutorOptions
-from perfkit.base.executors.worker_process import Progress, WorkerProcess
 from perfkit.base.system_limits import count_cores
 from perfkit.errors import WorkerError
+
+if TYPE_CHECKING:
+    from perfkit.base.executors.worker_process import WorkerProcess
 
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ class _Job(NamedTuple):
     future: "Future[Any]"
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    progress: Progress | None = None
+    progress: Callable[[int], None] | None = None
 
 
 class Processes(Executor):
@@ -61,7 +63,9 @@ class Processes(Executor):
                     child = None
                 job.future.set_exception(error)
 
-    def _start(self) -> WorkerProcess:
+    def _start(self) -> "WorkerProcess":
+        from perfkit.base.executors.worker_process import WorkerProcess
+
         with self._lock:
             if self._abandoned:
                 raise WorkerError("the work was abandoned")

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.trace.intervals import Ints, Nesting
@@ -117,7 +118,7 @@ def sum_by(key: Ints, values: Ints, count: int) -> Ints:
 class ThreadSpans:
     """Spans of one kind on all threads; every column has shape (s,)."""
 
-    def __init__(self, thread: Ints, start_ns: Ints, end_ns: Ints, name: Ints) -> None:
+    def __init__(self, thread: NDArray[Any], start_ns: Ints, end_ns: Ints, name: NDArray[Any]) -> None:
         self.start_ns = start_ns
         self._thread, self._name = thread, name
         self._places = rows_by_key(thread)

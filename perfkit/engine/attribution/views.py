@@ -214,5 +214,4 @@ class Located:
 class _EventSpans(ThreadSpans):
     def __init__(self, events: Events, rows: Ints) -> None:
         self.rows = rows
-        thread, name = events.thread[rows].astype(np.int64), events.name[rows].astype(np.int64)
-        super().__init__(thread, events.start_ns[rows], events.end_ns[rows], name)
+        super().__init__(events.thread[rows], events.start_ns[rows], events.end_ns[rows], events.name[rows])

@@ -240,7 +240,8 @@ class _DescribingRows(NamedTuple):
 
 def _describing_rows(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _DescribingRows:
     metadata = events.collective_args
-    communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
+    communicating = communicating_candidates(events, names)
+    communicating[communicating] = names.communication_operator[events.name[communicating]]
 
     def innermost(is_described: Callable[[CollectiveArgs], bool]) -> Ints:
         candidates = np.zeros(len(communicating), np.bool_)
@@ -327,7 +328,7 @@ def _host_collectives(
 
 def _spans_of_collectives(events: Events, names: Names) -> Ints:
     """Return the rows of the annotations that last as long as a collective, by start."""
-    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
+    rows = events.rows(EventKind.ANNOTATION, named=names.whole_span_annotation)
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
 
 

@@ -87,10 +87,10 @@ def find_issuing_sites(events: Events, rows: Ints) -> Ints:
     known = np.flatnonzero(rows >= 0)
     if not len(known):
         return code
-    on_host = np.isin(events.kind, (EventKind.ANNOTATION, EventKind.OPERATOR))
     for beginning in dict.fromkeys(site.beginning for site in _SITES):
         named = events.shapes.beginning_with(beginning)
-        within = nested_on_thread(events, rows[known], np.flatnonzero(on_host & named[events.name]))
+        sites = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR, named=named)
+        within = nested_on_thread(events, rows[known], sites)
         code[known[within]] |= sum(
             _DDP_HOOK << place for place, site in enumerate(_SITES, 1) if site.beginning == beginning
         )

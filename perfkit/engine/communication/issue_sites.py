@@ -30,7 +30,7 @@ def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
     """Return for each row (-1: none) whether it ran inside a gradient hook on its thread."""
     inside = np.zeros(len(rows), np.bool_)
     is_hook = events.shapes.starting_with(_GRADIENT_HOOK)
-    hooks = np.flatnonzero((events.kind == EventKind.OPERATOR) & is_hook[events.name])
+    hooks = events.rows(EventKind.OPERATOR, named=is_hook)
     known = np.flatnonzero(rows >= 0)
     inside[known] = nested_on_thread(events, rows[known], hooks)
     return inside
@@ -49,7 +49,7 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
         operator: operator of each, as in `perfkit.engine.communication.collective_metadata`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
-    rows = np.flatnonzero((events.kind == EventKind.OPERATOR) & events.shapes.beginning_with(_ISSUE)[events.name])
+    rows = events.rows(EventKind.OPERATOR, named=events.shapes.beginning_with(_ISSUE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     issued = operators_of(events, rows)
     if not (operator == _REDUCE_SCATTER).any():

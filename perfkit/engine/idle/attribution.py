@@ -131,7 +131,7 @@ class Threads:
     def rows(self, events: Events, thread: int, *kinds: EventKind) -> Ints:
         """Return a thread's events of some kinds."""
         rows = self._rows.get(thread, np.zeros(0, np.int64))
-        return rows[np.isin(events.kind[rows], kinds)]
+        return rows[events.is_of(*kinds, rows=rows)]
 
     def explain(self, host: Host, thread: int, spans: Union) -> Pieces:
         """Return the pieces of spans by what a thread did in them."""

@@ -147,8 +147,9 @@ def tell_apart(events: Events, device: Device, in_steps: NDArray[np.bool_]) -> D
 
 def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
     """Return which events are operators or backend annotations, the candidates for the innermost event at a launch."""
-    is_annotation = (events.kind == EventKind.ANNOTATION) & names.backend_annotation[events.name]
-    return np.asarray((events.kind == EventKind.OPERATOR) | is_annotation)
+    is_candidate = events.is_of(EventKind.OPERATOR)
+    is_candidate[events.rows(EventKind.ANNOTATION, named=names.backend_annotation)] = True
+    return is_candidate
 
 
 def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
@@ -158,7 +159,7 @@ def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[
     """
     found = np.full(len(launch_row), -1, np.int64)
     launched = np.flatnonzero(launch_row >= 0)
-    if not len(launched):
+    if not len(launched) or not is_candidate.any():
         return found
     launched = launched[np.argsort(events.start_ns[launch_row[launched]], kind="stable")]
     chunks = 1 + int(np.count_nonzero(is_candidate)) // _CHUNK
@@ -195,13 +196,13 @@ def rows_by_key(key: NDArray[Any], rows: Ints | None = None) -> dict[int, Ints]:
 
 def data_loading_rows(events: Events, names: Names) -> Ints:
     """Return the rows of data-loading annotations."""
-    return np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.data_loading[events.name])
+    return events.rows(EventKind.ANNOTATION, named=names.data_loading)
 
 
 def in_compilation(events: Events, names: Names, rows: Ints) -> NDArray[np.bool_]:
     """Return for each row whether it is, or lies within, an operator or annotation that compiles, on its thread."""
-    hosts = np.isin(events.kind, (EventKind.OPERATOR, EventKind.ANNOTATION))
-    return nested_on_thread(events, rows, np.flatnonzero(hosts & names.compiling[events.name]))
+    compiling = events.rows(EventKind.OPERATOR, EventKind.ANNOTATION, named=names.compiling)
+    return nested_on_thread(events, rows, compiling)
 
 
 def nested_on_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:

@@ -24,25 +24,23 @@ _MAX_OTHER_SHARE: Final = 0.05
 """Largest share of other compute on a stream that still counts as dedicated to the kernel."""
 _LONGEST_NAME: Final = 80
 
-_KNOWN_LIBRARIES: Final = re.compile(
+_KNOWN_LIBRARIES: Final = (
     r"(at|aten|c10|torch|cub|thrust|cutlass|cute|ck|ck_tile|rocprim|hipcub|xla|fbgemm\w*|transformer_engine|marlin)::"
     r"|triton_"
 )
 """Start of the names of libraries that only compute; Inductor's Triton kernels may contain any word."""
-_COMMUNICATES: Final = re.compile(
+_COMMUNICATES: Final = (
     r"all_?gather|all_?reduce|reduce_?scatter|all_?to_?all|a2a|broadcast|send|recv|dispatch|combine|barrier|signal"
-    r"|notify|peer|p2p|remote|shmem|rdma|nvlink|ipc_",
-    re.IGNORECASE,
+    r"|notify|peer|p2p|remote|shmem|rdma|nvlink|ipc_"
 )
-_COMPUTES: Final = re.compile(
+_COMPUTES: Final = (
     r"gemm|gemv|matmul|mma|conv(?!ert)|winograd|cijk_|cublas|cutlass|cudnn|miopen|nvjet|xmma|split_?k|stream_?k"
     r"|sm\d\d_|ampere_|volta_|turing_|hopper_|fprop|dgrad|wgrad|flash|fmha|attention|attn|mla_|moe_align"
     r"|softmax|norm|relu|gelu|silu|swiglu|sigmoid|tanh|rope|rotary|dropout|embedding|loss|cross_entropy|pool"
     r"|elementwise|vectorized|reduce|reduction|scan|sort|radix|topk|top_k|sampl|argmax|histogram|unique|nonzero"
     r"|index|gather|scatter|select|permut|transpose|copy|concat|fill|zero|arange|cast|convert|quant|scale"
     r"|multi_tensor|adam|sgd|lamb|optimizer|axpy|random|distribution"
-    r"|(^|_|::)(cat|pad|dot|mul|add|sub|div|exp|fft)(_|$)",
-    re.IGNORECASE,
+    r"|(^|_|::)(cat|pad|dot|mul|add|sub|div|exp|fft)(_|$)"
 )
 """Common in the names of kernels that compute."""
 
@@ -121,9 +119,9 @@ def _unknown_names(events: Events, name: NDArray[np.int32], duration_ns: Ints, t
 
 
 def _computes(name: str) -> bool:
-    if _KNOWN_LIBRARIES.match(name):
+    if re.match(_KNOWN_LIBRARIES, name):
         return True
-    return not _COMMUNICATES.search(name) and _COMPUTES.search(name) is not None
+    return not re.search(_COMMUNICATES, name, re.IGNORECASE) and bool(re.search(_COMPUTES, name, re.IGNORECASE))
 
 
 def _launched_by_torch(events: Events, launch_row: Ints) -> NDArray[np.bool_]:

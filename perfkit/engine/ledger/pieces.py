@@ -16,6 +16,7 @@ from perfkit.records.common import Category
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause
 from perfkit.records.rank import RankReport
+from perfkit.trace.intervals import combinations
 
 HOST: Final = "launch_bound"
 """What operators and calls that issue a device's work are, where it waits for them."""
@@ -56,12 +57,12 @@ def _of_path(graph: StepGraph) -> list[Piece]:
     rank = found.rank[place % len(found.rank)]
     keys = np.stack((share.kind, share.rank, share.name))
     of_device = np.stack((np.array(BESIDE)[device], rank, np.full(len(rank), -1)))
-    unique, number = np.unique(np.concatenate((keys, of_device), axis=1), axis=1, return_inverse=True)
+    distinct, number = combinations(np.concatenate((keys, of_device), axis=1))
     ns = np.concatenate((share.ns * own[share.place], beside_ns[device, place]))
-    total_ns = np.bincount(number.reshape(-1), weights=ns, minlength=unique.shape[1])
+    total_ns = np.bincount(number, weights=ns, minlength=distinct.shape[1])
     return [
         _piece(KINDS[kind], rank, graph.names[name] if 0 <= name < len(graph.names) else "", ns)
-        for (kind, rank, name), ns in zip(unique.T.tolist(), total_ns.tolist(), strict=True)
+        for (kind, rank, name), ns in zip(distinct.T.tolist(), total_ns.tolist(), strict=True)
         if ns
     ]
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from perfkit.engine.communication.collective_calls import COLUMNS, CollectiveCalls
 from perfkit.engine.communication.collective_metadata import CollectiveKey, flagged
 from perfkit.engine.communication.message_batches import EXCHANGE, RECEIVE, SEND, is_exchange
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, combinations
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 _MANY: Final = np.iinfo(np.int64).max
@@ -206,10 +206,9 @@ def _directions(
         return paired, direction, has_peer
     sends = np.array([one.operator == SEND for one in kinds], np.bool_)[kind[rows]]
     ends = np.stack([np.where(sends, rank[rows], peer[rows]), np.where(sends, peer[rows], rank[rows])])
-    _, way = np.unique(np.stack([group[kind[rows]], *ends]), axis=1, return_inverse=True)
-    direction[rows] = -2 - way.reshape(-1)
-    _, place = np.unique(np.stack([direction[rows], step[rows]]), axis=1, return_inverse=True)
-    place = place.reshape(-1)
+    _, way = combinations(np.stack([group[kind[rows]], *ends]))
+    direction[rows] = -2 - way
+    _, place = combinations(np.stack([direction[rows], step[rows]]))
     sent, received = (np.bincount(place[which], minlength=place.max() + 1) for which in (sends, ~sends))
     has_peer[rows] = (sent == received)[place]
     return paired, direction, has_peer
@@ -227,8 +226,7 @@ def _with_exchanges(kinds: list[CollectiveKey], kind: Ints, between: Ints) -> ND
     if not exchanges.any():
         return exchanges
     either_way = np.vstack([np.sort(between[:2], axis=0), between[2:]])
-    _, place = np.unique(either_way, axis=1, return_inverse=True)
-    place = place.reshape(-1)
+    _, place = combinations(either_way)
     return np.asarray(np.isin(place, np.unique(place[exchanges])))
 
 
@@ -253,8 +251,8 @@ def _with_mixed(kinds: list[CollectiveKey], kind: Ints, group: Ints, between: In
             continue
         within = np.zeros(len(kind), np.int64) if of_any else group[kind]
         ends = [np.stack([within, end, between[2]]) for end in between[:2]]
-        _, place = np.unique(np.hstack(ends), axis=1, return_inverse=True)
-        own, other = np.split(place.reshape(-1), 2)
+        _, place = combinations(np.hstack(ends))
+        own, other = np.split(place, 2)
         hiding = np.unique(own[np.array(which, np.bool_)[kind]])
         found |= np.isin(own, hiding) | np.isin(other, hiding)
     return found

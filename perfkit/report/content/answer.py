@@ -17,13 +17,8 @@ from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.content.advice import TONES, advice
 from perfkit.report.content.document import FindingLine, InsightItem
 from perfkit.report.content.ledger import Part, parts
-from perfkit.report.content.options import strategies
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
-from perfkit.report.content.run_overview import steps_table
-from perfkit.report.content.scaling import main_tables
 from perfkit.report.wording.trust import trust_line
-from perfkit.subjects.cross_check.tables import cross_check_sentence
-from perfkit.subjects.monitor.tables import whole_run
 from perfkit.tables.specification import Table, Tone
 
 MOST_RUNS: Final = 5
@@ -97,6 +92,7 @@ def answer(report: Report) -> Answer:
 
 # Tables are imported where they are needed: the answer about one run has none.
 def _overview(runs: list[RunReport]) -> list[Table]:
+    from perfkit.report.content.run_overview import steps_table
 
     table = steps_table(runs)
     return [table] if table else []
@@ -105,6 +101,8 @@ def _overview(runs: list[RunReport]) -> list[Table]:
 def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
     if multi_run is None:
         return []
+    from perfkit.report.content.options import strategies
+    from perfkit.report.content.scaling import main_tables
 
     return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)]
 
@@ -113,8 +111,18 @@ def _checked(run: RunReport) -> str:
     """Return how far another tool's figures are from perfkit's; empty without a cross-check."""
     if run.cross_check is None:
         return ""
+    from perfkit.subjects.cross_check.tables import cross_check_sentence
 
     return cross_check_sentence(run.cross_check)
+
+
+def _whole_run(run: RunReport) -> str:
+    """Return what the monitor saw; empty without its logs."""
+    if not run.monitor:
+        return ""
+    from perfkit.subjects.monitor.tables import whole_run
+
+    return whole_run(run)
 
 
 def run_answer(run: RunReport) -> RunAnswer:
@@ -133,7 +141,7 @@ def run_answer(run: RunReport) -> RunAnswer:
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         parts=parts(run.ledger) if run.ledger else [],
-        whole_run=whole_run(run) if run.monitor else "",
+        whole_run=_whole_run(run),
         doubts=_serious(finding_lines(findings)),
     )
 

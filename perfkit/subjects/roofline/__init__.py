@@ -19,9 +19,11 @@ def _operator_work(trace: TraceContext) -> RankWork | None:
 
 
 def _roofline(run: RunContext) -> Roofline | None:
+    if not any(rank.operator_work for rank in run.ranks):
+        return None
     from perfkit.subjects.roofline.achieved import roofline
 
-    return roofline(run.ranks, run.device_names, run.manifest, run.device_table)
+    return roofline(run.ranks, run.device_names, run.manifest, run.device_table())
 
 
 SUBJECT: Final = Subject(

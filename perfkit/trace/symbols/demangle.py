@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from perfkit.trace.symbols import MANGLED
 from perfkit.trace.symbols.tables import OPERATORS, SPECIAL_NAMES
 from perfkit.trace.symbols.type_parser import NotReadableError, Type, TypeParser
 
@@ -184,8 +185,6 @@ class NameParser(TypeParser):
         return _Name(operator)
 
 
-MANGLED: Final = "_Z"
-"""What a mangled name begins with."""
 LONGEST: Final = 8_192
 """Longer mangled names stay as they are."""
 _MOST_WORK: Final = 30_000_000

@@ -21,7 +21,7 @@ from perfkit.engine.step_graph.rank.streams import Work
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.rank import UNKNOWN_OPERATOR
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import EMPTY, Ints, Union, covers, split, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, combinations, covers, split, union
 
 _JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
 """Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
@@ -249,10 +249,10 @@ class Table:
         name = np.where(by_caller, found.context, found.detail)
         called = np.where(by_caller, found.detail, none)
         around = np.where(found.annotation == name, none, found.annotation)
-        pairs, place = np.unique(np.stack((called, around)), axis=1, return_inverse=True)
+        pairs, place = combinations(np.stack((called, around)))
         scopes = [tuple(text for number in pair if (text := texts.text(number))) for pair in pairs.T.tolist()]
         numbers = [self._scopes.setdefault(scope, len(self._scopes)) if scope else -1 for scope in scopes]
-        return name, np.array(numbers, np.int64)[place.reshape(-1)]
+        return name, np.array(numbers, np.int64)[place]
 
     def add_boundaries(self, instants: Ints) -> None:
         """Add the points at which steps begin and the last one ends."""
