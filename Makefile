@@ -40,7 +40,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY) ## Train a small GPT on two ranks, with delays put into one of them and into its input, and print what was found
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 16 --schedule active=6 --name $(DEMO) \
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 16 --schedule warmup=1,active=6 --name $(DEMO) \
 		--inject rank=1,phase=forward,delay=60ms --inject phase=data_loading,delay=40ms
 	@echo
 	@echo "For these commands, first: source $(BIN)/activate"

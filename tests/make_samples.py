@@ -22,7 +22,19 @@ RUNS = {
     "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
 }
 WIDTH = 82
-DEMO = ["gpt", "-n", "2", "--source", "hdf5", "--read", "per-sample", "--steps", "16", "--schedule", "active=6"]
+DEMO = [
+    "gpt",
+    "-n",
+    "2",
+    "--source",
+    "hdf5",
+    "--read",
+    "per-sample",
+    "--steps",
+    "16",
+    "--schedule",
+    "warmup=1,active=6",
+]
 DELAYS = ["rank=1,phase=forward,delay=60ms", "phase=data_loading,delay=40ms"]
 TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "60"]
 

@@ -8,7 +8,7 @@ process with several devices, each time is the mean over them.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +70,38 @@ class Activity:
         return np.diff(upto, prepend=0) if self.devices else summed_ns
 
 
-def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
-    """Return the spans of each category, from the device if it has activity, otherwise from the host."""
+class OperatorWaits(NamedTuple):
+    """When a thread waits within operators."""
+
+    thread: int
+    spans: Union
+
+    def on(self, thread: int) -> Union:
+        """Return when a thread does; other threads than this one are not known to."""
+        return self.spans if thread == self.thread else EMPTY
+
+
+NO_WAITS: Final = OperatorWaits(-1, EMPTY)
+
+
+def find_activity(
+    events: Events, names: Names, device: Device, steps: Steps, waits: OperatorWaits = NO_WAITS
+) -> Activity:
+    """Return the spans of each category, from the device if it has activity, otherwise from the host.
+
+    Args:
+        events: the trace.
+        names: its names.
+        device: its device activities.
+        steps: its steps.
+        waits: when the main thread waits within operators, on a CPU-only trace.
+    """
     loading = data_loading_rows(events, names)
     data_loading = union(events.start_ns[loading], events.end_ns[loading])
     if len(device.row):
         activity = _device_activity(events, device, data_loading, steps)
     else:
-        activity = _host_activity(events, names, loading, data_loading, steps)
+        activity = _host_activity(events, names, loading, data_loading, steps, waits)
     return _without_pauses(activity, steps.pauses.spans) if steps.pauses.found else activity
 
 
@@ -117,7 +141,9 @@ def _device_activity(events: Events, device: Device, data_loading: Union, steps:
     )
 
 
-def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
+def _host_activity(
+    events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps, waits: OperatorWaits
+) -> Activity:
     """Assign each thread's time to its innermost operators, in groups because a trace may have millions."""
     annotated = events.rows(EventKind.ANNOTATION, named=names.whole_span_annotation)
     compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
@@ -130,15 +156,17 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         owner = rows[cut.owner]
         start = waits_until(cut, communicating, events.start_ns[owner], events.end_ns[owner], spans)
         within = [np.clip(edge, *steps.bounds[[0, -1]]) for edge in (start, cut.end)]
-        np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within))
+        waiting = waits.on(int(events.thread[rows[0]]))
+        np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within) - measure(waiting, *within))
         # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
         computing = working & ~communicating & ~in_compilation(events, names, rows)[cut.owner]
-        for parts, of in ((compute, computing), (communication, working & communicating)):
-            parts.append(union(start[of], cut.end[of]))
+        communicating &= working
+        compute.append(difference(union(start[computing], cut.end[computing]), waiting))
+        communication.append(union(start[communicating], cut.end[communicating]))
         # The backend may begin the collective only later.
-        waiting = working & (start > cut.start)
-        communication.append(union(cut.start[waiting], start[waiting]))
+        later = working & (start > cut.start)
+        communication.append(union(cut.start[later], start[later]))
     return Activity(
         compute=merge(*compute),
         communication=merge(*communication),

@@ -15,7 +15,7 @@ from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.python_functions import is_own
 from perfkit.records.samples import CodeLocation, RecordedSamples, SampledFunction, SampledPlace
 from perfkit.trace.events import LONGEST_NS
-from perfkit.trace.intervals import Ints, Union, covers
+from perfkit.trace.intervals import Ints, Union, covers, union
 
 _RUNS: Final = 0.5
 """Share of a sample's time from which the thread ran, and did not wait."""
@@ -67,6 +67,9 @@ class HostSamples:
         """Each lasts from its bound to the next one, shape (s + 1,); empty without samples."""
         self.waits: Bools = (cpu < _RUNS * elapsed) & (waits > 0)
         """Whether the thread waited for most of it, and not for a core."""
+        off = (elapsed - np.clip(cpu, 0, elapsed))[self.waits]
+        self.waiting: Union = union(self.seen_ns[self.waits] - off, self.seen_ns[self.waits])
+        """When it did not run in these: a sample is taken as soon as the thread runs on."""
         self.starves: Bools = (cpu < _RUNS * elapsed) & (waits == 0)
         """Whether it waited for a core."""
         whole = all(0 <= place.function < len(recorded.functions) for place in recorded.places)

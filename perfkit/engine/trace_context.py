@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perfkit.engine.breakdown import Activity, break_down, find_activity
+from perfkit.engine.breakdown import NO_WAITS, Activity, OperatorWaits, break_down, find_activity
 from perfkit.engine.communication.collectives import Collectives, find_collectives
 from perfkit.engine.operators import names_cut, tabulate_operators
 from perfkit.engine.steps.windows import Steps, find_trace_steps
@@ -96,7 +96,16 @@ class TraceContext:
     @cached_property
     def activity(self) -> Activity:
         """When each category was active."""
-        return find_activity(self.events, self.names, self.device, self.steps)
+        return find_activity(self.events, self.names, self.device, self.steps, self.waits)
+
+    @cached_property
+    def waits(self) -> OperatorWaits:
+        """When its main thread waits within operators; nothing of that is known beside a device."""
+        if self.samples is None or self.has_device:
+            return NO_WAITS
+        from perfkit.engine.operator_waits import waits_in_operators
+
+        return waits_in_operators(self.events, self.names, self.threads.main, self.samples)
 
     @cached_property
     def _found_collectives(self) -> tuple[Collectives, list[str]]:
@@ -231,7 +240,15 @@ class TraceContext:
 
         owners = ModuleOwners(self.located)
         parts = Trace(
-            self.events, self.names, self.device, self.collectives, self.steps, self.host, self.threads, owners
+            self.events,
+            self.names,
+            self.device,
+            self.collectives,
+            self.steps,
+            self.host,
+            self.threads,
+            self.waits,
+            owners,
         )
         most = most_graph_events(self.header.world_size) if self._graph_events is None else self._graph_events
         return build_rank_graph(parts, most)

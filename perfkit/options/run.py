@@ -241,7 +241,7 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
             batches_per_epoch: Batches per rank.
 
         Raises:
-            UsageError: The epochs are too short for one cycle of the schedule, or for one step.
+            UsageError: The epochs are too short for the schedule, or for one step.
         """
         if self.epochs is None:
             return self.steps or default_steps(self.plan)
@@ -292,17 +292,16 @@ def choices_by_accelerator() -> dict[str, tuple[str, ...]]:
 
 
 def check_steps(steps: int, schedule: Schedule) -> None:
-    """Refuse a run that would end before its first trace is written.
+    """Refuse a run that would end before its first recorded step.
 
     Raises:
         UsageError: The message contains the number of steps that are needed.
     """
-    needed = schedule.skip_first + schedule.cycle_steps
+    needed = schedule.first_recorded + 1
     if steps < needed:
         raise UsageError(
-            f"{steps} steps are too few for the schedule: one cycle takes {needed} "
-            f"(skip_first {schedule.skip_first} + wait {schedule.wait} + warmup {schedule.warmup} "
-            f"+ active {schedule.active}); use more steps, a shorter --schedule or --no-profile"
+            f"{steps} step{' is' if steps == 1 else 's are'} too few for the schedule, which takes {needed} until one "
+            "is recorded: use more steps, a shorter --schedule or --no-profile"
         )
 
 

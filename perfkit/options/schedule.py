@@ -1,4 +1,7 @@
-"""The profiling schedule: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as in `torch.profiler.schedule`."""
+"""The profiling schedule, such as `wait=1,warmup=1,active=3`, as in `torch.profiler.schedule`.
+
+Of several warm-up steps all are recorded, too: a run that ends early leaves what there is.
+"""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -11,19 +14,19 @@ from perfkit.records.manifest import StepKind
 
 State = Literal["plain", "warmup", "active"]
 
-DEFAULT_SCHEDULE: Final = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
-"""Of workloads, scripts and loops alike."""
-
 PLAIN_STEPS_AFTER = 3
 """Warm unprofiled steps that a run adds after its schedule, to measure the cost of profiling."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`skip_first` plain steps, then `repeat` cycles of `wait` plain, `warmup` and `active` steps."""
+    """`skip_first` plain steps, then `repeat` cycles of `wait` plain, `warmup` and `active` steps.
+
+    The defaults are those of workloads, scripts and loops alike; docs/detail.md has the measurement.
+    """
 
     wait: Annotated[int, Meta(ge=0)] = 1
-    warmup: Annotated[int, Meta(ge=0)] = 1
-    active: Annotated[int, Meta(ge=1)] = 3
+    warmup: Annotated[int, Meta(ge=0)] = 7
+    active: Annotated[int, Meta(ge=1)] = 10
     repeat: Annotated[int, Meta(ge=1)] = 1
     skip_first: Annotated[int, Meta(ge=0)] = 0
 
@@ -49,6 +52,24 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Steps up to the end of the last cycle."""
         return self.skip_first + self.repeat * self.cycle_steps
 
+    @property
+    def first_recorded(self) -> int:
+        """The first step that can leave a trace."""
+        return self.skip_first + self.wait + (self.warmup if self.warmup < 2 else 0)
+
+    def records(self, step: int) -> bool:
+        """Return whether `step` is recorded: an active one, or one of several warm-up steps."""
+        state = self.state(step)
+        return state == "active" or (state == "warmup" and self.warmup > 1)
+
+    def first_kept(self, first: int, last: int) -> int:
+        """Return the first step that counts of those recorded from `first` to `last`, of one cycle.
+
+        That is the first active one; of a run that ends within the cycle, the later half counts, at least three steps.
+        """
+        active = self.skip_first + self.cycle(first) * self.cycle_steps + self.wait + self.warmup
+        return active if self.ends_cycle(last) else max(first, min(active, (first + last) // 2, last - 2))
+
     def state(self, step: int) -> State:
         """Return the state of the profiler in `step` (from 0)."""
         if not self.skip_first <= step < self.steps:
@@ -66,6 +87,11 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return whether `step` is the last of its cycle: the trace is written after it."""
         inside = self.skip_first <= step < self.steps
         return inside and (step - self.skip_first + 1) % self.cycle_steps == 0
+
+
+DEFAULT_SCHEDULE: Final = "wait=1,warmup=7,active=10,repeat=1,skip_first=0"
+SCRIPT_SCHEDULE: Final = "wait=0,warmup=7,active=10,repeat=1,skip_first=0"
+"""The same steps, counted from the end of a script's first one."""
 
 
 def step_kind(schedule: Schedule | None, step: int) -> StepKind:

@@ -8,7 +8,7 @@ from perfkit.base.parsing import check_pattern
 from perfkit.errors import UsageError
 from perfkit.options.help_groups import COMMON, RANKS, RECORDING
 from perfkit.options.recording import LOCATES, SCHEDULE, SUPERVISES, TIMEOUT, CommandOptions
-from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.options.schedule import SCRIPT_SCHEDULE, Schedule
 from perfkit.records.common import UNNAMED
 
 RuleKind = Literal["optimizer", "forward", "backward", "marker"]
@@ -52,7 +52,7 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
     schedule: Annotated[
         str, RECORDING, COMMON, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")
-    ] = DEFAULT_SCHEDULE
+    ] = SCRIPT_SCHEDULE
     step_on: Annotated[
         str | None,
         COMMON,

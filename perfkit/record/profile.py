@@ -84,9 +84,7 @@ class MonitoredLoop(RecordingOptions, frozen=True, kw_only=True):
 class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
     """Options of `perfkit.profile`."""
 
-    schedule: Annotated[str, Meta(description=f"{SCHEDULE}: wait=1,warmup=1,active=3,repeat=1,skip_first=0.")] = (
-        DEFAULT_SCHEDULE
-    )
+    schedule: Annotated[str, Meta(description=f"{SCHEDULE}: {DEFAULT_SCHEDULE}.")] = DEFAULT_SCHEDULE
     options: Annotated[ProfilerOptions | None, Meta(description="What to record besides operators.")] = None
     detail: Detail = "time"
     monitor: Monitor = False
@@ -295,8 +293,7 @@ def _report_outcome(recording: Recording, plan: Schedule | None) -> None:
         )
         print_status(done, bare=True)
         return
-    needed = plan.skip_first + plan.wait + plan.warmup + 1
-    why = f"{recording.steps} steps ran, the first one to be recorded is number {needed}"
+    why = f"{recording.steps} steps ran, the first one to be recorded is number {plan.first_recorded + 1}"
     if not recording.steps:
         why = "prof.step() was never called"
     if recording.has_moved:

@@ -1,13 +1,13 @@
 """Aggregates of records: rows summed over the cycles of a rank or the ranks of a run, and the step time.
 
-The step time (metrics.md section 7) is the mean over steps of the largest wall time over ranks. It has two sources,
+The step time (metrics.md section 7) is the mean wall time of steps on the slowest rank. It has two sources,
 which differ: the run's own clock times every step, with and without the profiler (`clock_step_times`); traces contain
 the recorded steps only, and the windows of their steps (`traced_step_ns`), which are called profiled steps. Runs are
 compared by steps without the profiler if all of them have some (`common_kind`).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -268,7 +268,10 @@ def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
 
 
 def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> StepTimes:
-    """Return the wall time of each step by the run's own clock: the largest over ranks, of steps all ranks completed.
+    """Return the wall time of each step by the run's own clock, of steps all ranks completed, on the slowest rank.
+
+    That is the one whose steps of a kind take longest together: a rank that stalls after its last collective of a step
+    lets others wait in the next one, and the largest of each step would count both.
 
     A step after a pause is left out, if others of its kind remain: the device did the work of the step before it during
     the pause, so the host does not wait for that, as it does in other steps.
@@ -278,14 +281,14 @@ def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> 
         kinds: kind of each step.
     """
     completed = min((len(rank.step_wall_ns) for rank in ranks), default=0)
-    walls_ns = [(kind, max(rank.step_wall_ns[step] for rank in ranks)) for step, kind in enumerate(kinds[:completed])]
     resumed = {pause.step for rank in ranks for pause in rank.pauses}
-    return StepTimes(plain_ns=_of_kind(walls_ns, "plain", resumed), recorded_ns=_of_kind(walls_ns, "active", resumed))
 
+    def slowest_ns(chosen: StepKind) -> list[int]:
+        every = [step for step, kind in enumerate(kinds[:completed]) if kind == chosen]
+        steps = [step for step in every if step not in resumed] or every
+        return max(([rank.step_wall_ns[step] for step in steps] for rank in ranks), key=sum, default=[])
 
-def _of_kind(walls_ns: Sequence[tuple[StepKind, int]], kind: StepKind, resumed: Collection[int]) -> list[int]:
-    every = {step: wall_ns for step, (known, wall_ns) in enumerate(walls_ns) if known == kind}
-    return [wall_ns for step, wall_ns in every.items() if step not in resumed] or list(every.values())
+    return StepTimes(plain_ns=slowest_ns("plain"), recorded_ns=slowest_ns("active"))
 
 
 def step_time(plain_ns: Sequence[int], ranks: Iterable[RankReport]) -> StepTime | None:
@@ -325,12 +328,12 @@ def mean_own_step_ns(rank: RankReport) -> float:
 
 
 def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:
-    """Return the wall time of each recorded step (ns), by step number: the largest over ranks, from their traces."""
-    largest_ns: dict[int | None, int] = {}
-    for rank in ranks:
-        for step in rank.steps:
-            largest_ns[step.step] = max(largest_ns.get(step.step, 0), step.wall_ns)
-    return largest_ns
+    """Return the wall time of each recorded step (ns), by number, on the slowest rank that has it in its traces."""
+    walls = [{step.step: step.wall_ns for step in rank.steps} for rank in ranks]
+    known_ns: dict[int | None, int] = {}
+    for own in sorted(walls, key=lambda own: sum(own.values())):
+        known_ns |= own
+    return known_ns
 
 
 def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:

@@ -111,7 +111,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """Other categories in which it takes longer in most steps, beyond chance, with a median of 3 % of the step or more;
     largest first. Neither the lag nor the gain contains them."""
     share: float
-    """Lag as a share of the median step."""
+    """Lag as a share of the mean step."""
     every: int = 1
     """It is late in every n-th step; 1: in all or at no regular distance, see `steps_late`."""
     in_turns: bool = False

@@ -21,7 +21,7 @@ class Injection(Struct, frozen=True, kw_only=True):
 
 StepKind = Literal["cold", "plain", "warmup", "active"]
 """`cold`: the first step (allocations, DDP's first buckets) or the step after a trace was written; `plain`: timed
-without the profiler; `warmup`: profiler on, events discarded; `active`: recorded."""
+without the profiler; `warmup`: profiler on, but the step does not count; `active`: recorded."""
 
 
 class RankMemory(Struct, frozen=True, kw_only=True):
@@ -58,6 +58,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     to another rank only (the one with the pipeline's last stage)."""
     memory: RankMemory | None = None
     """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
+    writing_ns: int = 0
+    """How long it took, in no step, to stop the profiler and to write traces, until all ranks had done so."""
     pauses: list[RecordedPause] = []
     """Checkpoints, evaluations and logging beside the steps, in order of time; at most the last 10,000."""
     earlier_pauses: list[EarlierPauses] = []
@@ -128,7 +130,7 @@ class Throughput(Struct, frozen=True, kw_only=True):
     time: with loader workers, which read ahead, or with an injected loading delay."""
     measured_on: Literal["plain", "active"]
     step_ns: int
-    """Mean over those steps of the largest wall time over ranks."""
+    """Mean over those steps of the wall time, on the slowest rank."""
 
     @property
     def samples_per_step(self) -> int:

@@ -46,7 +46,7 @@ class DataLoading(Struct, frozen=True, kw_only=True):
 
 
 class ProfilerCost(Struct, frozen=True, kw_only=True):
-    """Cost of profiling by the run's own clock (largest wall time over ranks, mean over steps)."""
+    """Cost of profiling by the run's own clock (mean over steps, on the slowest rank)."""
 
     plain_step_ns: int | None
     recorded_step_ns: int | None
@@ -59,6 +59,8 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     """Recorded / plain step time; None like `added_ns`."""
     reason: str | None
     """Why there is no ratio."""
+    writing_ns: int = 0
+    """How long stopping the profiler and writing traces took, in no step: the largest over ranks."""
 
 
 DoubtCode = Literal[
@@ -172,7 +174,7 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 
 class StepTimes(Struct, frozen=True, kw_only=True):
-    """Wall time of each step by the run's own clock, the largest over ranks (metrics.md section 7)."""
+    """Wall time of each step by the run's own clock, on the slowest rank (metrics.md section 7)."""
 
     plain_ns: list[int]
     """Warm steps without the profiler."""

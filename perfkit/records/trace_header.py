@@ -110,7 +110,8 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """Size of each dimension of the mesh of ranks, outermost first: the last varies fastest with the rank. Empty if
     unknown, as for a script."""
     steps: tuple[Whole, Whole] | None = None
-    """First and last completed step; the trace may also contain the beginning of the next one. None if unknown."""
+    """First and last step that count; the trace may also contain warm-up steps before them, and the beginning of the
+    next one. None if unknown."""
     collectives: list[RecordedCollective] | None = None
     """In order of issue; None if the run could not record them."""
     pipeline: RecordedPipeline | None = None

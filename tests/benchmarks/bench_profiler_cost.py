@@ -21,7 +21,7 @@ from tests.support.processes.launching import PYTHON, environment
 
 STEPS: Final = 40
 _GPT: Final = ("gpt", "--samples", "4096", "--steps", str(STEPS), "--threads", "1", "--no-report")
-_RECORD: Final = ("--schedule", "wait=1,warmup=1,active=12", "--record-shapes")
+_RECORD: Final = ("--schedule", "wait=7,warmup=1,active=12", "--record-shapes")
 
 
 def main(pairs: int) -> None:

@@ -52,7 +52,15 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=LIMIT_S, check=False)
 
     def start(self, trace_dir: Path) -> list[subprocess.Popen[str]]:
-        options = [*TINY["gpt"], "--schedule", "wait=1,active=2,repeat=2", "--steps", "5000", "--timeout", "20s"]
+        options = [
+            *TINY["gpt"],
+            "--schedule",
+            "wait=1,warmup=1,active=2,repeat=2",
+            "--steps",
+            "5000",
+            "--timeout",
+            "20s",
+        ]
         place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         rendezvous = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29511"}  # the namespace has no other process
         return [

@@ -187,7 +187,7 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
         'batch-size = 32\nsource = "hdf5"\nschedule = "wait=1,warmup=1,active=1,repeat=2"\nepochs = 4\n'
         'with-stack = true\nprofile-memory = true\nthreads = 1\nname = "mine"\n'
     )
-    command = [*PYTHON, "run", *TINY["transformer"], "--report", "--config", str(config), "--trace-dir", str(tmp_path)]
+    command = [*PYTHON, "run", "transformer", "--preset", "tiny", "--config", str(config), "--trace-dir", str(tmp_path)]
     manifest = run_once([*command, "--batch-size", "64"], tmp_path)
     assert manifest.run == "mine"
     assert manifest.batch_size == 64  # the command line wins over the file, the file over the preset
@@ -265,7 +265,9 @@ def test_two_runs_at_once_do_not_collide(tmp_path: Path) -> None:
 @needs_mpiexec
 def test_a_rank_that_cannot_write_its_trace_fails_the_run(tmp_path: Path) -> None:
     # Rank 1 may write 8 MiB per file (MPI needs 4 to start): torch truncates its trace without an error.
-    run = " ".join([*PYTHON, "run", *TINY["transformer"], "--schedule", "active=8", "--trace-dir", str(tmp_path)])
+    run = " ".join(
+        [*PYTHON, "run", *TINY["transformer"], "--schedule", "warmup=1,active=8", "--trace-dir", str(tmp_path)]
+    )
     limited = ["bash", "-c", f"ulimit -f 8192; exec {run}"]
     command = [str(BIN / "mpiexec"), "-n", "1", *run.split(), ":", "-n", "1", *limited]
     done = execute(command)

@@ -37,7 +37,7 @@ ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unl
 
 \b
 perfkit run train.py -n 2 -- --epochs 1
-mpiexec -n 8 perfkit run train.py --schedule wait=5,warmup=1,active=3"""
+mpiexec -n 8 perfkit run train.py --schedule wait=20,warmup=1,active=10"""
 
 
 def is_script(name: str) -> bool:

@@ -101,7 +101,7 @@ def _pieces(
     graphs: Sequence[StepGraph], ranks: Sequence[RankReport], step: StepTime, gained_ns: float = 0.0
 ) -> list[Piece]:
     """Return the pieces of the step, without what it gains; what is in no recorded step is one of its own."""
-    pieces = path_pieces(graphs) if graphs else mean_pieces(ranks, max(0.0, step.profiled_ns - step.typical_ns))
+    pieces = path_pieces(graphs) if graphs else mean_pieces(ranks)
     recorded_ns = min(step.typical_ns, step.profiled_ns)
     unrecorded = [Piece("unrecorded", None, "", step.mean_ns - recorded_ns)]
     return [*scaled(pieces, recorded_ns - gained_ns), *(unrecorded if step.mean_ns > recorded_ns else ())]

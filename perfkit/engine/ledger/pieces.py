@@ -72,13 +72,8 @@ def _piece(kind: str, rank: int, name: str, ns: float) -> Piece:
     return Piece(cause, rank if rank >= 0 else None, name, ns)
 
 
-def mean_pieces(ranks: Sequence[RankReport], added_ns: float) -> list[Piece]:
-    """Return the pieces of the mean step over ranks; names are those of the largest cause of idle time.
-
-    Args:
-        ranks: reports of ranks, some with steps.
-        added_ns: what the profiler adds to each step on the host; 0 if unknown.
-    """
+def mean_pieces(ranks: Sequence[RankReport]) -> list[Piece]:
+    """Return the pieces of the mean step over ranks, some of which have steps."""
     count = sum(len(rank.steps) for rank in ranks)
     pieces: dict[tuple[LedgerCause, int | None], float] = defaultdict(float)
     for rank in ranks:
@@ -89,17 +84,7 @@ def mean_pieces(ranks: Sequence[RankReport], added_ns: float) -> list[Piece]:
             for cause in CAUSES:
                 pieces[cause, rank.rank] += getattr(idle_ns, cause) / count
             pieces["unknown", rank.rank] += (exposed.overhead - sum(getattr(idle_ns, c) for c in CAUSES)) / count
-    kept = _without(pieces, added_ns)
-    return [Piece(cause, rank, "", ns) for (cause, rank), ns in kept.items() if ns > 0]
-
-
-def _without(
-    pieces: dict[tuple[LedgerCause, int | None], float], added_ns: float
-) -> dict[tuple[LedgerCause, int | None], float]:
-    """Return pieces without what the profiler adds, which is idle time of the host, from each in proportion."""
-    idle_ns = sum(ns for (cause, _), ns in pieces.items() if cause in CAUSES)
-    factor = 1 - min(1.0, added_ns / idle_ns) if idle_ns else 1.0
-    return {key: ns * (factor if key[0] in CAUSES else 1.0) for key, ns in pieces.items()}
+    return [Piece(cause, rank, "", ns) for (cause, rank), ns in pieces.items() if ns > 0]
 
 
 def scaled(pieces: Iterable[Piece], step_ns: float) -> list[Piece]:

@@ -88,8 +88,8 @@ class OwnTimes(NamedTuple):
 
     @property
     def wall_ns(self) -> float:
-        """Median over steps of the slowest rank's wall time."""
-        return float(np.median(self.exposed_ns.sum(axis=2).max(axis=0)))
+        """The step: mean wall time on the slowest rank."""
+        return float(self.exposed_ns.sum(axis=2).mean(axis=1).max())
 
     def of(self, category: Category) -> Ints:
         """Return the own time in a category, shape (ranks, steps)."""

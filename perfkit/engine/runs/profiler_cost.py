@@ -1,6 +1,11 @@
-"""What the profiler costs, by the run's own clock: recorded steps against warm steps without the profiler."""
+"""What the profiler costs, by the run's own clock: recorded steps against warm steps without the profiler.
+
+Steps become faster while a program warms up, and slower for many reasons: what steps on one side of the recorded ones
+differ by is no cost. So there is a figure only with steps on both sides, of which the slower ones are compared.
+"""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,12 +28,15 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
         kinds: kind of each step.
     """
     times = clock_step_times(ranks, kinds)
-    unlike = set(long_steps_ns(times.plain_ns, times.recorded_ns))
-    times = replace(times, plain_ns=[ns for ns in times.plain_ns if ns not in unlike])
+    active = [step for step, kind in enumerate(kinds) if kind == "active"] or [0]
+    around = kinds[: active[-1]], [*["cold"] * active[0], *kinds[active[0] :]]
+    sides = [_usual(clock_step_times(ranks, some), times.recorded_ns) for some in around]  # type: ignore[arg-type]
+    is_between = all(sides)
+    times = replace(times, plain_ns=max(sides, key=fmean) if is_between else _usual(times, times.recorded_ns))
     plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
     bounds = shift_interval(times.plain_ns, times.recorded_ns)
     interval_ns = (round(bounds[0]), round(bounds[1])) if bounds else None
-    reason = _why_not_compared(ranks, times) or _why_not_measurable(times, plain_ns, recorded_ns, interval_ns)
+    reason = _why_not_compared(ranks, times) or _why_not_measurable(times, interval_ns, is_between=is_between)
     if reason or not plain_ns or recorded_ns is None:
         ratio, added_ns = None, None
     else:
@@ -40,6 +48,7 @@ def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> Pro
         added_ns=added_ns,
         ratio=ratio,
         reason=reason,
+        writing_ns=max((rank.writing_ns for rank in ranks), default=0),
     )
 
 
@@ -54,16 +63,22 @@ def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> Statemen
     return None
 
 
-def _why_not_measurable(
-    times: StepTimes, plain_ns: int | None, recorded_ns: int | None, interval_ns: tuple[int, int] | None
-) -> Statement | None:
-    """Return why the variation between steps leaves no figure for the difference; None if there is one."""
+def _why_not_measurable(times: StepTimes, interval_ns: tuple[int, int] | None, *, is_between: bool) -> Statement | None:
+    """Return why there is no figure for the difference; None if there is one."""
     if interval_ns is None:
         return statement("few_steps", recorded=len(times.recorded_ns), plain=len(times.plain_ns))
     low, high = interval_ns
-    if low > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
+    if low > 0 and fmean(times.recorded_ns) > fmean(times.plain_ns) > 0:
+        if not is_between:
+            return statement("plain_on_one_side")
         return statement("wide_interval", low_ns=low, high_ns=high) if high > _MOST_APART * low else None
     return statement("recorded_steps_faster") if high <= 0 else statement("within_variation", high_ns=high)
+
+
+def _usual(times: StepTimes, recorded_ns: Sequence[int]) -> list[int]:
+    """Return the steps without the profiler that recorded ones stand for (ns)."""
+    unlike = set(long_steps_ns(times.plain_ns, recorded_ns))
+    return [ns for ns in times.plain_ns if ns not in unlike]
 
 
 def _rounded(value: float | None) -> int | None:

@@ -142,7 +142,8 @@ def _of_steps(walls_ns: Sequence[int], *, own: bool) -> Iterator[Doubt]:
     if not count:
         return
     if count < FEWEST_COMPARED_STEPS:
-        remedy = statement("record_steps", steps=_ENOUGH, own=own)
+        # Of a run whose schedule records more: it ended early.
+        remedy = statement("record_steps", steps=_ENOUGH, own=False)
         yield Doubt(code="few_steps", what=statement("steps_recorded", steps=count), remedy=remedy)
         return
     mean_ns, median_ns = fmean(walls_ns), median(walls_ns)

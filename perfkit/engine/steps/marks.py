@@ -46,11 +46,11 @@ class _Spans(NamedTuple):
     """Whether they were recorded on the device: each from the first launch within it to the last."""
 
 
-def find_marks(events: Events, device: Device, marker: str | None, completed: int | None) -> Marks | None:
+def find_marks(events: Events, device: Device, marker: str | None, counted: tuple[int, int] | None) -> Marks | None:
     """Return the steps that the trace marks; None without any. The arguments are those of `find_steps`."""
     marked = _spans(events, device, _matching(events, marker))
     if len(marked.name):
-        return _of_annotations(events, marked, marker, completed)
+        return _of_annotations(events, marked, marker, counted)
     return None if marker else _of_optimizer(events, device) or _of_loader(events, device)
 
 
@@ -65,16 +65,17 @@ def _matching(events: Events, marker: str | None) -> NDArray[np.bool_]:
     return events.shapes.containing(re.compile(marker)) if marker else events.shapes.starting_with(_STEP)
 
 
-def _of_annotations(events: Events, marked: _Spans, marker: str | None, completed: int | None) -> Marks:
+def _of_annotations(events: Events, marked: _Spans, marker: str | None, counted: tuple[int, int] | None) -> Marks:
     number = _numbers(events, marked.name, marker)
-    count = len(number)
-    if marker is None and completed is not None:
-        count = sum(step <= completed for step in number) or count
+    begin, count = 0, len(number)
+    if marker is None and counted is not None:
+        begin, count = sum(step < counted[0] for step in number), sum(step <= counted[1] for step in number)
+        begin, count = (begin, count) if begin < count else (0, len(number))
     # Of torch's steps one begins where the other ends; what lies between a program's own belongs to none.
     after_ns = int(marked.end_ns[-1]) if marker else NEVER_NS
     after_ns = int(marked.start_ns[count]) if count < len(number) else after_ns
     source: StepSource = "device" if marked.on_device else "host"
-    return Marks(source, number[:count], marked.start_ns[:count], marked.end_ns[:count], after_ns)
+    return Marks(source, number[begin:count], marked.start_ns[begin:count], marked.end_ns[begin:count], after_ns)
 
 
 def _of_optimizer(events: Events, device: Device) -> Marks | None:

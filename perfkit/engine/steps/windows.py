@@ -83,7 +83,7 @@ def find_steps(
     events: Events,
     device: Device,
     marker: str | None,
-    completed: int | None = None,
+    counted: tuple[int, int] | None = None,
     most: int | None = None,
     pauses: Pauses = NONE,
     lost_ns: Ints = EMPTY.start,
@@ -95,13 +95,13 @@ def find_steps(
         device: its device activities.
         marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`;
             what lies between such steps is a pause.
-        completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
-            nor what was launched in it counts.
+        counted: first and last `ProfilerStep#N` that count, if the run recorded it: earlier ones warmed up, a later one
+            was abandoned, and neither they nor what was launched in them count.
         most: number of steps to return at most, the first ones; None for all.
         pauses: what is no part of the steps; evaluations in each of them are.
         lost_ns: when kernels were launched that are not in the trace.
     """
-    marks = find_marks(events, device, marker, completed)
+    marks = find_marks(events, device, marker, counted)
     if marks is None:
         return _whole_trace(events, device, pauses, len(lost_ns))
     start_ns = marks.start_ns
@@ -230,8 +230,7 @@ def find_trace_steps(
     device = find_device(work, names)
     pauses = find_pauses(trace.events, trace.frames, device, trace.header)
     own = trace.header.perfkit
-    completed = own.steps[1] if own and own.steps else None
-    steps = find_steps(trace.events, device, step_marker, completed, most, pauses, work.lost_ns)
+    steps = find_steps(trace.events, device, step_marker, own.steps if own else None, most, pauses, work.lost_ns)
     if steps is None:
         return TraceSteps(trace, names, device, None, work.findings)
     device = tell_apart(trace.events, device, steps.device_step >= 0)

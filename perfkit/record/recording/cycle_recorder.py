@@ -104,7 +104,6 @@ class CycleRecorder(StepListener):
         self._schedule = schedule
         self._step = first_step - 1
         """Number of the step that ended last."""
-        self._kind: StepKind | None = None
         self._make_header = header
         self._when_stopped = when_stopped
         self._ranks = ranks
@@ -127,14 +126,22 @@ class CycleRecorder(StepListener):
         """Whether a cycle is being written after its last step."""
         self.traces = 0
         """How many cycles have left a trace."""
+        self.writing_ns = 0
+        """How long it took to stop the profiler and to write all cycles, until all ranks had done so."""
         self.has_moved = False
         """Whether a step ended in another thread than the one that must stop the profiler."""
         self.start_ns = 0
         """When the recording of the latest cycle started (`time.time_ns`)."""
         self.cores = CoreMeter()
         """Measures the cores since the profiler was prepared for the latest cycle."""
-        self.first_step = 0
+        self._first_recorded = 0
         """Number of the first recorded step of the latest cycle."""
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Numbers of the first and last step of the latest cycle that count: warm-up steps as a rule do not."""
+        first, last = self._first_recorded, self._step
+        return (first if self._schedule is None else self._schedule.first_kept(first, last)), last
 
     def held_tensors(self) -> list[RecordedTensors] | None:
         """Return what optimizers held in the latest cycle; None where memory is not recorded, or for too much."""
@@ -144,9 +151,9 @@ class CycleRecorder(StepListener):
         """Put the profiler into the state that the schedule has for the first step."""
         self._prepare_step(self._step + 1)
 
-    def end_step(self, step: int, kind: StepKind, _loss: Tensor | float | None, /) -> None:
+    def end_step(self, step: int, _kind: StepKind, _loss: Tensor | float | None, /) -> None:
         """End the annotation of the step in progress, if it has one."""
-        self._step, self._kind = step, kind
+        self._step = step
         self._end_annotation()
 
     def between_steps(self) -> None:
@@ -172,8 +179,9 @@ class CycleRecorder(StepListener):
             StoreError: A file cannot be written.
         """
         self._end_annotation()
-        if self.recording and self._schedule is not None and self._kind == "active":
-            self._write_cycle(self._schedule)
+        schedule = self._schedule
+        if self.recording and schedule and schedule.records(self._step) and self._step >= self._first_recorded:
+            self._write_cycle(schedule)
         self.discard()
 
     def discard(self) -> None:
@@ -187,15 +195,14 @@ class CycleRecorder(StepListener):
         self._profiler, self.recording = None, False
 
     def _prepare_step(self, step: int) -> None:
-        state = "plain" if self._schedule is None else self._schedule.state(step)
-        if state == "plain":
+        if self._schedule is None or self._schedule.state(step) == "plain":
             return
         self._check_thread()
         if self._profiler is None:
             self.cores.start()
             self._profiler = self._make_profiler()
             self._profiler.prepare_trace()
-        if state == "warmup":
+        if not self._schedule.records(step):
             return
         if not self.recording:
             self._start(self._profiler, step)
@@ -213,6 +220,7 @@ class CycleRecorder(StepListener):
         stopped = self._profiler
         if stopped is None:
             return
+        begin_ns = time.perf_counter_ns()
         self._stop_others()
         cycle = schedule.cycle(self._step)
         stopped.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._make_header(cycle)).decode())
@@ -229,6 +237,7 @@ class CycleRecorder(StepListener):
         # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
         self._ranks.barrier()
         self._ranks.current_activity = activity
+        self.writing_ns += time.perf_counter_ns() - begin_ns
 
     @property
     def _is_in_its_thread(self) -> bool:
@@ -246,7 +255,7 @@ class CycleRecorder(StepListener):
         self._synchronize_ranks()
         _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
         self.start_ns = time.time_ns()
-        self.first_step = step
+        self._first_recorded = step
         torch_profiler.start_trace()
         self.recording = True
         if self._held is not None:

@@ -46,6 +46,7 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
     wall_ns: list[int]
     load_ns: list[int]
     loss: list[float | None]
+    writing_ns: int = 0
     pauses: list[RecordedPause] = []
     """Beside the steps; the last ones."""
     earlier_pauses: list[EarlierPauses] = []
@@ -258,6 +259,7 @@ def rank_record(
         load_ns=measured.load_ns,
         loss=measured.loss,
         memory=memory,
+        writing_ns=measured.writing_ns,
         pauses=measured.pauses,
         earlier_pauses=measured.earlier_pauses,
     )

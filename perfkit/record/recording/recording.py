@@ -142,7 +142,7 @@ class Recording:
             self._options,
             [*recorders, *sampled],
             self._header,
-            self._losses.read,
+            self._on_stopped,
         )
         self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
         """Records every step; None without one."""
@@ -393,6 +393,7 @@ class Recording:
             wall_ns=wall_ns,
             load_ns=self.load_ns[:count],
             loss=self._losses.values(count),
+            writing_ns=self._profiler.writing_ns,
             pauses=self.pauses.all(),
             earlier_pauses=self.pauses.earlier(),
             omitted=self._ended - len(self.kinds),
@@ -452,6 +453,12 @@ class Recording:
 
         return StepMonitor(limit, self.pauses.state)
 
+    def _on_stopped(self) -> None:
+        """Read what the device has computed; the warm-up steps that count were recorded like active ones."""
+        self._losses.read()
+        first, last = (step - self._first_step for step in self._profiler.steps)
+        self.kinds[first : last + 1] = ["active"] * (last + 1 - first)
+
     def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names
         start_ns = self._profiler.start_ns
@@ -463,7 +470,7 @@ class Recording:
             workload=workload,
             source=source,
             mesh=self._mesh,
-            steps=(self._profiler.first_step, self.steps - 1),
+            steps=self._profiler.steps,
             collectives=collectives_since(start_ns),
             pipeline=self.pipeline,
             tensors=self._profiler.held_tensors(),

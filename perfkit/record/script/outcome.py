@@ -49,8 +49,8 @@ class OutcomeReporter:
         schedule = self._config.plan
         if schedule is None:
             return f"; their times: perfkit analyze {shell_word(self._as_given(folder))}"
-        needed = schedule.skip_first + schedule.cycle_steps
-        return f", and no trace: the first one takes {needed} steps with --schedule {self._config.schedule} ({folder})"
+        needed = schedule.first_recorded + 1
+        return f", and no trace: it takes {needed} steps with --schedule {self._config.schedule} ({folder})"
 
     def _report_traces(self, folder: Path, what: str, *, with_answer: bool) -> None:
         """Print what was recorded and the answer of its analysis, or the command that shows it."""

@@ -44,7 +44,7 @@ class StepTime(Struct, frozen=True, kw_only=True):
     """The step time of a run (metrics.md section 7)."""
 
     mean_ns: float
-    """Mean over steps of the wall time, the largest over ranks."""
+    """Mean over steps of the wall time, on the slowest rank."""
     is_profiled: bool
     """Whether it is that of recorded steps, because no others are known."""
     profiled_ns: float

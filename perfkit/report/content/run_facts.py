@@ -163,7 +163,7 @@ def _steps(run: RunReport) -> KeyValue:
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step")
     time = duration(sums.step_time(run))
-    each = f"{time} (on its slowest rank)" if len(known) == 1 else f"mean {time} (slowest rank of each step)"
+    each = f"{time} (on its slowest rank)" if len(known) == 1 else f"mean {time} (on the slowest rank)"
     return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each}")
 
 
@@ -193,11 +193,12 @@ def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
     steps = f" ({duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without)"
+    writing = f"; writing traces took {duration(cost.writing_ns)} between steps" if cost.writing_ns else ""
     if cost.ratio is None or cost.added_ns is None:
         reason = escape_unprintable(cost.reason or "not measured")
         both = cost.plain_step_ns is not None and cost.recorded_step_ns is not None
-        return [KeyValue("profiler overhead", reason + steps if both else f"unknown: {reason}")]
-    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {difference(cost.added_ns)}{steps}")]
+        return [KeyValue("profiler overhead", (reason + steps if both else f"unknown: {reason}") + writing)]
+    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {difference(cost.added_ns)}{steps}{writing}")]
 
 
 def _injections(injections: list[Injection]) -> list[KeyValue]:

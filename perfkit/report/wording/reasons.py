@@ -24,6 +24,10 @@ SENTENCES: Final[Words] = {
     "no_plain_steps": (
         "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
     ),
+    "plain_on_one_side": (
+        "not measurable here: warm steps without the profiler are needed before and after the recorded ones, as with "
+        "--schedule wait=5,warmup=1 and five more steps"
+    ),
     "few_steps": ("not measurable here: {recorded} recorded and {plain} other steps are too few to tell it from noise"),
     "wide_interval": (
         "not measurable here: only known to be between {low_ns:duration} and {high_ns:duration} per step"

@@ -14,6 +14,7 @@ from tests.support.processes.launching import (
     LIMIT_S,
     PYTHON,
     ROOT,
+    SHORT,
     TINY,
     children_of,
     descendants_of,
@@ -137,7 +138,7 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(delay_s: float, tmp_pa
 
 
 def test_a_script_that_ends_at_once_leaves_a_completed_run(tmp_path: Path) -> None:
-    command = [*PYTHON, "run", TRAIN, "--name", "gone", "--trace-dir", str(tmp_path), "--", "--then", "vanish"]
+    command = [*PYTHON, "run", TRAIN, *SHORT, "--name", "gone", "--trace-dir", str(tmp_path), "--", "--then", "vanish"]
     assert execute(command, stub_torch=True).returncode == 0
     manifest = read_manifest(tmp_path / "gone")
     assert manifest.state == "completed"
@@ -155,7 +156,8 @@ def test_a_script_whose_folder_is_gone_at_its_end_says_so_in_one_line(then: str,
         f"runpy.run_path({TRAIN!r}, run_name='__main__')\n"
         f"shutil.rmtree({str(folder)!r})\n{'os._exit(0)' if then == 'vanish' else ''}\n"
     )
-    done = execute([*PYTHON, "run", str(script), "--name", "gone", "--trace-dir", str(tmp_path)], stub_torch=True)
+    command = [*PYTHON, "run", str(script), *SHORT, "--name", "gone", "--trace-dir", str(tmp_path)]
+    done = execute(command, stub_torch=True)
     assert done.returncode == 0
     (line,) = messages(done.stderr)
     assert line.startswith(f"perfkit: error: cannot write {folder}")

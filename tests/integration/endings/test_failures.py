@@ -31,7 +31,7 @@ from tests.support.processes.launching import (
 SABOTAGE = str(Path(__file__).parents[1] / "scripts" / "sabotage.py")
 STEP = 8
 """Steps that the failing rank completes, and so the number of its next step. Two cycles are written by then."""
-RUN = ["run", *TINY["gpt"], "--schedule", "wait=1,active=2,repeat=10", "--steps", "40"]
+RUN = ["run", *TINY["gpt"], "--schedule", "wait=1,warmup=1,active=2,repeat=10", "--steps", "40"]
 SOON_S = 120
 """Far less than any launcher waits by itself, and much more than a busy machine needs."""
 

@@ -29,7 +29,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
 def test_a_disk_that_fills_up_with_traces(tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system does not allow mounting a file system")
-    options = ["--schedule", "wait=1,active=3,repeat=60", "--steps", "240", "-n", "2", "--name", "full"]
+    options = ["--schedule", "wait=1,warmup=1,active=3,repeat=60", "--steps", "240", "-n", "2", "--name", "full"]
     done = on_a_disk_of("8m", tmp_path, *PYTHON, "run", *TINY["gpt"], *options, "--trace-dir", str(tmp_path))
     assert done.returncode == 1
     lines = done.stderr.splitlines()

@@ -27,7 +27,7 @@ def main() -> None:
         model, torch.optim.AdamW(model.parameters()), DataLoader(data, batch_size=16)
     )
     if args.traces:
-        record(accelerator, optimizer, args.traces)
+        record(accelerator, optimizer, args.traces, schedule="wait=1,warmup=1,active=3")
     for inputs, targets in loader:
         with accelerator.accumulate(model):
             accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))

@@ -25,6 +25,7 @@ from tests.support.processes.launching import (
     NOT_THE_MACHINE,
     PYTHON,
     ROOT,
+    SHORT,
     TORCHRUN,
     environment,
     execute,
@@ -40,7 +41,7 @@ KINDS = ["cold", "plain", "warmup", "active", "active", "active", "cold", "plain
 
 
 def under_perfkit(script: str, trace_dir: Path, *options: str) -> list[str]:
-    return [*PYTHON, "run", script, "--no-report", "--trace-dir", str(trace_dir), *options]
+    return [*PYTHON, "run", script, "--no-report", *SHORT, "--trace-dir", str(trace_dir), *options]
 
 
 def fed(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -122,7 +123,7 @@ def test_a_thread_that_trains_after_the_last_line_is_recorded_in_the_folder_wher
         "    print('trained')\n"
         "threading.Thread(target=later).start()\n"
     )
-    command = [*PYTHON, "run", str(script), "--no-report", "--name", "later"]
+    command = [*PYTHON, "run", str(script), "--no-report", *SHORT, "--name", "later"]
     recorded = execute(command, stub_torch=True, cwd=tmp_path)
     assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
     (line,) = own_lines(recorded.stderr)
@@ -402,11 +403,19 @@ def test_a_rank_that_never_steps_does_not_keep_the_run_open(tmp_path: Path) -> N
     assert "ranks_missing" in {finding.code for finding in perfkit.analyze(tmp_path / "one").runs[0].findings}
 
 
+@pytest.mark.parametrize(("steps", "kept"), [(2, [1]), (5, [2, 3, 4]), (9, [*range(4, 9)]), (20, [*range(8, 18)])])
+def test_the_default_schedule_leaves_a_trace_of_short_scripts_too(steps: int, kept: list[int], tmp_path: Path) -> None:
+    command = [*PYTHON, "run", TRAIN, "--no-report", "--trace-dir", str(tmp_path), "--", "--steps", str(steps)]
+    assert execute(command).returncode == 0
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert [step.step for rank in run.ranks for step in rank.steps] == kept
+
+
 def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:
     recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "few", "--", "--steps", "3"), stub_torch=True)
     assert recorded.returncode == 0
     (line,) = recorded.stderr.splitlines()
-    assert "3 steps, and no trace: the first one takes 6 steps" in line
+    assert "3 steps, and no trace: it takes 4 steps" in line
     assert check_whole(tmp_path / "few", world_size=1).files == []
 
 
@@ -437,7 +446,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_script_runs() -> Non
 
 def test_recording_that_fails_does_not_fail_the_script(tmp_path: Path) -> None:
     # The process may write 64 KiB per file: as on a full disk, torch truncates the trace without an error.
-    options = ["--name", "full", "--schedule", "active=30", "--", "--steps", "40"]
+    options = ["--name", "full", "--schedule", "warmup=1,active=30", "--", "--steps", "40"]
     command = " ".join(under_perfkit(TRAIN, tmp_path, *options))
     recorded = execute(["bash", "-c", f"ulimit -f 64; exec {command}"])
     assert (recorded.returncode, recorded.stdout) == (0, "trained\n")

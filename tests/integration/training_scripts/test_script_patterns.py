@@ -8,6 +8,7 @@ import pytest
 import perfkit
 from perfkit.storage.run_folder import read_manifest
 from tests.support.attempts import Attempts
+from tests.support.processes.launching import SHORT
 from tests.support.processes.script_pairs import ScriptRun, run_forked
 
 PATTERNS = str(Path(__file__).parents[1] / "scripts" / "patterns.py")
@@ -57,7 +58,7 @@ SLOW = [
 
 def arguments(case: Case) -> list[str]:
     step_on = [] if case.step_on is None else ["--step-on", case.step_on]
-    return ["run", PATTERNS, "--no-report", "--name", "recorded", *step_on, "--", case.pattern]
+    return ["run", PATTERNS, "--no-report", *SHORT, "--name", "recorded", *step_on, "--", case.pattern]
 
 
 def check(case: Case, alone: ScriptRun, recorded: ScriptRun, folder: Path) -> None:

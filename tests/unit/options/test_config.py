@@ -6,7 +6,7 @@ import pytest
 from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
 from perfkit.options.run import RunConfig, parse_injection
-from perfkit.options.schedule import Schedule, default_steps, step_kind
+from perfkit.options.schedule import DEFAULT_SCHEDULE, Schedule, default_steps, step_kind
 from perfkit.options.script import ScriptConfig
 from perfkit.records.manifest import Injection
 
@@ -26,6 +26,35 @@ def test_kinds_of_steps() -> None:
 def test_a_schedule_that_records_at_once() -> None:
     schedule = Schedule.parse("wait=0,warmup=0,active=1")
     assert [step_kind(schedule, step) for step in range(3)] == ["active", "cold", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("last", "kept"), [(1, [1]), (2, [1, 2]), (4, [2, 3, 4]), (8, [4, 5, 6, 7, 8]), (11, [*range(6, 12)])]
+)
+def test_a_run_that_ends_within_its_first_cycle_keeps_the_later_half_of_its_steps(last: int, kept: list[int]) -> None:
+    schedule = Schedule.parse(DEFAULT_SCHEDULE)
+    assert [step for step in range(18) if schedule.records(step)] == [*range(1, 18)]
+    assert [*range(schedule.first_kept(1, last), last + 1)] == kept
+
+
+def test_a_whole_cycle_keeps_its_active_steps() -> None:
+    for text in (DEFAULT_SCHEDULE, "warmup=7,active=2", "warmup=1,active=3", "wait=0,warmup=0,active=1", "repeat=2"):
+        schedule = Schedule.parse(text)
+        for cycle in range(schedule.repeat):
+            of_cycle = [step for step in range(schedule.steps) if schedule.cycle(step) == cycle]
+            first = next(step for step in of_cycle if schedule.records(step))
+            kept = [*range(schedule.first_kept(first, of_cycle[-1]), of_cycle[-1] + 1)]
+            assert kept == [step for step in of_cycle if schedule.state(step) == "active"]
+
+
+def test_scripts_record_the_same_steps_as_loops() -> None:
+    loop, script = RunConfig().plan, ScriptConfig().plan
+    assert loop is not None
+    assert script is not None
+    assert loop == Schedule()
+    steps = range(30)
+    assert [loop.records(step) for step in steps] == [script.records(step) for step in steps]
+    assert [step_kind(loop, step) for step in steps] == [step_kind(script, step) for step in steps]
 
 
 def test_default_steps_leave_three_warm_plain_ones() -> None:
@@ -89,7 +118,8 @@ def test_invalid_injections(text: str) -> None:
     ("options", "message"),
     [
         ({"steps": 3, "epochs": 1}, "--steps and --epochs"),
-        ({"steps": 4}, "4 steps are too few.*takes 5"),
+        ({"steps": 1}, "1 step is too few.*takes 2"),
+        ({"steps": 4, "schedule": "wait=3,warmup=1"}, "4 steps are too few.*takes 5"),
         ({"profile": False, "with_stack": True}, "--with-stack has no effect"),
         ({"timeout": "10ms"}, "--timeout"),
         ({"monitor_bytes": "1M"}, "--monitor-bytes 1M has no effect without --monitor: add it"),
@@ -109,7 +139,7 @@ def test_what_is_known_only_later() -> None:
     config = RunConfig(epochs=2, inject=("rank=1,phase=forward,delay=1ms",))
     assert config.total_steps(4) == 8
     with pytest.raises(UsageError, match="too few"):
-        config.total_steps(2)
+        RunConfig(epochs=1).total_steps(1)
     config.check_world(2)
     with pytest.raises(UsageError, match="ranks 0 to 0"):
         config.check_world(1)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.engine.breakdown import OperatorWaits
 from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.idle.attribution import Threads
 from perfkit.engine.idle.host_thread import Host
@@ -40,6 +41,7 @@ class Trace(NamedTuple):
     steps: Steps
     host: Host
     threads: Threads
+    waits: OperatorWaits
     owners: ModuleOwners
 
     @property
@@ -184,7 +186,10 @@ class Table:
         events = self.trace.events
         loading = loading[events.thread[loading] == lane.thread]
         loader = segments_of(events.start_ns, events.end_ns, loading, lane.begin, lane.end)
-        pieces = pieces_of(lane, np.concatenate((loader.start, loader.end, self.trace.owners.bounds(lane.thread))))
+        waits = self.trace.waits.on(lane.thread)
+        cuts = (loader.start, loader.end, *waits, self.trace.owners.bounds(lane.thread))
+        pieces = pieces_of(lane, np.concatenate(cuts))
+        pieces = pieces._replace(row=np.where(covers(waits, pieces.start), -1, pieces.row))
         loads = covers(Union(loader.start, loader.end), pieces.start)
         self._add_running(lane, pieces, loads)
         idle = pieces.row < 0

@@ -52,7 +52,7 @@ def main() -> None:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[PerfkitCallback(args.traces)],
+        callbacks=[PerfkitCallback(args.traces, schedule="wait=1,warmup=1,active=3")],
     )
     trainer.fit(Digits(args.fail_in), DataLoader(data, batch_size=8), DataLoader(data, batch_size=8))
     if trainer.global_rank == 0:

@@ -38,7 +38,7 @@ def main() -> None:
         args=arguments,
         train_dataset=Words(64),
         eval_dataset=Words(64),
-        callbacks=[PerfkitCallback(args.traces)],
+        callbacks=[PerfkitCallback(args.traces, schedule="wait=1,warmup=1,active=3")],
     )
     trainer.train()
     if trainer.args.process_index == 0:

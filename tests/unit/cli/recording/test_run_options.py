@@ -30,7 +30,7 @@ def test_a_source_brings_its_options() -> None:
     [
         (["nothing"], "unknown workload 'nothing': choose from transformer, gpt"),
         (["gpt", "--stpes", "3"], "No such option: --stpes"),
-        (["gpt", "--steps=3"], "3 steps are too few for the schedule"),
+        (["gpt", "--steps=1"], "1 step is too few for the schedule"),
         (["gpt", "--source=tape"], "'tape' is not one of"),
         (["gpt", "--hdf5-chunk=4"], "hdf5_chunk is for source hdf5, not memory"),
         (["gpt", "--source=safetensors", "--hdf5-compression=gzip"], "hdf5_compression is for source hdf5, not safet"),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.records.run import ProfilerCost
 from perfkit.report.content.run_facts import key_values
@@ -12,10 +13,14 @@ from tests.support.reports.worded import profiler_cost
 US = 1_000
 
 
-def cost_of(plain: Sequence[int], recorded: Sequence[int]) -> ProfilerCost:
-    """The cost in a run of one rank with these steps (µs)."""
-    walls_ns = [step * US for step in (*plain, *recorded)]
-    return profiler_cost([make_record(walls_ns)], [*["plain"] * len(plain), *["active"] * len(recorded)])  # type: ignore[list-item]
+def cost_of(
+    plain: Sequence[int], recorded: Sequence[int], after: Sequence[int] | None = None, **fields: int
+) -> ProfilerCost:
+    """The cost in a run of one rank with these steps (µs); unless `after` is given, as many again follow."""
+    after = plain if after is None else after
+    walls_ns = [step * US for step in (*plain, *recorded, *after)]
+    kinds = [*["plain"] * len(plain), *["active"] * len(recorded), *["plain"] * len(after)]
+    return profiler_cost([replace(make_record(walls_ns), **fields)], kinds)  # type: ignore[arg-type]
 
 
 def said(cost: ProfilerCost) -> str:
@@ -27,6 +32,26 @@ def test_a_clear_cost_is_a_figure() -> None:
     cost = cost_of([100, 101, 102, 103], [150, 151, 152])
     assert (cost.added_ns, cost.interval_ns, cost.reason) == (49_500, (47_000, 52_000), None)
     assert said(cost) == "×1.49 per step, +49.5 µs (151 µs vs. 102 µs without)"
+
+
+@pytest.mark.parametrize(("before", "after"), [([], [100, 101, 102, 103]), ([100, 101, 102, 103], [])])
+def test_steps_on_one_side_may_differ_by_warm_up(before: list[int], after: list[int]) -> None:
+    cost = cost_of(before, [150, 151, 152], after)
+    assert (cost.ratio, cost.added_ns) == (None, None)
+    assert said(cost).startswith("not measurable here: warm steps without the profiler are needed before and after")
+
+
+def test_a_step_as_slow_without_the_profiler_is_no_cost() -> None:
+    # It becomes faster while it warms up: recorded steps are as long as those before them.
+    cost = cost_of([155, 152, 151], [150, 151, 153], [100, 101, 102, 103])
+    assert (cost.ratio, cost.plain_step_ns) == (None, 152_667)
+    assert cost_of([100, 101, 102], [150, 151, 152], [120, 121, 122]).added_ns == 30_000
+
+
+def test_writing_traces_is_said_beside_it() -> None:
+    assert said(cost_of([100, 101, 102], [150, 151, 152], writing_ns=1_200_000_000)).endswith(
+        "without); writing traces took 1.20 s between steps"
+    )
 
 
 @pytest.mark.parametrize("recorded", [[96, 97, 130], [99, 104, 109]])

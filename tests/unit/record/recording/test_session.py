@@ -36,6 +36,23 @@ def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
 
 
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [(1, []), (2, [1]), (5, [2, 3, 4]), (9, [*range(4, 9)]), (12, [*range(6, 12)]), (20, [*range(8, 18)])],
+)
+def test_the_default_schedule_leaves_a_trace_of_short_loops_too(steps: int, kept: list[int], tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine") as prof:
+        for _ in range(steps):
+            torch.ones(8) @ torch.ones(8)
+            prof.step()
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert [step.step for rank in run.ranks for step in rank.steps] == kept
+    assert sum(row.count for rank in run.ranks for row in rank.operators if row.name == "aten::dot") == len(kept)
+    manifest = read_manifest(tmp_path / "mine")
+    assert [step for step, kind in enumerate(manifest.step_kinds) if kind == "active"] == kept
+    assert (manifest.ranks[0].writing_ns > 0) == bool(kept)
+
+
 def memory_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
