@@ -7,7 +7,7 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Final, TypeVar

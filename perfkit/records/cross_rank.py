@@ -106,10 +106,14 @@ class Straggler(Struct, frozen=True, kw_only=True):
     code: CodeLocation | None = None
     """The function in which the rank, which was sampled, is longer than the others by half of the lag or more."""
     lag_ns: int
-    """How much longer: median over the steps in which it is late."""
+    """How much longer, in all categories: median over the steps in which it is late."""
     also: list[CategoryLag] = []
-    """Other categories in which it takes longer in most steps, beyond chance, with a median of 3 % of the step or more;
-    largest first. Neither the lag nor the gain contains them."""
+    """Other categories in which it takes longer, with a median of 3 % of the step or more; largest first. Of a rank
+    that is late in every n-th step: in most steps."""
+    first_step: int | None = None
+    """It is late from this step on, and not before; None otherwise."""
+    last_step: int | None = None
+    """It is late up to this step, and not later; None otherwise."""
     share: float
     """Lag as a share of the mean step."""
     every: int = 1
@@ -129,6 +133,11 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """Number of steps that all ranks recorded."""
     delays: list[int] = []
     """The ranks that it can delay, if collectives do not link it with all others; else empty."""
+
+    @property
+    def in_category_ns(self) -> int:
+        """How much longer in `category`."""
+        return self.lag_ns - sum(one.lag_ns for one in self.also)
 
 
 def take_turns(stragglers: Sequence[Straggler]) -> bool:

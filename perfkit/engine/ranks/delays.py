@@ -1,22 +1,24 @@
 """Find the ranks that are late, and in which steps: the one model of it (metrics.md section 5).
 
-A rank's own time, without exposed communication and so without waiting, is in each category
+A rank's time, without waiting for others, is as a whole and in each category
 
     own[rank, step] = common[step] + lag * [step is one of the delay's steps] + noise
 
-with noise of one scale for all ranks, or of a larger one for this rank. The excess over the median of the other ranks
-has no `common`. Delays are taken one by one, that which explains most time first, as long as one is beyond chance: its
-steps are all, one phase of a period, or, last, any in which the rank stands out. All candidates share one error.
+The excess over the median of the other ranks has no `common`. Delays are taken one by one, that which explains most
+time first, as long as one is beyond chance: its steps are all, a stretch, one phase of a period, or, last, any in which
+the rank stands out. All candidates share one error.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from perfkit.base.statistics.distributions import chance_of_at_least
 from perfkit.base.step_numbers import RESTART
+from perfkit.engine.ranks.delay import HALF, LEAST_LAG, LONGEST, MOSTLY, NEARLY_ALL, PARTLY, QUARTER, RARE, Delay
 from perfkit.engine.ranks.lateness import (
     COLUMN,
     FALSE_ALARMS,
@@ -24,52 +26,20 @@ from perfkit.engine.ranks.lateness import (
     OWN,
     Bools,
     Floats,
-    LastRanks,
     OwnTimes,
     excess,
     lag_limits,
-    last_ranks,
     rounds_of,
     surely_late,
     waited_for_each_ns,
 )
+from perfkit.engine.ranks.single_steps import in_order, often_late
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.trace.intervals import Ints
 
-LEAST_LAG: Final = 0.03
-PARTLY: Final = 0.1
-"""Smallest lag, as a share of the step: in every step, and in some steps; in a single one: a quarter."""
-HALF: Final = 0.5
-"""Share of the lag from which a rank is late in a step."""
-QUARTER: Final = 0.25
-"""Share of the lag up to which it is not, and that the others must be seen to wait; share of the steps in which ranks
-meet that are linked, and of the step that a single delay takes at least."""
-_FAR: Final = 5.0
-"""Single delays are so many times the usual lag."""
-_LONGEST: Final = 16
-"""Longest period, and longest distance of steps at which the same ranks may be late again."""
-MOSTLY: Final = 0.75
-NEARLY_ALL: Final = 0.9
-"""Shares of steps: most of a delay's are long, and nearly all others are not."""
-_RARE: Final = 0.01
-"""Accepted probability that chance chooses the same rank so often, or in such an order."""
-MANY: Final = 10
-"""Number of single delays that are many however long the run."""
-
-
-class Delay(NamedTuple):
-    """A rank that is late in some steps, in one category."""
-
-    row: int
-    """Index of the rank."""
-    category: Category
-    every: int
-    late: Bools
-    """Whether each step is one of the delay's, shape (steps,)."""
-    in_turns: bool = False
-    also: tuple[Category, ...] = ()
-    """Other categories in which the rank is late."""
+_SERIES: Final = (*(name for name in OWN if name != "compute"), None)
+"""What is compared: these categories, and the whole own time (None)."""
 
 
 def find_delays(times: OwnTimes, false_alarms: float = FALSE_ALARMS) -> list[Delay]:
@@ -81,12 +51,12 @@ def find_delays(times: OwnTimes, false_alarms: float = FALSE_ALARMS) -> list[Del
     """
     found, search = _explained(times, false_alarms)
     rest, rows = search.times, list(found.values())
-    turns = _in_order(times) if all(one.every == 1 for one in rows) else []
+    turns = in_order(times) if all(one.every == 1 for one in rows) else []
     if turns and found.keys() <= {one.row for one in turns}:
         # One that is always late may only seem to pause where others are later.
         always = {one.row: found[one.row] for one in turns if _goes_on(times, found.get(one.row), one.late)}
         return [always.get(one.row, one._replace(in_turns=not always)) for one in turns]
-    return rows + [one for one in _in_order(rest) or _often(rest, rows) if one.row not in found]
+    return rows + [one for one in in_order(rest) or often_late(rest, rows) if one.row not in found]
 
 
 def _explained(times: OwnTimes, false_alarms: float) -> tuple[dict[int, Delay], "_Search"]:
@@ -109,6 +79,10 @@ def _goes_on(times: OwnTimes, always: Delay | None, late: Bools) -> bool:
     return bool(np.median(own[~late]) >= HALF * np.median(own[late]))
 
 
+_Sets = list[tuple[float, list[Delay]]]
+"""Delays that are found together, with the time (ns) that they explain."""
+
+
 class _Search:
     """Looks for delays in every step and in every n-th one.
 
@@ -122,11 +96,15 @@ class _Search:
         self.false_alarms = false_alarms
         self.wall_ns = times.wall_ns
         self.steps = np.array(times.steps) % RESTART
-        self.compared = times.compared * len(OWN)
+        self.compared = times.compared * len(_SERIES)
         self._rounds = rounds_of(times)
         self._waits = waited_for_each_ns(times, self._rounds) if times.of("communication").any() else None
         """What the others wait for each rank, shape (ranks, rounds); None if unknown."""
-        self._series = {name: _Series(self, name) for name in OWN if times.of(name).any()}
+        parts = [name for name in OWN if times.of(name).any()]
+        # Where ranks compute, nothing else tells whether they do so for longer: what an operator takes less of, the
+        # work between operators may take more of.
+        named = parts if len(parts) == 1 else [name for name in parts if name != "compute"]
+        self._series = {name: _Series(self, name) for name in (*named, *((None,) if len(parts) > 1 else ()))}
         self._made_up: dict[Category, Bools] = {}
 
     def best(self, found: dict[int, Delay]) -> list[Delay]:
@@ -135,11 +113,12 @@ class _Search:
         With it those of other ranks with the same period and category, if nothing explains more of these: of hundreds
         of late ranks, each by itself would take minutes.
         """
-        periods = range(1, min(_LONGEST, len(self.steps) - 2) + 1)
+        periods = range(1, min(LONGEST, len(self.steps) - 2) + 1)
         sets = [one for series in self._series.values() for every in periods for one in series.candidates(every, found)]
+        sets += [one for series in self._series.values() for one in series.stretches(found)]
         taken: list[Delay] = []
         seen: set[int] = set()
-        for _, some in sorted(sets, key=lambda one: -one[0]):
+        for _, some in sorted(_in_parts(sets), key=lambda one: -one[0]):
             first, is_new = some[0], seen.isdisjoint(one.row for one in some)
             if first.every == 1 and not self.matters(first):
                 continue
@@ -149,13 +128,21 @@ class _Search:
         return taken
 
     def take_away(self, delays: Sequence[Delay]) -> None:
-        """Take away by what ranks exceed the others in the steps of their delays, all in one category."""
-        category, exposed_ns = delays[0].category, self.times.exposed_ns.copy()
-        for one in delays:
-            own = self._series[category].excess[one.row]
-            exposed_ns[one.row, :, COLUMN[category]] -= np.where(one.late, np.maximum(own, 0), 0).astype(np.int64)
-        self.times = self.times._replace(exposed_ns=exposed_ns)
-        self._series[category] = _Series(self, category)
+        """Take away by what ranks exceed the others in the steps of their delays, all in one category, or in each."""
+        category, times = delays[0].category, self.times
+        exposed_ns, transfers_ns = times.exposed_ns.copy(), times.transfers_ns
+        names: tuple[Category, ...] = (category,) if category else OWN
+        for name in names:
+            own = self._series[name].excess if name in self._series else excess(times.of(name))
+            for one in delays:
+                exposed_ns[one.row, :, COLUMN[name]] -= _in_steps(own[one.row], one)
+        if category is None and transfers_ns is not None:
+            own, transfers_ns = excess(transfers_ns), transfers_ns.copy()
+            for one in delays:
+                transfers_ns[one.row] -= _in_steps(own[one.row], one)
+        self.times = times._replace(exposed_ns=exposed_ns, transfers_ns=transfers_ns)
+        for name in self._series.keys() & {*names, None}:
+            self._series[name] = _Series(self, name)
         self._made_up.clear()
 
     def matters(self, one: Delay) -> bool:
@@ -166,33 +153,43 @@ class _Search:
             waited = np.clip(self._waits[one.row][self._rounds.counted], -delays, delays)
             if waited.sum() < QUARTER * delays.sum():
                 return False
-        return one.every > 1 or not self._makes_up(one, lag_ns)
+        return one.every > 1 or one.category is None or not self._makes_up(one, one.category, lag_ns)
 
-    def _makes_up(self, one: Delay, lag_ns: float) -> bool:
-        """Return whether a rank takes surely less in its other categories, so that little of the lag is left.
-
-        What it computes, another may do in C++ between operators: there only its whole own time tells.
-        """
-        if one.category not in self._made_up:
-            own, error = self.times.own_ns, self.false_alarms
-            self._made_up[one.category] = (
-                ~surely_late(own, error / self.compared)
-                if one.category == "compute"
-                else (surely_late(self.times.of(one.category) - own, error))
-            )
-        if not self._made_up[one.category][one.row]:
+    def _makes_up(self, one: Delay, category: Category, lag_ns: float) -> bool:
+        """Return whether a rank takes surely less in its other categories, so that little of the lag is left."""
+        if None not in self._series or self._series[None].lag_ns(one) >= QUARTER * lag_ns:
             return False
-        return one.category == "compute" or bool(np.median(excess(self.times.own_ns)[one.row]) < QUARTER * lag_ns)
+        if category not in self._made_up:
+            self._made_up[category] = surely_late(self.times.of(category) - self.times.own_ns, self.false_alarms)
+        return bool(self._made_up[category][one.row])
 
 
-def _kind(one: Delay) -> tuple[Category, int, bool]:
+def _in_parts(sets: _Sets) -> _Sets:
+    """Return the sets, and of those with the same steps that in a category, which is more precise, if there is any.
+
+    What is left of the whole own time without that is compared later.
+    """
+    same = defaultdict[tuple[tuple[int, bytes], ...], _Sets](list)
+    for one in sets:
+        same[tuple((delay.row, delay.late.tobytes()) for delay in one[1])].append(one)
+    return [
+        (max(time_ns for time_ns, _ in group), max(group, key=lambda one: (one[1][0].category is not None, one[0]))[1])
+        for group in same.values()
+    ]
+
+
+def _kind(one: Delay) -> tuple[Category | None, int, bool]:
     return one.category, one.every, one.in_turns
 
 
-class _Series:
-    """The own times in one category, and what is judged by them alone; computed where something asks for it."""
+def _in_steps(own: Floats, one: Delay) -> Ints:
+    return np.where(one.late, np.maximum(own, 0), 0).astype(np.int64)
 
-    def __init__(self, search: _Search, category: Category) -> None:
+
+class _Series:
+    """The own times in one category, or as a whole, and what is judged by them alone; computed where it is needed."""
+
+    def __init__(self, search: _Search, category: Category | None) -> None:
         self._search = search
         self._category = category
         self._values = search.times.of(category)
@@ -224,6 +221,53 @@ class _Series:
             alone = (one for one in fitting if self._stands_out(one, others))
             yield from ((self._explains([one]), [one]) for one in alone)
 
+    def stretches(self, found: dict[int, Delay]) -> Iterator[tuple[float, list[Delay]]]:
+        """Yield delays of steps in succession, such as all from one on, with the time (ns) that they explain."""
+        count, least_ns = len(self._search.steps), PARTLY * self._search.wall_ns
+        if count < 2 * FEWEST_COMPARED_STEPS:
+            return
+        rows = np.flatnonzero(self._longer >= FEWEST_COMPARED_STEPS)
+        rows = rows[~np.isin(rows, [*found])]
+        own = self.excess[rows]
+        windows = np.lib.stride_tricks.sliding_window_view(own, FEWEST_COMPARED_STEPS, axis=1)
+        level = np.median(windows, axis=2).max(axis=1, initial=0)
+        first, last = _longest_stretches(own >= HALF * level[:, np.newaxis])
+        length = last - first
+        fits = (level >= least_ns) & (np.minimum(length, count - length) >= FEWEST_COMPARED_STEPS)
+        for row, a, b in zip(rows[fits].tolist(), first[fits].tolist(), last[fits].tolist(), strict=True):
+            at = np.arange(count)
+            one = Delay(row, self._category, 1, (at >= a) & (at < b), is_stretch=True)
+            if self.lag_ns(one) >= least_ns and self._is_level(one):
+                yield self._explains([one]), [one]
+
+    def _is_level(self, one: Delay) -> bool:
+        """Return whether so many long steps in succession, and so long ones, are beyond chance, and end at once."""
+        lag_ns, own, late = self.lag_ns(one), self.excess[[one.row]], one.late
+        first, last = np.flatnonzero(late)[[0, -1]]
+        around = (own[0, max(0, first - FEWEST_COMPARED_STEPS) : first], own[0, last + 1 :][:FEWEST_COMPARED_STEPS])
+        if any(np.median(part) > QUARTER * lag_ns for part in around if len(part)):
+            return False  # it grows, or shrinks
+        if not self._recurs(own, np.array([lag_ns]), late)[0]:
+            return False
+        long = own[0] >= HALF * lag_ns
+        many = int(long[late].sum())
+        others = self.excess.size - int(np.searchsorted(self._ordered, HALF * lag_ns)) - many
+        rate = max((1 + others) / (1 + self.excess.size - late.sum()), long[~late].mean())
+        chances = self._chances(len(late))
+        if chances * chance_of_at_least(many, int(late.sum()), float(rate)) > RARE:
+            return False
+        error = self._search.false_alarms / chances
+        return bool(lag_ns >= lag_limits(self._values, own, np.array([one.row]), late.astype(np.int64), error)[0, 1])
+
+    @cached_property
+    def _longer(self) -> Ints:
+        """In how many steps each rank is longer by the smallest lag of a delay of some steps, shape (ranks,)."""
+        return np.asarray((self.excess >= PARTLY * self._search.wall_ns).sum(axis=1), np.int64)
+
+    @cached_property
+    def _ordered(self) -> Floats:
+        return np.sort(self.excess, axis=None)
+
     def _late(self, every: int, least: float) -> list[Delay]:
         """Return the ranks and phases of a period whose excess is beyond chance, at least `least` of the step."""
         if every not in self._regular:
@@ -234,7 +278,8 @@ class _Series:
         phase = self._search.steps[: MOST_STEPS if every > 1 else None] % every
         count, own = np.bincount(phase, minlength=every), self.excess[:, : len(phase)]
         # In half of the steps of its shortest phase, any candidate is late.
-        rows = np.flatnonzero((own >= least_ns).sum(axis=1) >= max(1, int(count.min()) // 2))
+        longer = self._longer if every > 1 else (own >= least_ns).sum(axis=1)
+        rows = np.flatnonzero(longer >= max(1, int(count.min()) // 2))
         if not len(rows) or not count.all():
             return
         own = own[rows]
@@ -247,7 +292,7 @@ class _Series:
         if not len(rows):
             return
         error = self._search.false_alarms / self._chances(every)
-        sure = possible & (lag >= lag_limits(self._values[:, : len(phase)], own, phase, error))
+        sure = possible & (lag >= lag_limits(self._values[:, : len(phase)], own, rows, phase, error))
         for at, number in np.argwhere(sure).tolist():
             yield Delay(int(rows[at]), self._category, every, self._in_phase(every, number))
 
@@ -255,7 +300,10 @@ class _Series:
         return np.asarray(self._search.steps % every == number)
 
     def _chances(self, every: int) -> float:
-        """Return the number of sets of steps that are compared up to a period, of all ranks and categories."""
+        """Return the number of sets of steps that are compared up to a period, of all ranks and categories.
+
+        As many as there are stretches of that many steps.
+        """
         return self._search.compared * every * (every + 1) / 2
 
     def _recurs(self, own: Floats, lag_ns: Floats, late: Bools) -> Bools:
@@ -316,83 +364,14 @@ class _Series:
         return [one._replace(in_turns=True) for one in by_phase.values()]
 
 
-# ---- no period -------------------------------------------------------------------------------------------------------
-
-
-def far_ranks(times: OwnTimes, last: LastRanks, usual_ns: float) -> LastRanks:
-    """Return the ranks that are late in a step by far more than usual; not where rather the other half is early."""
-    rest = times.own_ns - np.median(times.own_ns, axis=1, keepdims=True)
-    early = (2 * last.among.sum(axis=0) == len(last.among)) & (rest.sum(axis=0) < 0)
-    far = (last.lag_ns >= max(QUARTER * times.wall_ns, _FAR * usual_ns)) & ~early
-    return last._replace(among=last.among & far)
-
-
-def _in_order(times: OwnTimes) -> list[Delay]:
-    """Return ranks that take turns without a period: who is late in a step tells who is late in the next, or later."""
-    last = last_ranks(times)
-    far = last.lag_ns >= PARTLY * times.wall_ns
-    if not far.any():
-        return []
-    sets = np.full(len(far), -1, np.int64)  # several ranks may be late together
-    sets[far] = np.unique(last.among[:, far], axis=1, return_inverse=True)[1].reshape(-1)
-    usual = np.flatnonzero(np.bincount(sets[far]) >= max(FEWEST_COMPARED_STEPS, PARTLY * len(far)))
-    late = np.isin(sets, usual)
-    if len(usual) < 2 or not _is_ordered(sets, len(times.ranks)):
-        return []
-    delay = min(float(np.median(last.lag_ns[sets == one])) for one in usual)
-    if not late.all() and np.mean(last.lag_ns[~late] <= QUARTER * delay) < NEARLY_ALL:
-        return []
-    rows = np.flatnonzero((last.among & late).any(axis=1)).tolist()
-    turns = [_named(times, row, last.among[row] & late) for row in rows]
-    return [one._replace(in_turns=True) for one in turns if one] if all(turns) else []
-
-
-def _is_ordered(sets: Ints, ranks: int) -> bool:
-    """Return whether the same ranks are late again at some distance more often than chance would choose them."""
-    count = np.bincount(sets[sets >= 0])
-    rate = max(1 / ranks, float((count**2).sum()) / float(count.sum()) ** 2)
-    longest = min(_LONGEST, len(sets) // 2)
-    for distance in range(1, longest + 1):
-        first, second = sets[:-distance], sets[distance:]
-        both = (first >= 0) & (second >= 0)
-        again = int((both & (first == second)).sum())
-        accepted = _RARE / 2 / (1 if distance == 1 else longest - 1)
-        if again and chance_of_at_least(again, int(both.sum()), rate) <= accepted:
-            return True
-    return False
-
-
-def _often(times: OwnTimes, found: Sequence[Delay]) -> list[Delay]:
-    """Return the rank that is late in many single steps: more often than chance would choose the same one."""
-    last = last_ranks(times)
-    others = ~np.any([one.late for one in found], axis=0) if found else np.ones(len(times.steps), np.bool_)
-    far = far_ranks(times, last, float(np.median(last.lag_ns[others if others.any() else slice(None)]))).among
-    alone = far & (far.sum(axis=0) == 1)
-    count = alone.sum(axis=1)
-    row = int(count.argmax())
-    if not late_often(count, min(PARTLY * len(times.steps), MANY), times.compared)[row]:
-        return []
-    early = excess(times.own_ns)[row] <= -HALF * np.median(last.lag_ns[alone[row]])
-    one = _named(times, row, alone[row])
-    return [one] if one and early.sum() <= QUARTER * count[row] else []
-
-
-def late_often(count: Ints, least: float | Floats, compared: int) -> Bools:
-    """Return which ranks stand out in many single steps: more often than chance would choose the same one.
+def _longest_stretches(is_late: Bools) -> tuple[Ints, Ints]:
+    """Return the stretch of each row with most late steps less other ones: first step, and the one after the last.
 
     Args:
-        count: number of steps in which each rank stands out, shape (ranks,).
-        least: fewest such steps.
-        compared: number of ranks that are compared in the run.
+        is_late: shape (rows, steps).
     """
-    often = (count >= least) & (count > 0)
-    total, rate = int(count.sum()), 1 / len(count)
-    often[often] = [compared * chance_of_at_least(one, total, rate) <= _RARE for one in count[often].tolist()]
-    return np.asarray(often)
-
-
-def _named(times: OwnTimes, row: int, late: Bools) -> Delay | None:
-    """Return a rank's delay in one category; None if its delays are of several kinds."""
-    own = np.stack([excess(times.of(name))[row, late] for name in OWN])
-    category = int(np.median(own, axis=1).argmax())
-    return Delay(row, OWN[category], 1, late) if (own.argmax(axis=0) == category).mean() >= NEARLY_ALL else None
+    rows = np.arange(len(is_late))
+    sums = np.pad(np.cumsum(2 * is_late.astype(np.int64) - 1, axis=1), ((0, 0), (1, 0)))
+    lowest = np.minimum.accumulate(sums, axis=1)
+    last = (sums - lowest).argmax(axis=1)
+    return np.asarray((sums == lowest[rows, last][:, np.newaxis]).argmax(axis=1)), last

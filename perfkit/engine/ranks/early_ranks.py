@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.engine.ranks.delays import HALF, LEAST_LAG, MOSTLY
+from perfkit.engine.ranks.delay import HALF, LEAST_LAG, MOSTLY
 from perfkit.engine.ranks.lateness import FALSE_ALARMS, OWN, Floats, OwnTimes, excess, rounds_of, surely_late
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, EarlyRank, Straggler
@@ -36,7 +36,8 @@ def find_early_ranks(all_times: OwnTimes, late: Sequence[Straggler]) -> list[Ear
     compute = times.of("compute")
     leads = -excess(compute)
     lead_ns = np.minimum(np.median(leads, axis=1), leads.mean(axis=1))
-    early = surely_late(-compute, FALSE_ALARMS / len(OWN) / times.compared) & (lead_ns >= LEAST_LAG * times.wall_ns)
+    early = lead_ns >= LEAST_LAG * times.wall_ns
+    early[early] = surely_late(-compute, FALSE_ALARMS / len(OWN) / times.compared, np.flatnonzero(early))
     early &= (leads >= HALF * lead_ns[:, np.newaxis]).mean(axis=1) >= MOSTLY
     # It waits for the others, not for a few of them, and its waiting is what most waiting is about.
     early &= _longer_waits_ns(times, times.waits_ns) >= MOSTLY * lead_ns

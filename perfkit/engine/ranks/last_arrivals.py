@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.engine.ranks.delays import HALF, MOSTLY
+from perfkit.engine.ranks.delay import HALF, MOSTLY
 from perfkit.engine.ranks.late_phase import MOST_SHARE, own_ns
 from perfkit.engine.ranks.lateness import OWN, OwnTimes
 from perfkit.engine.ranks.matching import MatchedCollectives

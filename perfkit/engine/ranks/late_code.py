@@ -32,7 +32,7 @@ def _code(row: Straggler, rank: RankReport, on_time: Sequence[RankReport]) -> Co
     usual = [_mean_ns(other, row.category) for other in on_time]
     longer = {key: ns - median([other.get(key, 0.0) for other in usual] or [0.0]) for key, ns in own.items()}
     longest = max(longer, key=lambda key: longer[key], default=None)
-    if longest is None or longer[longest] < MAJORITY * row.lag_ns * row.steps_late / row.steps:
+    if longest is None or longer[longest] < MAJORITY * row.in_category_ns * row.steps_late / row.steps:
         return None
     return add_code(code for code in _codes(rank, row.category) if _key(code) == longest)
 

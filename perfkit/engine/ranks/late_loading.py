@@ -41,7 +41,7 @@ def _explained(
     usual = [_mean_waits(other) for other in on_time]
     longer = {name: own[name] - median([waits[name] for waits in usual] or [0.0]) for name in WAIT_CAUSES}
     cause = max(WAIT_CAUSES, key=lambda name: longer[name])
-    mean_lag = row.lag_ns * row.steps_late / row.steps
+    mean_lag = row.in_category_ns * row.steps_late / row.steps
     least = max(mean_lag, 0.0 if usual else sum(own.values()))
     if cause in _UNNAMED or longer[cause] < MAJORITY * least or rank.loading is None:
         return None

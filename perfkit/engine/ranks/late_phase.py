@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.engine.ranks.delays import HALF
+from perfkit.engine.ranks.delay import HALF
 from perfkit.phases import PREFIX
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import Straggler
@@ -58,7 +58,7 @@ def _phase_of(row: Straggler, own: dict[str, float], others: Sequence[dict[str, 
         return None
     longer = {name: mean - median(phases.get(name, 0.0) for phases in others) for name, mean in own.items()}
     longest = max(longer, key=lambda name: longer[name])
-    mean_lag = row.lag_ns * row.steps_late / row.steps
+    mean_lag = row.in_category_ns * row.steps_late / row.steps
     fits = HALF * mean_lag <= longer[longest] <= MOST_SHARE * mean_lag
     # In a mesh the rank itself may wait in another phase, for ranks that it delayed: then neither is told.
     alike = sum(excess >= HALF * mean_lag for excess in longer.values())

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.engine.ranks.delays import QUARTER
+from perfkit.engine.ranks.delay import QUARTER
 from perfkit.engine.ranks.lateness import Bools
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.cross_rank import OneOffStraggler, Straggler

@@ -1,21 +1,14 @@
 """The ranks that are late: by how much, and what that costs; and delays of single steps (metrics.md section 5)."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.engine.ranks.delays import (
-    HALF,
-    LEAST_LAG,
-    NEARLY_ALL,
-    QUARTER,
-    Delay,
-    far_ranks,
-    find_delays,
-)
+from perfkit.engine.ranks.delay import HALF, LEAST_LAG, NEARLY_ALL, QUARTER, Delay
+from perfkit.engine.ranks.delays import find_delays
 from perfkit.engine.ranks.lateness import (
     COLUMN,
     OWN,
@@ -26,6 +19,7 @@ from perfkit.engine.ranks.lateness import (
     excess,
     last_ranks,
 )
+from perfkit.engine.ranks.single_steps import far_ranks
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS, CategoryLag, OneOffStraggler, Straggler
 
@@ -56,9 +50,11 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     rows = [
         Straggler(
             rank=times.ranks[one.row],
-            category=one.delay.category,
+            category=one.category,
             lag_ns=round(one.lag_ns),
-            also=[CategoryLag(category=name, lag_ns=ns) for name, ns in one.also if ns >= LEAST_LAG * wall_ns],
+            also=[CategoryLag(category=name, lag_ns=ns) for name, ns in one.also],
+            first_step=_bound(times, one, 0),
+            last_step=_bound(times, one, -1),
             share=one.lag_ns / wall_ns,
             every=one.delay.every,
             in_turns=one.delay.in_turns,
@@ -98,6 +94,8 @@ class _Sized(NamedTuple):
     late: Bools
     """Whether the rank is late in each step: clearly in some only, of a delay in every step, shape (steps,)."""
     lag_ns: float
+    category: Category
+    """In which most of the lag is."""
     also: list[tuple[Category, int]]
     """Other categories in which it is late, and by how much; largest lag first."""
 
@@ -117,20 +115,37 @@ def _sized(times: OwnTimes, found: Sequence[Delay]) -> list[_Sized]:
     over_others = cache(lambda name: excess(times.of(name)))
     usual = cache(lambda name: np.median(times.of(name)[on_time], axis=0))
 
-    def excess_ns(one: Delay, name: Category) -> Floats:
+    def excess_ns(one: Delay, name: Category | None) -> Floats:
         if one.in_turns or not on_time:
             return np.asarray(over_others(name)[one.row], np.float64)
         return np.asarray(times.of(name)[one.row] - usual(name), np.float64)
 
-    rows = []
-    for one in found:
-        own = excess_ns(one, one.category)
-        late = _only_where_late(own) if one.late.all() else one.late
-        steps = slice(None) if one.every > 1 else late
-        also = [(name, round(float(np.median(excess_ns(one, name)[steps])))) for name in one.also]
-        also.sort(key=lambda pair: -pair[1])
-        rows.append(_Sized(one, late, float(np.median(own[late])), also))
+    rows = [_size(one, partial(excess_ns, one), LEAST_LAG * times.wall_ns) for one in found]
     return [one for one in rows if one.lag_ns > 0]
+
+
+def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: float) -> _Sized:
+    """Return a delay with its size: in all that it is late in, together."""
+    names = [name for name in (one.category, *one.also) if name is not None]
+    is_whole = len(names) <= len(one.also)
+    own = excess_ns(None) if is_whole else np.sum([excess_ns(name) for name in names], axis=0)
+    late = _only_where_late(own) if one.late.all() else one.late
+    lags = {name: float(np.median(excess_ns(name)[late])) for name in (OWN if is_whole else names)}
+    if one.every > 1:
+        lags |= {name: float(np.median(excess_ns(name))) for name in one.also if name}
+    most: Category = one.category or max(lags.items(), key=lambda part: part[1])[0]
+    lag_ns = float(np.median(own[late]))
+    if lags[most] < QUARTER * lag_ns:  # what is idle behind a transfer is no idle time of the step
+        most = "overhead"
+    also = {name: ns for name, ns in lags.items() if name != most and ns >= least_ns}
+    of_sum = min(1.0, lag_ns / (lags[most] + sum(also.values()))) if one.every == 1 else 1.0  # medians may not add up
+    parts = [(name, round(of_sum * ns)) for name, ns in sorted(also.items(), key=lambda part: -part[1])]
+    return _Sized(one, late, lag_ns, most, parts)
+
+
+def _bound(times: OwnTimes, one: _Sized, end: Literal[0, -1]) -> int | None:
+    """Return the first or last step of a stretch; None where it is that of all steps."""
+    return times.steps[np.flatnonzero(one.late)[end]] if one.delay.is_stretch and not one.late[end] else None
 
 
 def _only_where_late(own: Floats) -> Bools:

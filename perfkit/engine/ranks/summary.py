@@ -65,7 +65,7 @@ def summarize_cross_rank(
     comparable = len({rank.device for rank in ranks}) == 1
     times = _with_waits(own_times(ranks), matched) if comparable else None
     if times is not None and ranks[0].device != "cpu":
-        times = times._replace(may_wait_ns=_may_wait_ns(times, matched, world_size))
+        times = _with_transfers(times, matched, world_size)
     stage_of = find_stages(mesh, matched.kinds)
     too_few = times is not None and len(times.steps) < FEWEST_COMPARED_STEPS and not stage_of
     meetings = find_meetings(matched, times.ranks, times.steps) if times else None
@@ -113,15 +113,20 @@ def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes
     return times._replace(messages_ns=messages_ns if len(received) else None, waits_ns=waits_ns)
 
 
-def _may_wait_ns(times: OwnTimes, matched: MatchedCollectives, world_size: int | None) -> Ints:
-    """Return the longest possible waiting by rank and step, shape (ranks, steps).
+def _with_transfers(times: OwnTimes, matched: MatchedCollectives, world_size: int | None) -> OwnTimes:
+    """Return own times with the longest possible waiting, and with what is surely none.
 
-    It is the waits in matched collectives of which all ranks have traces, and all other exposed communication. Not for
-    ranks without a device: a busy machine records the ends of gloo's collectives late, and their waits are too short.
+    Waiting is known in matched collectives of which all ranks have traces; all other exposed communication may be
+    waiting. Not for ranks without a device: a busy machine records the ends of gloo's collectives late, and their waits
+    are too short.
     """
     known = np.flatnonzero(matched.splits & ~may_lack_ranks(matched, partial=len(times.ranks) != world_size))
-    in_others_ns = times.of("communication") - _by_step(times, matched, known, matched.exposed_ns)
-    return np.asarray(in_others_ns + _by_step(times, matched, known, matched.wait_ns))
+    exposed_ns = _by_step(times, matched, known, matched.exposed_ns)
+    in_others_ns = times.of("communication") - exposed_ns
+    return times._replace(
+        may_wait_ns=np.asarray(in_others_ns + _by_step(times, matched, known, matched.wait_ns)),
+        transfers_ns=np.asarray(exposed_ns - _by_step(times, matched, known, matched.exposed_wait_ns)),
+    )
 
 
 def _by_step(times: OwnTimes, matched: MatchedCollectives, rows: Ints, values_ns: Ints) -> Ints:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
 from perfkit.engine.kinds.plausibility import check_work
@@ -16,6 +17,7 @@ from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRule
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import EMPTY, Ints
+from perfkit.trace.lanes import Id
 
 _NEVER = np.iinfo(np.int64).min
 
@@ -169,17 +171,33 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     """Return b_0 … b_last and end; see the formulas of metrics.md section 3."""
     count = len(host_start_ns)
     known = device_step >= 0
-    first = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first, device_step[known], events.start_ns[device.row[known]])
+    first, on_any = (np.full(count, np.iinfo(np.int64).max) for _ in range(2))
+    np.minimum.at(on_any, device_step[known], events.start_ns[device.row[known]])
+    main = known & _on_main_stream(events, device)
+    np.minimum.at(first, device_step[main], events.start_ns[device.row[main]])
+    first = np.where(np.bincount(device_step[main], minlength=count) > 0, first, on_any)
     last = np.full(count, _NEVER)
     np.maximum.at(last, device_step[known], events.end_ns[device.row[known]])
     last = np.maximum.accumulate(last)
     busy = np.bincount(device_step[known], minlength=count) > 0
-    # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts.
+    # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts, but for
+    # what another stream prefetches meanwhile.
     left = np.where(busy[1:], np.minimum(last[:-1], first[1:]), _NEVER)
     starts = np.maximum.accumulate(np.append(host_start_ns[:1], np.maximum(host_start_ns[1:], left)))
     # A last step that is cut off before its window starts has an empty window, not a negative one.
     return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
+
+
+def _on_main_stream(events: Events, device: Device) -> NDArray[np.bool_]:
+    """Return which device activities are on the stream of their device that computes for longest, shape (d,)."""
+    stream, computes = events.thread[device.row], device.is_compute
+    time_ns = np.where(computes, events.end_ns[device.row] - events.start_ns[device.row], 0)
+    of_stream_ns = np.bincount(stream, time_ns, minlength=len(events.threads))
+    main: dict[Id, int] = {}
+    for number in np.flatnonzero(of_stream_ns).tolist():
+        pid = events.threads[number][0] if events.threads else 0
+        main[pid] = max(main.get(pid, number), number, key=lambda one: of_stream_ns[one])
+    return np.isin(stream, [*main.values()])
 
 
 def _whole_trace(events: Events, device: Device, pauses: Pauses, lost: int) -> Steps | None:

@@ -57,13 +57,14 @@ def _profiler_clause(stragglers: Sequence[Straggler], profiler_ns: int) -> str:
 
 def _one(row: Straggler) -> str:
     lag_ns, cause = row.lag_ns, _cause(row)
-    if _is_partly(row):
-        lag = duration(lag_ns)
+    if row.every > 1:
+        lag = duration(row.in_category_ns)
         return f"rank {row.rank} is late {how_often(row)}, by {lag} ({cause}){_cost(row.gain_ns)}{_in_most(row)}"
     if row.also:
         parts = (f"{duration(one.lag_ns)} {_in_words(one.category)}" for one in row.also)
-        cause = ", ".join((f"{duration(lag_ns)} {cause}", *parts))
-        lag_ns += sum(one.lag_ns for one in row.also)
+        cause = ", ".join((f"{duration(row.in_category_ns)} {cause}", *parts))
+    if _is_partly(row):
+        return f"rank {row.rank} is late {how_often(row)}, by {duration(lag_ns)} ({cause}){_cost(row.gain_ns)}"
     if _ALIKE * lag_ns <= (row.gain_ns or 0) <= lag_ns / _ALIKE:
         return (
             f"rank {row.rank} delays {whom(row)} by {duration(row.gain_ns or 0)} per step ({cause}); "
@@ -75,7 +76,7 @@ def _one(row: Straggler) -> str:
 
 def _in_most(row: Straggler) -> str:
     """Return a clause with what a rank that is late in every n-th step takes longer in besides, in most steps."""
-    if row.every == 1 or not row.also:
+    if not row.also:
         return ""
     lags = " and ".join(f"{duration(one.lag_ns)} longer in {_in_words(one.category)}" for one in row.also)
     return f"; besides, it takes {lags} in most steps"
@@ -104,6 +105,13 @@ def how_often(row: Straggler) -> str:
     """Return in which steps a rank is late, in words."""
     if row.every > 1:
         return f"in every {_ordinal(row.every)} step"
+    match row.first_step, row.last_step:
+        case int(first), int(last):
+            return f"in steps {numbered(first)} to {numbered(last)}"
+        case int(first), None:
+            return f"from step {numbered(first)} on"
+        case None, int(last):
+            return f"up to step {numbered(last)}"
     return f"in {row.steps_late} of {row.steps} steps" if row.steps_late < row.steps else "per step"
 
 
@@ -212,6 +220,11 @@ def _by(row: Straggler, cause: str) -> str:
     return f"by {duration(row.lag_ns)} {how_often(row)} ({cause})"
 
 
+def _of(ranks: Sequence[int], what: str, *, is_first: bool) -> str:
+    """Return what is said of some of several late ranks."""
+    return f"{'' if is_first else '; '}{rank_list(ranks)}: {what}"
+
+
 SENTENCES: Final[Words] = {
     "early_ranks": early_sentence,
     "few_to_do": lambda early, besides_late: capital(early_sentence(early, besides_late=besides_late)),
@@ -224,6 +237,7 @@ SENTENCES: Final[Words] = {
     "of_some": "{count} of {all}",
     "longer_runs": "as many {kind}s as on {whom}, in {times:.3g} times the time",
     "more_runs": "{runs:figures} {what} per step, {usual:figures} on {whom}",
+    "reason_of": lambda ranks, what, is_first: _of(ranks, what, is_first=is_first),
     "plural": "{kind}s",
     "the_others": "the others",
     "ranks": "{ranks:ranks}",
@@ -239,6 +253,7 @@ REMEDIES: Final[Words] = {
         "find what each of the ranks does "
         + (f"in one of {every} steps only" if every > 1 else "only in the steps in which it is late")
     ),
+    "remedy_of": lambda ranks, what, is_first: _of(ranks, what, is_first=is_first),
     "find_only_there": "find what {ranks:ranks} do that the others do not",
     "find_in_late_steps": "find what each of the ranks does in the steps in which it is late",
     "find_longer": "find what {ranks:ranks} {ranks:|does|do} longer",

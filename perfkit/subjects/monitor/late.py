@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from perfkit.base.statistics.bootstrap import Floats
 from perfkit.base.statistics.series import Levels, block_length, block_medians, deviation, find_levels
-from perfkit.engine.ranks.delays import LEAST_LAG, MANY, late_often
+from perfkit.engine.ranks.delay import LEAST_LAG, MANY
 from perfkit.engine.ranks.lateness import excess, surely_late
+from perfkit.engine.ranks.single_steps import late_often
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.per_run.monitor import LateRank
 from perfkit.subjects.monitor.course import Course

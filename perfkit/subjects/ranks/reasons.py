@@ -51,30 +51,42 @@ class _Work(NamedTuple):
     ns: float = 0.0
 
 
-def find_reason(context: LossContext, late: Sequence[Straggler]) -> Reason | None:
-    """Return why ranks are late in every step: what they have more of; None where that is not known.
-
-    Of several ranks it must be the reason of each: a mean of all would tell of one what only another has.
+def find_reasons(context: LossContext, late: Sequence[Straggler]) -> list[tuple[list[Straggler], Reason | None]]:
+    """Return why ranks are late, and which of them for the same reason; None where that is not known.
 
     Args:
         context: the run.
         late: the late ranks, largest lag first.
     """
-    category = late[0].category
-    if category not in ("overhead", "compute"):
+    alike = defaultdict[object, list[Straggler]](list)
+    for row in late:
+        cause = row.loading and row.loading.cause
+        alike[row.category, row.every, row.every == 1 and row.steps_late, cause].append(row)
+    found: list[tuple[list[Straggler], Reason | None]] = []
+    for rows in alike.values():
+        each = [_find_reason(context, [row], late) for row in rows]
+        together = _find_reason(context, rows, late)
+        # A mean of several would tell of one what only another has.
+        if all(one == together or (one and together and one.what == together.what) for one in each):
+            found.append((rows, together))
+        else:
+            found += [([row], one) for row, one in zip(rows, each, strict=True)]
+    return found
+
+
+def _find_reason(context: LossContext, rows: Sequence[Straggler], late: Sequence[Straggler]) -> Reason | None:
+    """Return what ranks that are late in every step have more of; None where that is not known."""
+    first = rows[0]
+    if first.category not in ("overhead", "compute") or first.every > 1 or first.steps_late < first.steps:
         return None
-    if any(row.category != category or row.every > 1 or row.steps_late < row.steps for row in late):
-        return None
-    found = _reason_of(context, late, late)
-    each = [_reason_of(context, [row], late) for row in late] if len(late) > 1 else []
-    return found if all(one is not None and found is not None and one.what == found.what for one in each) else None
+    return _reason_of(context, rows, late)
 
 
 def _reason_of(context: LossContext, rows: Sequence[Straggler], late: Sequence[Straggler]) -> Reason | None:
     sides = _compare(context, rows, late)
     if sides is None:
         return None
-    who, phase = [row.rank for row in late], late[0].phase if len(late) == 1 else None
+    who, phase = [row.rank for row in rows], rows[0].phase if len(rows) == 1 else None
     if rows[0].category == "compute":
         return _extra_work(sides, who)
     part = _extra_cause(sides)
@@ -123,7 +135,7 @@ def _compare(context: LossContext, rows: Sequence[Straggler], late: Sequence[Str
     on_time = set(by_rank) - {row.rank for row in late}
     compared = [number for number in on_time & linked if stages.get(number) in at]
     others = [by_rank[number] for number in compared]
-    lag_ns, category = fmean(row.lag_ns for row in rows), rows[0].category
+    lag_ns, category = fmean(row.in_category_ns for row in rows), rows[0].category
     if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > _MOST_OF_LAG * lag_ns:
         return None
     name = fact("the_others") if on_time == set(compared) else fact("ranks", ranks=compared)
@@ -195,8 +207,9 @@ def _extra_work(sides: _Sides, who: Sequence[int]) -> Reason | None:
         return None
     if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # so short that their time is alike
         return None
-    facts = (fact("longer_runs", kind=kind, whom=sides.whom, times=own.ns / other.ns),)
-    return Reason(facts, (fact("check_larger_inputs", ranks=who),), "longer runs")
+    times = own.ns / other.ns
+    facts = (fact("longer_runs", kind=kind, whom=sides.whom, times=times),)
+    return Reason(facts, (fact("check_larger_inputs", ranks=who),), ("longer runs", round(times, 1)))
 
 
 def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:

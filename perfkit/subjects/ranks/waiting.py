@@ -1,6 +1,7 @@
 """What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from perfkit.engine.losses.context import MIN_SHARE, LossContext
 from perfkit.engine.losses.dimensions import synchronise_less, wait_less
@@ -23,7 +24,10 @@ from perfkit.records.cross_rank import (
 )
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_run.pauses import RankPauses
-from perfkit.subjects.ranks.reasons import Reason, find_compiled, find_reason
+from perfkit.subjects.ranks.reasons import Reason, find_compiled, find_reasons
+
+_MOST_REASONS: Final = 3
+"""More cannot be read in one line."""
 
 
 def cause_of_waiting(context: LossContext, late: list[Straggler], wait_ns: float) -> Loss:
@@ -192,7 +196,8 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
     evidence, row = {"gain_ns": gain_ns}, context.ledger.of("late_ranks")
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
-    reason = find_reason(context, late)
+    reasons = find_reasons(context, late)
+    known = [(rows, reason.facts) for rows, reason in reasons if reason is not None and reason.facts]
     return Loss(
         cause="straggler",
         ranks=tuple(row.rank for row in late),
@@ -200,16 +205,28 @@ def _for_stragglers(context: LossContext, late: list[Straggler]) -> Loss:
         row="late_ranks",
         blames="rank",
         code=row.code.text if row is not None and row.code else None,
-        facts=reason.facts if reason else (),
+        facts=_of_each(known, "reason_of", alone=len(reasons) == 1),
         evidence=evidence,
-        remedy=tuple(_remedy(context, late, reason)),
+        remedy=tuple(_remedy(context, late, reasons)),
         per_step_ns=min(gain_ns, context.longest_step_ns),
         # Another rank may be as late where some have no trace: a replay does not know of it.
         change=None if context.run.is_partial else healthy_ranks(row.rank for row in late),
     )
 
 
-def _remedy(context: LossContext, late: list[Straggler], reason: Reason | None) -> Iterator[Fact]:
+def _of_each(parts: Sequence[tuple[Sequence[Straggler], Facts]], code: str, *, alone: bool) -> Facts:
+    """Return facts about some late ranks, each with these ranks, unless they are about all."""
+    if alone:
+        return tuple(one for _, facts in parts for one in facts)
+    return tuple(
+        fact(code, ranks=[row.rank for row in rows], what=facts, is_first=not number)
+        for number, (rows, facts) in enumerate(parts)
+    )
+
+
+def _remedy(
+    context: LossContext, late: list[Straggler], reasons: Sequence[tuple[list[Straggler], Reason | None]]
+) -> Iterator[Fact]:
     first, ranks = late[0], [row.rank for row in late]
     causes = {row.loading and row.loading.cause for row in late}
     if take_turns(late):
@@ -223,8 +240,9 @@ def _remedy(context: LossContext, late: list[Straggler], reason: Reason | None) 
     all_late = len(late) == len(context.run.ranks)
     if len(late) > 1 and not all_late:
         yield fact("fix_all", count=len(late), alone=not any(row.gain_ns for row in late))
-    if len({(row.category, row.every, row.every == 1 and row.steps_late) for row in late}) == len(causes) == 1:
-        yield from _speed_up(context, first, ranks, reason)
+    if len(reasons) == 1 or (len(reasons) <= _MOST_REASONS and not all_late):
+        each = [(rows, _speed_up(context, rows[0], [row.rank for row in rows], why)) for rows, why in reasons]
+        yield from _of_each(each, "remedy_of", alone=len(reasons) == 1)
     else:
         yield fact("find_in_late_steps") if all_late else fact("find_only_there", ranks=ranks)
 

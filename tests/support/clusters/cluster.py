@@ -1,6 +1,6 @@
 """Clusters: what they run and which faults they have; simulated, and written as traces."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +9,8 @@ import numpy as np
 from tests.support.clusters.events import Process, World
 from tests.support.clusters.programs import PROGRAMS, Model
 from tests.support.clusters.rank import Group, Meeting, Rank
+
+_PREFETCH = 40
 
 
 class Faults(NamedTuple):
@@ -20,6 +22,8 @@ class Faults(NamedTuple):
     """Factor of the time of all that the host does."""
     load_us: Mapping[int, int] = {}
     """Additional loading in each step."""
+    loads_us: Mapping[int, Sequence[int]] = {}
+    """The same in each step of the recording by itself."""
     work_us: Mapping[int, int] = {}
     """Work of the host at the end of each step, as checkpoints, for which it waits for the device."""
 
@@ -36,6 +40,8 @@ class Cluster(NamedTuple):
     per_host: int = 8
     clock_us: int = 3000
     """By how much the clock of each host is ahead of the one before."""
+    prefetch_us: int = 0
+    """Time of a kernel that prepares the next batch on a stream of its own, as each step begins."""
     queue: int = 1024
     steps: int = 5
     warm: int = 1
@@ -83,7 +89,11 @@ def _train(rank: Rank, cluster: Cluster, groups: Mapping[str, Group]) -> Process
             yield from rank.synchronise("cudaDeviceSynchronize", operator=None)
             rank.recording, rank.begun_us = True, rank.world.now
         begin = rank.here
-        yield from rank.load(cluster.load_us + faults.load_us.get(rank.number, 0))
+        recorded = step - cluster.warm
+        extra_us = faults.loads_us[rank.number][recorded] if recorded >= 0 and rank.number in faults.loads_us else 0
+        yield from rank.load(cluster.load_us + faults.load_us.get(rank.number, 0) + extra_us)
+        if cluster.prefetch_us:
+            yield from rank.kernel(cluster.prefetch_us, "normalize", stream=_PREFETCH)
         yield from PROGRAMS[cluster.program](rank, cluster.model, groups)
         if rank.number in faults.work_us:
             yield from rank.synchronise()

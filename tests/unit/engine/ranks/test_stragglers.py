@@ -272,18 +272,22 @@ def test_a_rank_that_is_late_in_two_ways_has_both() -> None:
     ((other, lag_ns),) = [(one.category, one.lag_ns) for one in row.also]
     assert (row.category, other) == ("overhead", "data_loading")
     assert lag_ns == pytest.approx(ms * MS, rel=0.05)
+    assert row.lag_ns == pytest.approx((14 + ms) * MS, rel=0.05)
+    assert row.in_category_ns == pytest.approx(14 * MS, rel=0.05)
     assert (row.steps_last, row.steps) == (10, 10)
     assert find_stragglers(times_of(late(4, 10, r1=14), noise_ns=noise(4, 10))).ranks[0].also == []
 
 
-def test_what_is_late_in_other_steps_is_no_second_delay_of_these() -> None:
+def test_a_rank_that_is_late_in_other_things_in_other_steps_is_late_in_all() -> None:
     cells = late(4, STEPS)
     cells[1, [0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 18]] = 40 * MS
     times = times_of(cells, noise_ns=noise(ms=0.1))
     elsewhere = [2, 5, 8, 11, 14, 16, 17, 19, 0, 7, 13]
     times.exposed_ns[1, elsewhere, CATEGORIES.index("data_loading")] += 20 * MS
     (row,) = find_stragglers(times).ranks
-    assert (row.category, row.every, row.steps_late, row.also) == ("overhead", 1, 12, [])
+    assert (row.category, row.every, row.steps_late) == ("overhead", 1, 20)
+    assert row.lag_ns == pytest.approx(40 * MS, rel=0.05)
+    assert [one.category for one in row.also] == ["data_loading"]
 
 
 def meeting_in(times: OwnTimes, every: int) -> OwnTimes:

@@ -130,12 +130,29 @@ def test_an_operator_that_runs_in_each_step_is_no_first_call() -> None:
     assert advice(ranks, category="overhead").recommendation.startswith("check what this operator works on")
 
 
-def test_of_several_late_ranks_a_reason_must_be_that_of_each() -> None:
+def test_late_ranks_have_the_same_reason_or_each_its_own() -> None:
     sleeping = replace(SLEEP, total_ns=2 * SLEEP.total_ns)
-    for second, is_named in ((COLLECT, True), (sleeping, False)):
+
+    def of(second: Any) -> str:
         late = [idle_rank(COMMON, one, rank=number) for number, one in enumerate((COLLECT, second), 1)]
-        found = advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead")
-        assert ("collect garbage" in found.recommendation) == is_named
+        return advice([idle_rank(COMMON, rank=0), *late], late=(1, 2), category="overhead").recommendation
+
+    assert of(COLLECT).startswith("fix both; collect garbage")
+    first, second = of(sleeping).split("; rank 2: ")
+    assert "; rank 1: collect garbage" in first
+    assert "collect" not in second
+    assert "`wait`" in second
+
+
+@pytest.mark.parametrize("times", [(1.3, 1.1), (1.5, 1.2), (1.1, 1.3)])
+def test_two_slow_ranks_have_each_its_own_factor(times: tuple[float, float]) -> None:
+    ranks = []
+    for number, factor in enumerate((1.0, *times)):
+        operators = [make_operator("mm", count=STEPS * 12, total_ns=round(STEPS * 100 * factor * MS))]
+        ranks.append(replace(idle_rank(COMMON, rank=number), operators=operators))
+    sentence = advice(ranks, late=(1, 2), category="compute").sentence
+    for number, factor in enumerate(times, 1):
+        assert f"rank {number}: as many kernels as on the others, in {factor} times the time" in sentence
 
 
 def test_other_stages_of_a_pipeline_are_no_others() -> None:
