@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.idle.attribution import main_thread
 from perfkit.engine.kinds.classify import DATA_LOADING as LOADING_NAMES
-from perfkit.engine.steps.marks import step_names
+from perfkit.engine.steps.marks import step_names, training_thread
 from perfkit.phases import DATA_LOADING
 from perfkit.trace.categories import backend_annotations, whole_span_annotations
 from perfkit.trace.events import UNKNOWN, EventKind, Events, PythonFrames, RankTrace, TimelineDetail
@@ -50,7 +49,7 @@ def mark_loading(trace: RankTrace, data_marker: str, step_marker: str | None) ->
     annotations = events.rows(EventKind.ANNOTATION)
     is_step = step_names(events, annotations, None) | step_names(events, annotations, step_marker)
     steps = annotations[is_step[events.name[annotations]]]
-    thread = main_thread(events, steps)
+    thread = training_thread(events, step_marker)
     annotations = annotations[(events.thread[annotations] == thread) & ~is_step[events.name[annotations]]]
     spans = _matching_spans(trace, annotations, thread, re.compile(data_marker))
     kept = ~_contains_any(spans, Union(events.start_ns[steps], events.end_ns[steps]))

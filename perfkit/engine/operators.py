@@ -1,6 +1,8 @@
 """Time of kernels and host operators, by name."""
 
-from typing import Final, get_args
+import math
+from collections.abc import Iterable
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ from perfkit.trace.intervals import Ints
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 MOST_OPERATORS: Final = 5_000
 """Most names that are listed of a trace: some programs put a counter into each."""
+_LARGEST: Final = 1 << 38
+"""Largest size of one run: 30 million such sum up to what a column holds, and a trace has fewer runs of a name."""
 
 _COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING, _OVERHEAD = range(5)
 
@@ -34,7 +38,8 @@ def tabulate_operators(
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[in_steps]
         rows = device.row[in_steps]
         duration_ns = events.end_ns[rows] - events.start_ns[rows]
-        return _sum(events, rows, category, duration_ns, steps, steps.device_step[in_steps])
+        size = _blocks(events)[events.device_args.launch_of(rows)]
+        return _sum(events, rows, category, duration_ns, size, steps, steps.device_step[in_steps])
     rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
     communicating = names.communication_operator[events.name[rows]]
@@ -43,16 +48,41 @@ def tabulate_operators(
     kinds = [_DATA_LOADING, _COMMUNICATION, _OVERHEAD]
     category = np.select([loading, communicating, compiling], kinds, _COMPUTE)
     step = np.searchsorted(steps.bounds, events.start_ns[rows], side="right") - 1
-    return _sum(events, rows, category, activity.self_ns[rows], steps, step)
+    size = _elements(events)[events.operator_args.inputs_of(rows)]
+    return _sum(events, rows, category, activity.self_ns[rows], size, steps, step)
+
+
+def _blocks(events: Events) -> Ints:
+    """Return the blocks of each distinct launch, -1 if unknown; the last value is that of -1."""
+    return _bounded(math.prod(one.grid) if one.grid else -1 for one in events.device_args.launches)
+
+
+def _elements(events: Events) -> Ints:
+    """Return the elements of each distinct list of inputs, -1 if unknown; the last value is that of -1."""
+    return _bounded(-1 if one.dims is None else _count(one.dims) for one in events.operator_args.distinct_inputs)
+
+
+def _count(dims: list[Any], depth: int = 2) -> int:
+    """Return how many elements inputs have: tensors, each a list of sizes, lists of tensors, and others."""
+    if dims and all(isinstance(one, int) for one in dims):
+        return math.prod(dims)
+    return sum(_count(one, depth - 1) for one in dims if isinstance(one, list)) if depth else 0
+
+
+def _bounded(sizes: Iterable[int]) -> Ints:
+    """Return sizes as a column, -1 for what cannot be: their sum over all runs must fit."""
+    return np.array([size if 0 <= size <= _LARGEST else -1 for size in (*sizes, -1)], np.int64)
 
 
 def _sum(
-    events: Events, rows: Ints, category: Ints, duration_ns: Ints, steps: Steps, step: Ints
+    events: Events, rows: Ints, category: Ints, duration_ns: Ints, sizes: Ints, steps: Steps, step: Ints
 ) -> tuple[list[OperatorStat], int]:
     keys, key = _distinct(events.name[rows] * np.int64(len(_CATEGORIES)) + category, len(events.names))
     count = np.bincount(key, minlength=len(keys))
-    total_ns, max_ns = np.zeros_like(count), np.zeros_like(count)
+    total_ns, max_ns, size = np.zeros_like(count), np.zeros_like(count), np.zeros_like(count)
     np.add.at(total_ns, key, duration_ns)
+    np.add.at(size, key, sizes)
+    size[key[sizes < 0]] = -1
     np.maximum.at(max_ns, key, duration_ns)
     at = np.zeros_like(count)  # of the longest, the place in `rows`: of equals the first
     longest = np.flatnonzero(duration_ns == max_ns[key])[::-1]
@@ -64,6 +94,7 @@ def _sum(
             category=_CATEGORIES[keys[k] % len(_CATEGORIES)],
             count=int(count[k]),
             total_ns=int(total_ns[k]),
+            size=None if size[k] < 0 else int(size[k]),
             max_ns=int(max_ns[k]),
             max_step=steps.number[int(step[at[k]])],
             max_at_ns=int(events.start_ns[rows[at[k]]] - steps.bounds[step[at[k]]]),

@@ -119,8 +119,13 @@ def add_devices(rows: Iterable[DeviceTimes]) -> list[DeviceTimes]:
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     """Return one row per name and category, largest time first."""
-    added = _add_by(rows, ("name", "category"), ("count", "total_ns"), _LONGEST)
+    added = _add_by(rows, ("name", "category"), ("count", "total_ns"), _longest_and_size)
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def _longest_and_size(rows: Sequence[OperatorStat]) -> dict[str, Any]:
+    sizes = [row.size for row in rows if row.size is not None]
+    return _LONGEST(rows) | {"size": sum(sizes) if len(sizes) == len(rows) else None}
 
 
 RowT = TypeVar("RowT", bound=Struct)

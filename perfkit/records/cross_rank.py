@@ -1,9 +1,11 @@
 """Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
 from collections.abc import Sequence
-from typing import Final
+from statistics import fmean
+from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.records.common import Category
 from perfkit.records.per_rank.loading import SlowSample, SlowWorker, WaitCause
@@ -91,6 +93,32 @@ class CategoryLag(Struct, frozen=True, kw_only=True):
     """Median over the steps in which it is late."""
 
 
+LateFactor = Literal["runs", "size", "pace", "time"]
+"""What of the time of work is more: how often it runs, how much each run works on (blocks, elements), how long each
+takes for as much; `time` where it is not known which of the last two."""
+LateGroup = Literal["all", "compute_bound", "memory_bound", "few", "launches"]
+
+
+class LateWork(Struct, frozen=True, kw_only=True):
+    """Why a rank's own work takes longer than the others': the one factor of its time that explains it."""
+
+    factor: LateFactor
+    of: LateGroup
+    """The kernels (without a device: operators) that it is true of; `launches`: the host's calls that launch them."""
+    name: str | None = None
+    """Of few kernels or operators the name; of two or three how their names begin, and `*`."""
+    on_device: bool
+    own: float
+    """The factor: runs, size or time (ns) of these per step; of launches also that of a call (ns, the median)."""
+    usual: float
+    """The same of the ranks that are not late; 0 if only the late rank runs it."""
+
+    @property
+    def times(self) -> float:
+        """How many times the others'."""
+        return self.own / self.usual if self.usual else 0.0
+
+
 class Straggler(Struct, frozen=True, kw_only=True):
     """A rank that takes longer than the others in its own time, beyond chance (metrics.md section 5)."""
 
@@ -105,6 +133,10 @@ class Straggler(Struct, frozen=True, kw_only=True):
     explains half of the lag."""
     code: CodeLocation | None = None
     """The function in which the rank, which was sampled, is longer than the others by half of the lag or more."""
+    work: LateWork | None = None
+    """Why it computes or launches for longer; None if it is late in something else, or no factor explains it."""
+    host: str | None = None
+    """Its host, if all ranks of this are late alike, and no others."""
     lag_ns: int
     """How much longer, in all categories: median over the steps in which it is late."""
     also: list[CategoryLag] = []
@@ -146,6 +178,14 @@ def take_turns(stragglers: Sequence[Straggler]) -> bool:
         return False
     # Each stage with late ranks adds all of its steps.
     return sum(row.steps_late for row in stragglers) == stragglers[0].steps
+
+
+def same_work(stragglers: Sequence[Straggler]) -> LateWork | None:
+    """Return the mean of what late ranks do more of, or more slowly; None if they differ."""
+    works = [row.work for row in stragglers if row.work is not None]
+    if not works or len(works) < len(stragglers) or len({(one.factor, one.of, one.name) for one in works}) > 1:
+        return None
+    return replace(works[0], own=fmean(one.own for one in works), usual=fmean(one.usual for one in works))
 
 
 class OneOffStraggler(Struct, frozen=True, kw_only=True):

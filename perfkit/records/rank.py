@@ -85,6 +85,9 @@ class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
     count: int
     total_ns: int
     """Kernels: summed durations. Host operators: summed *self* time (innermost)."""
+    size: int | None = None
+    """How much they work on, summed: blocks of kernels, elements of the inputs of host operators (`record_shapes`).
+    None if that was not recorded for each."""
     max_ns: int
     max_step: int | None = None
     """Step of the longest one."""

@@ -18,7 +18,7 @@ from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
 from perfkit.engine.kinds.classify import Device, Names, rows_by_key
 from perfkit.engine.samples import HostSamples
-from perfkit.engine.steps.marks import step_names
+from perfkit.engine.steps.marks import step_names, training_thread
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
@@ -70,7 +70,7 @@ def host_time(
     markers = annotations[is_step[events.name[annotations]]]
     spans = markers if step_marker is None else markers[:0]
     host = _host(events, frames, host_names(events, names, is_step), device, spans, samples)
-    return host, Threads(events, frames, main_thread(events, markers))
+    return host, Threads(events, frames, training_thread(events, step_marker))
 
 
 def _host(
@@ -108,16 +108,6 @@ def _between(events: Events, markers: Ints) -> Union:
     """Return the spans between steps, from the end of the first to the start of the last."""
     spans = spans_of_rows(events, markers)
     return Union(spans.end[:-1], spans.start[1:])
-
-
-def main_thread(events: Events, markers: Ints) -> int:
-    """Return the thread of the steps, if it runs anything, otherwise that with the most operators or calls."""
-    working = [events.rows(kind) for kind in (EventKind.OPERATOR, EventKind.LAUNCH)]
-    works = np.isin(events.thread[markers], events.thread[np.concatenate(working)])
-    for rows in (markers[works], *working, markers):
-        if len(rows):
-            return int(np.bincount(events.thread[rows]).argmax())
-    return -1
 
 
 class Threads:

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
+from perfkit.engine.ledger.changing import changes_ranks
 from perfkit.engine.ledger.code import NAMED_SHARE, code_of
 from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
@@ -15,7 +16,7 @@ from perfkit.engine.whatif.effects.device import has_waits, without_waits
 from perfkit.engine.whatif.effects.ranks import healthy
 from perfkit.engine.whatif.late_ranks import MOST_REPLAYED, gained_ns, steps_ns
 from perfkit.records.common import Category
-from perfkit.records.cross_rank import CrossRankSummary, Straggler, all_ranks, take_turns
+from perfkit.records.cross_rank import CrossRankSummary, LateWork, Straggler, all_ranks, same_work, take_turns
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow, StepTime
 from perfkit.records.per_run.pipeline import Pipeline
@@ -53,6 +54,10 @@ class Claim(NamedTuple):
     when: Literal["always", "at_times", "in_turns", "once"] | None = None
     steps: Sequence[int] = ()
     """The single steps that they are late in."""
+    work: LateWork | None = None
+    """Why all of them compute or launch for longer."""
+    host: str | None = None
+    """Theirs, if all of its ranks are late alike."""
 
 
 def build_ledger(
@@ -121,7 +126,7 @@ def _late_claim(compared: CrossRankSummary, pipelines: Sequence[Pipeline], step_
         rows = [row for row in compared.stragglers if row.rank in numbers]
         late = [LateRank(row.rank, row.category, row.phase, row.code) for row in rows]
         gain_ns = min(float(compared.stragglers_gain_ns or 0), step_ns)
-        return Claim("late_ranks", gain_ns, _of_late(late), late, _when(rows))
+        return Claim("late_ranks", gain_ns, _of_late(late), late, _when(rows), work=same_work(rows), host=rows[0].host)
     once = compared.one_off_stragglers
     if not compared.one_off_gain_ns:
         return None
@@ -193,6 +198,9 @@ def _row(
         late=claim.when if claim else None,
         steps=list(claim.steps) if claim else [],
         late_in=late_in,
+        work=claim.work if claim and late_in in ("compute", "launch_bound") else None,
+        host=claim.host if claim else None,
+        on_changing_ranks=is_named and changes_ranks(cause, largest, ranks),
         phase=late[0].phase if len(late) == 1 else None,
         name=largest if largest and is_named else None,
         code=code_of(cause, ranks, late),

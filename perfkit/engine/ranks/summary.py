@@ -15,6 +15,7 @@ from perfkit.engine.ranks.last_arrivals import find_last_arrivals
 from perfkit.engine.ranks.late_code import name_code
 from perfkit.engine.ranks.late_loading import name_load_causes
 from perfkit.engine.ranks.late_phase import name_phases
+from perfkit.engine.ranks.late_work import name_hosts, name_work
 from perfkit.engine.ranks.lateness import OwnTimes, own_times
 from perfkit.engine.ranks.linked_ranks import Meetings, find_meetings, linked_ranks, name_delayed, steps_together
 from perfkit.engine.ranks.matching import MatchedCollectives, may_lack_ranks, numbered
@@ -35,6 +36,7 @@ from perfkit.records.cross_rank import (
     MatchedCollectiveStat,
     OneOffStraggler,
     RankWait,
+    Straggler,
     all_ranks,
 )
 from perfkit.records.manifest import MeshDimension
@@ -84,9 +86,7 @@ def summarize_cross_rank(
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         compared_steps=len(times.steps) if times else 0,
         compared=compared,
-        stragglers=name_code(
-            name_load_causes(name_phases(name_delayed(late.ranks, groups), ranks, stage_of), ranks), ranks
-        ),
+        stragglers=_with_causes(name_delayed(late.ranks, groups), ranks, stage_of),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=name_delayed(once[:MOST_ONE_OFF], groups),
         one_off_gain_ns=replayed_gains(graphs, all_ranks(once[:MOST_ONE_OFF]), compared).of_all
@@ -98,6 +98,11 @@ def summarize_cross_rank(
         clocks=clocks,
         bandwidth_fits=fits(rows, _incomplete_groups(matched)),
     )
+
+
+def _with_causes(late: list[Straggler], ranks: Sequence[RankReport], stage_of: Mapping[int, int]) -> list[Straggler]:
+    late = name_work(name_hosts(late, ranks), ranks, stage_of)
+    return name_code(name_load_causes(name_phases(late, ranks, stage_of), ranks), ranks)
 
 
 def _with_waits(times: OwnTimes | None, matched: MatchedCollectives) -> OwnTimes | None:

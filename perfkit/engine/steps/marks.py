@@ -61,6 +61,30 @@ def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.boo
     return marks & _matching(events, marker)[: len(marks)]
 
 
+def training_thread(events: Events, marker: str | None = None) -> int:
+    """Return the thread that trains; -1 without any: that of the steps, if it runs anything, else that which runs most.
+
+    On a device autograd's thread runs the backward pass, and most operators: what its nodes run does not count.
+    """
+    annotations = events.rows(EventKind.ANNOTATION)
+    steps = annotations[step_names(events, annotations, marker)[events.name[annotations]]]
+    operators, launches = events.rows(EventKind.OPERATOR), events.rows(EventKind.LAUNCH)
+    works = np.isin(events.thread[steps], events.thread[np.concatenate((operators, launches))])
+    for rows in (steps[works], _besides_nodes(events, operators), operators, launches, steps):
+        if len(rows):
+            return int(np.bincount(events.thread[rows]).argmax())
+    return -1
+
+
+def _besides_nodes(events: Events, operators: Ints) -> Ints:
+    """Return the operators that no node of autograd runs on the same thread."""
+    is_node, kept = events.shapes.beginning_with(ENGINE)[events.name], []
+    for rows in rows_by_key(events.thread, operators).values():
+        nodes = rows[is_node[rows]]
+        kept.append(rows[~covers(union(events.start_ns[nodes], events.end_ns[nodes]), events.start_ns[rows])])
+    return np.concatenate([operators[:0], *kept])
+
+
 def _matching(events: Events, marker: str | None) -> NDArray[np.bool_]:
     return events.shapes.containing(re.compile(marker)) if marker else events.shapes.starting_with(_STEP)
 

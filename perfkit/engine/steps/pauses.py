@@ -5,7 +5,7 @@ functions of torch (`with_stack`).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from perfkit.engine.kinds.classify import Device
 from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
 from perfkit.records.per_run.pauses import PausePhase, RecordedPause
-from perfkit.trace.events import EventKind, Events, Header, PythonFrames
+from perfkit.trace.events import EventKind, Events, PythonFrames, RankTrace
 from perfkit.trace.intervals import EMPTY, Ints, Union, covers, difference, measure, outermost, union
 from perfkit.trace.name_matching import NameShapes
 
@@ -108,10 +108,11 @@ def traced(pauses: Pauses, bounds: Ints) -> list[TracedPause]:
     ][:MOST_PAUSES]
 
 
-def find_pauses(events: Events, frames: PythonFrames, device: Device, header: Header) -> Pauses:
-    """Return the pauses of a trace."""
+def find_pauses(trace: RankTrace, device: Device, thread: Callable[[], int]) -> Pauses:
+    """Return the pauses of a trace; `thread` finds the one that trains: background threads write checkpoints, too."""
+    events, header = trace.events, trace.header
     listed = header.perfkit.pauses if header.perfkit else None
-    found = _apart(_of_names(events, frames) if listed is None else map(_listed, listed))
+    found = _apart(_of_names(events, trace.frames, thread) if listed is None else map(_listed, listed))
     return _of(found, events, device, named=listed is None)
 
 
@@ -170,7 +171,7 @@ def _apart(pauses: "Sequence[FoundPause] | map[FoundPause]") -> list[FoundPause]
 # ---- by their names ------------------------------------------------------------------------------------------------
 
 
-def _of_names(events: Events, frames: PythonFrames) -> list[FoundPause]:
+def _of_names(events: Events, frames: PythonFrames, thread: Callable[[], int]) -> list[FoundPause]:
     """Return the pauses on the thread that trains; an 'evaluation' with a backward pass in it is none."""
     annotated = events.rows(EventKind.ANNOTATION)
     found = _named(events.shapes, events.name[annotated], _ANNOTATIONS)
@@ -184,11 +185,11 @@ def _of_names(events: Events, frames: PythonFrames) -> list[FoundPause]:
     ]
     if not parts:
         return []
-    main = _training_thread(events)
+    main = thread()
     backward = backward_starts(events)
     pauses: list[FoundPause] = []
-    for phase, start, end, thread in parts:
-        here = thread == main
+    for phase, start, end, ran_on in parts:
+        here = ran_on == main
         if phase == "evaluation":
             here &= np.searchsorted(backward, start) == np.searchsorted(backward, end)
         whole = outermost(start[here], end[here])
@@ -210,14 +211,6 @@ def _named(
         unmatched &= ~matched
         found[phase] = found.get(phase, False) | matched[name]
     return {phase: mask for phase, mask in found.items() if mask.any()}
-
-
-def _training_thread(events: Events) -> int:
-    """Return the thread with the most operators: background threads write checkpoints, too."""
-    threads = events.thread[events.rows(EventKind.OPERATOR)]
-    if not len(threads):
-        threads = events.thread[events.rows(EventKind.LAUNCH)]
-    return int(np.bincount(threads).argmax()) if len(threads) else -1
 
 
 def backward_starts(events: Events) -> Ints:

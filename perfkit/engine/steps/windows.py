@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
 from perfkit.engine.kinds.plausibility import check_work
 from perfkit.engine.kinds.polling import merge_polls
-from perfkit.engine.steps.marks import StepSource, find_marks
+from perfkit.engine.steps.marks import StepSource, find_marks, training_thread
 from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
 from perfkit.engine.steps.series import apart
 from perfkit.records.common import Observation
@@ -246,7 +246,7 @@ def find_trace_steps(
         trace = replace(trace, events=work.events)
     names = classify_names(trace.events, kernel_rules)
     device = find_device(work, names)
-    pauses = find_pauses(trace.events, trace.frames, device, trace.header)
+    pauses = find_pauses(trace, device, lambda: training_thread(work.events, step_marker))
     own = trace.header.perfkit
     steps = find_steps(trace.events, device, step_marker, own.steps if own else None, most, pauses, work.lost_ns)
     if steps is None:

@@ -115,6 +115,8 @@ class LaunchStats(Struct, frozen=True, kw_only=True, gc=False):
     count: int
     call_ns: int
     """Time of the calls that launched them."""
+    call_median_ns: int = 0
+    """Median of these: where the queue of the device is full, a call waits. Of several traces the largest."""
     kernel_ns: int
     """Their own time."""
     shorter: int
@@ -136,6 +138,6 @@ def add_launches(stats: Iterable[LaunchStats | None]) -> LaunchStats | None:
     known = [one for one in stats if one is not None]
     if not known:
         return None
-    largest = ("max_delay_ns", "max_ahead")
+    largest = ("call_median_ns", "max_delay_ns", "max_ahead")
     names = LaunchStats.__struct_fields__
     return LaunchStats(**{n: (max if n in largest else sum)(getattr(one, n) for one in known) for n in names})

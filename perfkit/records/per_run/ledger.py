@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfkit.records.cross_rank import LateWork
 from perfkit.records.per_rank.idle import Cause
 from perfkit.records.samples import CodeLocation
 
@@ -31,6 +32,12 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     """The single steps that they are late in; empty if they are late in more."""
     late_in: LedgerCause | None = None
     """What they take longer in, mostly; None if they differ."""
+    work: LateWork | None = None
+    """What they do more of, or more slowly, if that is known, and the same for each."""
+    host: str | None = None
+    """The host of which they are all ranks; None if they are not."""
+    on_changing_ranks: bool = False
+    """Whether what it is named after runs on each rank in some steps only, and in most steps on one of them."""
     phase: str | None = None
     """The phase in which a single rank is late; None if unknown."""
     name: str | None = None

@@ -5,6 +5,7 @@ from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, ranges, rank_list, whole_percent
 from perfkit.phases import PHASE_WORDS, PREFIX
+from perfkit.records.cross_rank import LateWork
 from perfkit.records.facts import Words
 from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
@@ -48,7 +49,8 @@ _UNNAMED: Final = frozenset({"unknown", "launch_bound", "dependency", "profiler"
 _UNNAMED_LATE: Final = _UNNAMED | {"compute", "memcpy"}
 """The same of late ranks: what takes most of their compute need not be what they have more of."""
 _MOST_WORDS: Final = 15
-"""Of a headline: with less of its place, or without it, where that would be more."""
+"""Of a headline: with less of its place, or without it, where that would be more. A figure and its unit are one."""
+_UNIT: Final = re.compile(r"(?<=\d) (?=\w?s\b|%)")
 _NAMED: Final = 2
 """Most late ranks that a headline names."""
 _DELAYS: Final = {
@@ -59,6 +61,7 @@ _DELAYS: Final = {
 }
 """What one late rank does, and several, by when they are late."""
 _FRAME: Final = re.compile(r"(?P<file>.*\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+_COLLECTION: Final = ("<built-in function collect>", "<built-in method collect>")
 _TORCH_LOADER: Final = "enumerate(DataLoader)"
 _NAME_WIDTH: Final = 48
 """Columns of a name in a sentence."""
@@ -69,7 +72,7 @@ def label(row: LedgerRow) -> str:
     if row.cause != "late_ranks":
         return LABELS[row.cause]
     steps = f" in step{'s' * (len(row.steps) > 1)} {ranges(row.steps)}" if row.steps else ""
-    return f"{rank_list(row.ranks)} late{steps}"
+    return f"{f'host {escape_unprintable(row.host)}' if row.host else rank_list(row.ranks)} late{steps}"
 
 
 def places(row: LedgerRow) -> tuple[str, str]:
@@ -81,7 +84,28 @@ def places(row: LedgerRow) -> tuple[str, str]:
     if row.late_in is None:
         return name, name
     late_in = _LATE_IN.get(row.late_in, LABELS[row.late_in])
+    if row.work and (how := _worked(row.work)):
+        return how, late_in
     return (f"{late_in} in {name}", name) if name and len(row.ranks) == 1 else (late_in, late_in)
+
+
+def _worked(work: LateWork) -> str:
+    """Return what late ranks do more of, or more slowly; empty if it is not known which."""
+    kind, times = "kernel" if work.on_device else "operator", f"{work.times:.3g} times"
+    name = _in_code(work.name) if work.name else ""
+    if work.factor == "runs":
+        what = "launches" if work.of == "launches" else f"{kind}s"
+        told = f"{name} runs {times} as often" if name else f"{times} as many {what}"
+        return told if work.usual else ""
+    if work.factor == "size":
+        what = "blocks" if work.on_device else "input"
+        return f"{name} has {times} the {what}" if name else f"{kind}s have {times} the {what}"
+    if work.factor == "time":
+        return ""
+    if work.of in ("compute_bound", "memory_bound"):
+        return f"{work.of.replace('_', '-')} {kind}s take {times} as long"
+    whole = "each launch" if work.of == "launches" else f"every {kind}"
+    return f"{name or whole} takes {times} as long"
 
 
 def _name(row: LedgerRow) -> str:
@@ -109,6 +133,8 @@ def _in_code(name: str) -> str:
         return _line(frame["function"], frame["file"], int(frame["line"]))
     if (phase := name.removeprefix(PREFIX)) in PHASE_WORDS:
         return PHASE_WORDS[phase]
+    if name in _COLLECTION:
+        return "garbage collection"
     return shorten(escape_unprintable(name), _NAME_WIDTH)
 
 
@@ -121,14 +147,19 @@ def takes(row: LedgerRow) -> str:
     """Return a headline on a row: what it takes of the step, and where."""
     begin = _begin(row)
     whole = (f"{begin}: {where}." for where in places(row) if where)
-    return next((one for one in whole if len(one.split()) <= _MOST_WORDS), f"{begin}.")
+    return next((one for one in whole if len(_UNIT.sub("", one).split()) <= _MOST_WORDS), f"{begin}.")
 
 
 def _begin(row: LedgerRow) -> str:
     if row.cause == "late_ranks":
         delays = _DELAYS[row.late or "always"][len(row.ranks) > 1]
         who = capital(rank_list(row.ranks)) if len(row.ranks) <= _NAMED else f"{len(row.ranks)} ranks"
+        if row.host:
+            who, delays = f"Host {escape_unprintable(row.host)}", _DELAYS[row.late or "always"][0]
         return f"{who} {delays} {duration(row.ns)} ({whole_percent(row.share)})"
+    if row.on_changing_ranks:
+        size = f"{duration(row.ns)} ({whole_percent(row.share)})"
+        return f"{capital(LABELS[row.cause])} on changing ranks delays each step by {size}"
     takes_share = _TAKES.get(row.cause, capital(LABELS[row.cause]) + " takes {share}")
     return takes_share.format(share=whole_percent(row.share))
 

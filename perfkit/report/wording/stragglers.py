@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from perfkit.base.formatting import duration, rank_list
+from perfkit.base.formatting import duration, escape_unprintable, rank_list
 from perfkit.base.step_numbers import RESTART, numbered
 from perfkit.engine.runs.data_loading import slow_samples, slow_worker
 from perfkit.records.common import Category
@@ -88,6 +88,10 @@ def whom(row: Straggler | OneOffStraggler) -> str:
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
+    if host := stragglers[0].host:
+        lag, causes = _range([row.lag_ns for row in stragglers]), dict.fromkeys(map(_short_cause, stragglers))
+        who = f"all {len(stragglers)} ranks of {escape_unprintable(host)} are late"
+        return f"{who} {how_often(stragglers[0])}, by {lag} ({' or '.join(causes)})"
     named = [f"rank {row.rank} {_by(row, _short_cause(row))}" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
     if all(_is_partly(row) for row in stragglers):  # together these may be all ranks
@@ -281,6 +285,15 @@ REMEDIES: Final[Words] = {
     "check_memcpy": ("check how copies are made on {ranks:ranks}: use pinned memory, and cores close to the device"),
     "check_launches": "check for more launches, a slower core or a shared one on {ranks:ranks}",
     "check_larger_inputs": "check for larger inputs, a slower device or a shared one on {ranks:ranks}",
+    "check_clock": "check the clock and power limit of {ranks:ranks}: nvidia-smi -q -d CLOCK,PERFORMANCE,POWER",
+    "check_memory": "check the memory of {ranks:ranks}, and what else uses it: nvidia-smi -q -d ECC,ROW_REMAPPER,CLOCK",
+    "check_core": "check the core that {ranks:ranks} {ranks:|runs|run} on: its clock, and what else runs there",
+    "check_one": (
+        "compare what {name} works on with the other ranks: if {ranks:|it has|they have} more (tokens of an expert), "
+        "divide it evenly"
+    ),
+    "check_batches": "compare the sizes of batches on {ranks:ranks} with the others': divide by length, not by number",
+    "check_launched": "find what else is launched on {ranks:ranks}",
     "find_more_runs": "find why {name} runs more often on {ranks:ranks}",
     "find_computed": "find what else is computed on {ranks:ranks}",
     "more_work": (

@@ -28,6 +28,7 @@ def tabulate_launches(events: Events, device: Device, steps: Steps) -> LaunchSta
     return LaunchStats(
         count=len(row),
         call_ns=int(call_ns.sum()),
+        call_median_ns=int(np.median(call_ns)),
         kernel_ns=int(own_ns.sum()),
         shorter=int(shorter.sum()),
         shorter_ns=int(own_ns[shorter].sum()),

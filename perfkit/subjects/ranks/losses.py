@@ -50,6 +50,8 @@ def waiting(context: LossContext) -> Loss | None:
     slow = stragglers_of(context.run)
     if context.waits_in_bubbles():
         return _waiting_in_bubbles(context)
+    if not slow and parts is not None and _waits_for_changing(context, parts[0]):
+        return None
     if parts is None and not (is_large and slow):
         return single_delays(context)
     if parts is None:  # what the others wait in is not matched: how much is waiting is unknown, not for whom
@@ -74,6 +76,13 @@ def waiting(context: LossContext) -> Loss | None:
         evidence=evidence | cause.evidence,
         blames="rank",
     )
+
+
+def _waits_for_changing(context: LossContext, wait_ns: float) -> bool:
+    """Return whether most waiting (mean over ranks) is for what others do, each in some steps: its row has that."""
+    others = 1 - 1 / len(context.run.ranks)
+    done_ns = sum(row.ns for row in context.ledger.rows if row.on_changing_ranks)
+    return done_ns * others >= MAJORITY * wait_ns > 0
 
 
 def _in_part(cause: Loss) -> Loss:

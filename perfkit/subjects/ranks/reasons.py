@@ -11,17 +11,13 @@ from perfkit.engine.idle.remedies import IdlePart, remedy
 from perfkit.engine.losses.context import LossContext
 from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.records.aggregate import MAJORITY, merge_idle
-from perfkit.records.cross_rank import Straggler
+from perfkit.records.cross_rank import LateWork, Straggler, same_work
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import CAUSES, Cause
-from perfkit.records.rank import OTHER_NAMES, RankReport
+from perfkit.records.rank import RankReport
 
 _MOST_OF_LAG: Final = 1.5
 """Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
-_EXPLAINED: Final = 0.75
-"""Share of the longer time from which more runs are the reason for it."""
-_NEGLIGIBLE: Final = 0.1
-"""Share of the lag up to which it does not count that some operators run more or less often."""
 
 
 class Reason(NamedTuple):
@@ -42,13 +38,6 @@ class _Sides(NamedTuple):
     """What the former need longer per step, on average."""
     whom: Fact
     """The latter."""
-
-
-class _Work(NamedTuple):
-    """Runs and time of one operator or kernel, per step (ns)."""
-
-    runs: float = 0.0
-    ns: float = 0.0
 
 
 def find_reasons(context: LossContext, late: Sequence[Straggler]) -> list[tuple[list[Straggler], Reason | None]]:
@@ -87,11 +76,14 @@ def _reason_of(context: LossContext, rows: Sequence[Straggler], late: Sequence[S
     if sides is None:
         return None
     who, phase = [row.rank for row in rows], rows[0].phase if len(rows) == 1 else None
+    work = same_work(rows)
     if rows[0].category == "compute":
-        return _extra_work(sides, who)
+        return _of_work(work, sides, who)
     part = _extra_cause(sides)
     if part is None or (phase is not None and _is_elsewhere(part, phase)):
         return None
+    if part.cause == "launch_bound" and (launched := _of_work(work, sides, who)):
+        return launched
     what = part.cause, part.largest.detail if part.is_named() else None
     return Reason((), _mend(part, context, who), what)
 
@@ -185,74 +177,31 @@ def _extra_cause(sides: _Sides) -> IdlePart | None:
     return IdlePart(cause, extra_ns[cause] / steps, parts, steps, idle) if parts else None
 
 
-def _extra_work(sides: _Sides, who: Sequence[int]) -> Reason | None:
-    """Return why late ranks compute for longer than the others; None where neither reason explains it.
-
-    More runs of an operator take the mean of what a run takes on both sides, or, if only one side runs it, on that.
-
-    Args:
-        sides: the ranks.
-        who: the late ones.
-    """
-    here, there = _work(sides.own), _work(sides.others)
-    own, other = _total(here), _total(there)
-    longer_ns = own.ns - other.ns
-    if longer_ns < MAJORITY * sides.lag_ns:
+def _of_work(work: LateWork | None, sides: _Sides, who: Sequence[int]) -> Reason | None:
+    """Return why late ranks compute or launch for longer than the others, as their headline says; None if unknown."""
+    if work is None:
         return None
-    runs_ns = {name: _of_more_runs(here.get(name, _Work()), there.get(name, _Work())) for name in here | there}
-    kind = "kernel" if sides.own[0].device == "gpu" else "operator"
-    if sum(runs_ns.values()) >= _EXPLAINED * longer_ns:
-        return _more_runs(here, there, runs_ns, kind, sides.whom, who)
-    if sum(map(abs, runs_ns.values())) > _NEGLIGIBLE * longer_ns or not other.ns:
-        return None
-    if abs(own.runs - other.runs) > _NEGLIGIBLE * other.runs:  # so short that their time is alike
-        return None
-    times = own.ns / other.ns
-    facts = (fact("longer_runs", kind=kind, whom=sides.whom, times=times),)
-    return Reason(facts, (fact("check_larger_inputs", ranks=who),), ("longer runs", round(times, 1)))
+    kind = "kernel" if work.on_device else "operator"
+    facts: Facts = ()
+    if work.factor == "time":
+        facts = (fact("longer_runs", kind=kind, whom=sides.whom, times=work.times),)
+    elif work.factor == "runs" and work.of != "launches":
+        what = (fact("named", name=work.name) if work.name else fact("plural", kind=kind),)
+        facts = (fact("more_runs", what=what, whom=sides.whom, runs=work.own, usual=work.usual),)
+    return Reason(facts, (_remedy_of(work, who),), (work.factor, work.of, work.name))
 
 
-def _work(ranks: Iterable[RankReport]) -> dict[str, _Work]:
-    steps = _count_steps(ranks := list(ranks))
-    found: defaultdict[str, _Work] = defaultdict(_Work)
-    for rank in ranks:
-        for row in rank.operators:
-            if row.category == "compute":
-                runs, ns = found[row.name]
-                found[row.name] = _Work(runs + row.count / steps, ns + row.total_ns / steps)
-    return dict(found)
-
-
-def _of_more_runs(here: _Work, there: _Work) -> float:
-    run_ns = [side.ns / side.runs for side in (here, there) if side.runs]
-    return (here.runs - there.runs) * fmean(run_ns) if run_ns else 0.0
-
-
-def _total(work: dict[str, _Work]) -> _Work:
-    return _Work(sum(one.runs for one in work.values()), sum(one.ns for one in work.values()))
-
-
-def _more_runs(
-    here: dict[str, _Work],
-    there: dict[str, _Work],
-    runs_ns: dict[str, float],
-    kind: str,
-    whom: Fact,
-    who: Sequence[int],
-) -> Reason | None:
-    """Return what runs more often; None where others run instead, as kernels for inputs of another size do."""
-    more = {name: here.get(name, _Work()).runs - there.get(name, _Work()).runs for name in runs_ns}
-    more_ns, fewer_ns = sum(runs_ns.values()), -sum(ns for ns in runs_ns.values() if ns < 0)
-    if sum(more.values()) < MAJORITY * sum(runs for runs in more.values() if runs > 0):
-        return None
-    if fewer_ns > _NEGLIGIBLE * more_ns:
-        return None
-    most = max(runs_ns, key=lambda name: runs_ns[name])
-    # Of names that are not listed, it is unknown how often each runs.
-    if runs_ns[most] >= MAJORITY * more_ns and OTHER_NAMES not in runs_ns:
-        runs = {"runs": here[most].runs, "usual": there.get(most, _Work()).runs}
-        facts = (fact("more_runs", what=(fact("named", name=most),), whom=whom, **runs),)
-        return Reason(facts, (fact("find_more_runs", name=most, ranks=who),), most)
-    runs = {"runs": _total(here).runs, "usual": _total(there).runs}
-    facts = (fact("more_runs", what=(fact("plural", kind=kind),), whom=whom, **runs),)
-    return Reason(facts, (fact("find_computed", ranks=who),), "more runs")
+def _remedy_of(work: LateWork, who: Sequence[int]) -> Fact:
+    if work.factor == "time":
+        return fact("check_larger_inputs", ranks=who)
+    if work.factor == "runs" and work.of == "launches":
+        return fact("check_launched", ranks=who)
+    if work.factor == "runs":
+        return fact("find_more_runs", name=work.name, ranks=who) if work.name else fact("find_computed", ranks=who)
+    if work.name:
+        return fact("check_one", name=work.name, ranks=who)
+    if work.factor == "size":
+        return fact("check_batches", ranks=who)
+    if not work.on_device:
+        return fact("check_core", ranks=who)
+    return fact("check_memory", ranks=who) if work.of == "memory_bound" else fact("check_clock", ranks=who)

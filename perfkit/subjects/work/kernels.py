@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.attribution.call_paths import group
+from perfkit.engine.attribution.classes import kernel_classes, named_classes, operator_classes
 from perfkit.engine.attribution.views import Located
 from perfkit.engine.kinds.classify import Device, Names
 from perfkit.records.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
 from perfkit.records.per_rank.work_trees import MOST_KERNELS, add_classes
-from perfkit.subjects.work.classes import kernel_classes, named_classes, operator_classes
 from perfkit.trace.events import KernelLaunch
 from perfkit.trace.intervals import Ints
 

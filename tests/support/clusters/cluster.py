@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.support.clusters.events import Process, World
 from tests.support.clusters.programs import PROGRAMS, Model
-from tests.support.clusters.rank import Group, Meeting, Rank
+from tests.support.clusters.rank import Group, KernelFaults, Meeting, Rank
 
 _PREFETCH = 40
 
@@ -26,6 +27,10 @@ class Faults(NamedTuple):
     """The same in each step of the recording by itself."""
     work_us: Mapping[int, int] = {}
     """Work of the host at the end of each step, as checkpoints, for which it waits for the device."""
+    kernels: Mapping[int, KernelFaults] = {}
+    """Faults of some kernels."""
+    collect_us: int = 0
+    """Python function that another rank, drawn by chance, runs in each step."""
 
 
 class Cluster(NamedTuple):
@@ -77,6 +82,7 @@ def _rank(world: World, cluster: Cluster, number: int, size: int, meetings: dict
         clock_us=10_000 + host * cluster.clock_us,
         device_factor=faults.device.get(number, 1.0),
         host_factor=faults.host.get(number, 1.0),
+        kernel_faults=faults.kernels.get(number, KernelFaults()),
         queue=cluster.queue,
         meetings=meetings,
     )
@@ -94,6 +100,8 @@ def _train(rank: Rank, cluster: Cluster, groups: Mapping[str, Group]) -> Process
         yield from rank.load(cluster.load_us + faults.load_us.get(rank.number, 0) + extra_us)
         if cluster.prefetch_us:
             yield from rank.kernel(cluster.prefetch_us, "normalize", stream=_PREFETCH)
+        if faults.collect_us and Random(step).randrange(rank.world_size) == rank.number:  # noqa: S311
+            yield from rank.work(faults.collect_us, "<built-in function collect>")
         yield from PROGRAMS[cluster.program](rank, cluster.model, groups)
         if rank.number in faults.work_us:
             yield from rank.synchronise()

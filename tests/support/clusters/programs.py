@@ -23,6 +23,8 @@ class Model(NamedTuple):
     micro_batches: int = 6
     is_synchronised: bool = False
     """Whether the host reads the loss at the end of the step."""
+    mix: tuple[tuple[str, float], ...] = (("gemm", 1.0),)
+    """The kernels that run in place of one, with their shares of its time."""
 
 
 Step = Callable[[Rank, Model, Mapping[str, Group]], Process]
@@ -30,7 +32,8 @@ Step = Callable[[Rank, Model, Mapping[str, Group]], Process]
 
 def _layer(rank: Rank, model: Model, name: str, passes: int = 1) -> Process:
     for _ in range(model.kernels * passes):
-        yield from rank.kernel(model.kernel_us, f"gemm_{name}")
+        for kernel, share in model.mix:
+            yield from rank.kernel(round(model.kernel_us * share), f"{kernel}_{name}")
 
 
 def _finish(rank: Rank, model: Model) -> Process:

@@ -5,7 +5,7 @@ the device's queue is full. A collective occupies its stream from its arrival to
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ MAIN, AUTOGRAD = 1, 2
 COMPUTE: Final = 7
 _LAUNCH_US, _CALL_US, _LATENCY_US, _HANDOVER_US = 6, 2, 5, 20
 _ELEMENTS: Final = 1 << 20
+_BLOCKS: Final = 512
 _KERNELS: Final = {
     "allreduce": "AllReduce_Sum_f32_RING_LL",
     "_allgather_base": "AllGather_RING_LL",
@@ -31,6 +32,24 @@ class Group(NamedTuple):
     name: str
     description: str
     ranks: tuple[int, ...]
+
+
+class KernelFaults(NamedTuple):
+    """By the begin of kernels' names, factors of their time."""
+
+    slower: Mapping[str, float] = {}
+    """For as much work."""
+    larger: Mapping[str, float] = {}
+    """Because each works on so much more."""
+    more: Mapping[str, float] = {}
+    """Because they run so much more often."""
+    has_grids: bool = True
+    """Whether the profiler records how much each works on."""
+
+    @staticmethod
+    def of(faults: Mapping[str, float], name: str) -> float:
+        """Return the factor of a kernel."""
+        return next((factor for begin, factor in faults.items() if name.startswith(begin)), 1.0)
 
 
 class Meeting:
@@ -68,8 +87,10 @@ class Rank:
         host_factor: float,
         queue: int,
         meetings: dict[Any, Meeting],
+        kernel_faults: KernelFaults = KernelFaults(),  # noqa: B008
     ) -> None:
         self.world, self.number, self._clock_us = world, number, clock_us
+        self.world_size, self._kernel_faults, self._due = world_size, kernel_faults, defaultdict[str, float](float)
         self._device_factor, self._host_factor, self._queue = device_factor, host_factor, queue
         self.trace = TraceBuilder(number, world_size, host_name=host, flows=False)
         self.thread = MAIN
@@ -137,8 +158,14 @@ class Rank:
 
     def kernel(self, us: int, name: str = "gemm", *, operator: str = "aten::mm", stream: int = COMPUTE) -> Process:
         """Launch a kernel, of which the length varies a little."""
-        us = max(1, round(us * self._device_factor * self._random.uniform(0.98, 1.02)))
-        yield from self._launch(stream, name, operator, us, None, None)
+        faults = self._kernel_faults
+        larger = faults.of(faults.larger, name)
+        args = {"grid": [round(_BLOCKS * larger), 1, 1], "block": [256, 1, 1]} if faults.has_grids else None
+        self._due[name] += faults.of(faults.more, name)
+        while self._due[name] >= 1:
+            self._due[name] -= 1
+            factor = self._device_factor * larger * faults.of(faults.slower, name) * self._random.uniform(0.98, 1.02)
+            yield from self._launch(stream, name, operator, max(1, round(us * factor)), None, args)
 
     def collective(
         self, key: Any, what: str, group: Group, us: int, stream: int, peer: int | None = None, members: int = 0
@@ -179,7 +206,7 @@ class Rank:
             self.trace.launch(correlation, start, self.here - start, self.thread)
         yield 1
         if recorded:
-            self.trace.op(operator, begin, self.here - begin, self.thread, args=args)
+            self.trace.op(operator, begin, self.here - begin, self.thread, args=args if meeting else None)
 
     def _running(
         self,

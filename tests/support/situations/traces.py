@@ -12,6 +12,10 @@ from perfkit.records.manifest import Failure, RankRecord, World
 from perfkit.records.report import Report
 from perfkit.storage.hang_log import add_hang
 from perfkit.storage.run_folder import write_manifest
+from tests.support.clusters.cluster import Cluster, Faults, simulate
+from tests.support.clusters.device_faults import MEMORY_BOUND, MIX, OF_BATCH
+from tests.support.clusters.programs import Model
+from tests.support.clusters.rank import KernelFaults
 from tests.support.manifests import make_manifest
 from tests.support.monitor.made_runs import eventful_times, own_times, write_run
 from tests.support.traces.device_pipeline import DevicePipeline
@@ -167,12 +171,33 @@ DEVICES: Final[Mapping[str, Make]] = {
 
 # ---- late ranks ------------------------------------------------------------------------------------------------------
 
+
+def simulated(faults: Faults, **changes: Any) -> Make:
+    """Return data-parallel training on 4 devices of 2 hosts, simulated with a fault."""
+    shape: dict[str, Any] = {"layers": 4, "kernels": 4, "kernel_us": 300} | changes
+    cluster = Cluster("ddp", {"dp": 4}, Model(transfer_us={"dp": 1500}, mix=MIX, **shape), faults, per_host=2)
+
+    def make(folder: Path) -> Report:
+        simulate(cluster._replace(steps=10 if faults.collect_us else 5), folder / "run")
+        return analyzed(folder)
+
+    return make
+
+
 OFTEN: Final = (1, 2, 5, 8, 9, 11, 14, 15, 18, 20, 21, 23)
 LATE: Final[Mapping[str, Make]] = {
     "1 of 2 late in a function": device(each(works(9_000), of(1)), ranks=2),
     "1 of 8 late in a function": device(each(works(9_000), of(5)), ranks=8),
     "1 of 2 late in compute": device(each(kernels(9_000), of(1)), ranks=2),
     "1 of 8 late in more kernels": device(each(kernels(900, 10), of(5)), ranks=8),
+    "1 of 4 late by its clock": simulated(Faults(device={1: 1.2})),
+    "1 of 4 late by its memory": simulated(Faults(kernels={1: KernelFaults(slower=dict.fromkeys(MEMORY_BOUND, 2.0))})),
+    "1 of 4 late by larger batches": simulated(Faults(kernels={1: KernelFaults(larger=dict.fromkeys(OF_BATCH, 1.3))})),
+    "1 of 4 late by more kernels": simulated(Faults(kernels={1: KernelFaults(more=dict.fromkeys(OF_BATCH, 1.25))})),
+    "1 of 4 late by one kernel": simulated(Faults(kernels={1: KernelFaults(larger={"grouped_gemm": 3.0})})),
+    "1 of 4 late by slow launches": simulated(Faults(host={1: 4.0}), kernels=8, kernel_us=24),
+    "2 of 4 late by their clocks: all of a host": simulated(Faults(device={2: 1.2, 3: 1.2})),
+    "garbage collection on changing ranks": simulated(Faults(collect_us=9_000), is_synchronised=True),
     "1 of 2 late in data loading": device(each(loads(9_000), of(1)), ranks=2),
     "1 of 2 late in copies": device(each(copies(9_000, "Memcpy DtoH (Device -> Pageable)"), of(1)), ranks=2),
     "1 of 2 late in launching": device(each(launching(1_500), of(1)), ranks=2),

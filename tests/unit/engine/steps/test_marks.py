@@ -272,3 +272,47 @@ def test_a_trace_without_any_is_one_step(tmp_path: Path) -> None:
     summary = summary_of(TraceBuilder().op("aten::mm", 0, 10).annotation("train_step", 0, 10), tmp_path)
     assert [(step.step, step.wall_ns) for step in summary.steps] == [(None, 10 * US)]
     assert finding(summary, "no_steps") == {"marker": None, "source": "trace"}
+
+
+# ---- the thread that trains --------------------------------------------------------------------------------------
+
+
+def trained_on_a_device(*, marked: bool, backward: int, nodes: int, own_thread: bool = True) -> TraceBuilder:
+    """Three steps of 10 ms with a pause in the main thread; autograd's thread runs the operators of backward."""
+    builder, autograd = TraceBuilder(), 2 if own_thread else 1
+    for step in range(3):
+        at = 10_000 * step
+        if marked:
+            builder.step(step, at, 10_000)
+        for k in range(4):
+            builder.op("aten::mm", at + 100 * k, 50).launch(1000 * step + k, at + 100 * k + 10, 5)
+            builder.kernel("gemm", at + 100 * k + 20, 60, 1000 * step + k)
+        for k in range(backward):
+            begin = at + 1_000 + 40 * k
+            if k < nodes:
+                builder.op(AUTOGRAD, begin, 39, tid=autograd)
+            builder.op("aten::mm", begin + 1, 30, tid=autograd)
+            builder.launch(1000 * step + 100 + k, begin + 2, 5, tid=autograd)
+            builder.kernel("gemm", begin + 20, 15, 1000 * step + 100 + k)
+        builder.annotation("save_checkpoint", at + 6_000, 2_000)
+        builder.annotation("Optimizer.step#Adam.step", at + 9_000, 500)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("marked", "nodes", "own_thread"),
+    [(True, 60, True), (True, 0, True), (False, 60, True), (True, 60, False), (False, 60, False)],
+)
+def test_autograd_s_thread_is_not_the_one_that_trains(
+    tmp_path: Path, marked: bool, nodes: int, own_thread: bool
+) -> None:
+    """A pause that the main thread names is one, however many more operators autograd's thread runs."""
+    builder = trained_on_a_device(marked=marked, backward=60, nodes=nodes, own_thread=own_thread)
+    path = builder.write(tmp_path / "t.json")
+    assert len(summarize_trace(read_trace(path), path.name).pauses) == 3
+
+
+def test_what_a_thread_beside_it_names_is_no_pause(tmp_path: Path) -> None:
+    builder = trained_on_a_device(marked=True, backward=60, nodes=60).annotation("save_checkpoint", 500, 300, tid=2)
+    path = builder.write(tmp_path / "t.json")
+    assert len(summarize_trace(read_trace(path), path.name).pauses) == 3

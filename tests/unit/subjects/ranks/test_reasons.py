@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfkit.engine.ranks.late_work import name_work
 from perfkit.pipeline.words import find_insights
 from perfkit.records.per_rank.idle import IdleCause
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
@@ -44,7 +45,7 @@ def advice(
             for step in rank.steps
         ]
         ranks[number] = replace(rank, steps=steps)
-    stragglers = [make_straggler(rank, **straggler) for rank in late]
+    stragglers = name_work([make_straggler(rank, **straggler) for rank in late], ranks, {})
     fields: dict[str, Any] = {
         "ranks": ranks,
         "world_size": len(ranks),

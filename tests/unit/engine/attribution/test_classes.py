@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfkit.engine.attribution.classes import kernel_classes, named_classes, operator_classes
 from perfkit.records.per_rank.work import KERNEL_CLASSES
-from perfkit.subjects.work.classes import kernel_classes, named_classes, operator_classes
 
 KERNELS = {
     "ampere_sgemm_128x64_tn": "gemm",
