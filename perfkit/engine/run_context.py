@@ -25,6 +25,7 @@ from perfkit.records.roofline import DevicePeaks
 from perfkit.records.run import CoreLoad, DataLoading, Efficiency, ProfilerCost
 
 if TYPE_CHECKING:
+    from perfkit.engine.communication.slow_network import SlowNetwork
     from perfkit.engine.ranks.matched_run import MatchedRun
     from perfkit.engine.step_graph.run_graph import RunGraph
 
@@ -106,6 +107,13 @@ class RunContext:
         return match_run(self.grouped.calls, hosts, self.layout.mesh, self.layout.world_size)
 
     @cached_property
+    def slow_network(self) -> "SlowNetwork":
+        """What the network makes slow."""
+        from perfkit.engine.communication.slow_network import find_slow_network
+
+        return find_slow_network(self.matched.collectives, {rank.rank: rank.host for rank in self.numbered})
+
+    @cached_property
     def pipelines(self) -> list[Pipeline]:
         """Its pipelines."""
         if not self.grouped.pipelines:
@@ -123,7 +131,13 @@ class RunContext:
 
         collectives, clocks = self.matched
         size, mesh = self.layout.world_size, self.layout.mesh
-        return summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, self.graph.graphs)
+        graphs, slow = self.graph.graphs, self.slow_network.causes
+        found = summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, graphs)
+        if not slow:
+            return found
+        from perfkit.engine.whatif.effects.transfers import network_gain_ns
+
+        return replace(found, slow_transfers=slow, slow_transfers_gain_ns=network_gain_ns(graphs))
 
     @cached_property
     def efficiency(self) -> Efficiency | None:
@@ -161,7 +175,7 @@ class RunContext:
 
         if any(named.summary.graph is None for named in self.traces):
             return RunGraph(None, None, [])
-        found = build_run_graph(self.grouped, *self.matched)
+        found = build_run_graph(self.grouped, *self.matched, self.slow_network.factor)
         return found if all(map(whole_ns, found.graphs)) else found._replace(graph=None)
 
     @cached_property

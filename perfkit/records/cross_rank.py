@@ -53,7 +53,7 @@ class RankWait(Struct, frozen=True, kw_only=True):
 
 
 class HostClock(Struct, frozen=True, kw_only=True):
-    """A host's clock as against the reference's, by the ends of collectives that ranks of both took part in.
+    """A host's clock as against the reference's, by the collectives, else messages, that ranks of both took part in.
 
     An instant `t_ns` of this clock is `t_ns + offset_ns + drift * (t_ns - at_ns)` by the reference's.
     """
@@ -62,7 +62,7 @@ class HostClock(Struct, frozen=True, kw_only=True):
     """None if the traces do not contain it; then the clock is one rank's."""
     ranks: list[int]
     offset_ns: int | None = None
-    """None if no chain of collectives leads to the reference host."""
+    """None if no chain of collectives, or of messages in both directions, leads to the reference host."""
     at_ns: int = 0
     """Instant of this clock at which the offset holds exactly, if it drifts."""
     drift: float = 0.0
@@ -263,6 +263,20 @@ class BandwidthFit(Struct, frozen=True, kw_only=True):
     """Why there is no fit."""
 
 
+class SlowTransfers(Struct, frozen=True, kw_only=True):
+    """Transfers that take longer than comparable ones, beyond chance (metrics.md section 5).
+
+    With `steps` all between hosts in these steps; with two `hosts` what is between them, with one what it has with
+    others; with several `ranks` what is among them, with one what it has with other hosts.
+    """
+
+    ranks: list[int] = []
+    hosts: list[str] = []
+    steps: list[int] = []
+    ratio: float
+    """How many times as long as the others."""
+
+
 class BandwidthShare(Struct, frozen=True, kw_only=True):
     """Matched collectives of a run against the same in a benchmark (`perfkit analyze --collectives`)."""
 
@@ -312,6 +326,10 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     clocks: list[HostClock] = []
     """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []
+    slow_transfers: list[SlowTransfers] = []
+    """What the network makes slow, largest ratio first."""
+    slow_transfers_gain_ns: int | None = None
+    """By how much the mean step would be shorter without it, by replay; None if that is not known."""
 
     @property
     def lateness_known(self) -> bool:

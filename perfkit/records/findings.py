@@ -60,6 +60,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "straggler": "Ranks take longer than the others, beyond chance: in all steps, in every n-th, in many, or in turns.",
     "early_ranks": "Ranks compute for less time than the others, beyond chance, and wait for them.",
     "one_off_straggler": "Ranks delay the others in a single step, and usually do not.",
+    "slow_transfers": "Transfers of some ranks, hosts or steps take longer than comparable ones, beyond chance.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",
     "groups_incomplete": "Process groups include ranks without a trace, or may; transfer times are upper bounds.",
@@ -144,7 +145,8 @@ _ERRORS: Final = (
 _INFORMATION: Final = (
     "not_a_trace not_a_regular_file no_host_operators names_cut graphs_hide_operators compilation_hides_operators "
     "collective_sizes_unmatched steps_of_device work_before_steps world_size_unknown early_ranks one_off_straggler "
-    "collectives_unmatched groups_incomplete clocks_differ start_skew critical_path_unknown steps_not_replayed "
+    "slow_transfers collectives_unmatched groups_incomplete clocks_differ start_skew critical_path_unknown "
+    "steps_not_replayed "
     "has_captures captured_after_condition injected_delay sweep_points_pending configurations_differ versions_differ "
     "run_excluded one_stripe not_measured nccl_shared_memory nccl_ranks_differ one_ccl_pcie one_ccl_warnings"
 )

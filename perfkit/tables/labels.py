@@ -44,6 +44,7 @@ COLOURS: Final = dict(zip(CATEGORIES, (BLUE, VERMILION, PINK, ORANGE, GREY), str
     "other_device": "#c9a66b",
     "unknown": "#dddddd",
     "late_ranks": "#8b1a1a",
+    "slow_network": "#c0392b",
     "bubble": "#b39ddb",
     "other": "#c8c8c8",
     "unrecorded": "#e8e2d0",
@@ -60,6 +61,7 @@ FILLS: Final = {
     "data_loading": "▒",
     "overhead": "░",
     "late_ranks": "▞",
+    "slow_network": "▙",
     "bubble": "▛",
     "other": "·",
 }

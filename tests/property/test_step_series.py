@@ -18,6 +18,7 @@ from perfkit.base.step_numbers import RESTART, numbered
 from perfkit.cli import main
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
+from perfkit.pipeline.whatif import predict
 from perfkit.records.aggregate import traced_step_ns
 from perfkit.records.run import RunReport
 from perfkit.report.renderers import console
@@ -161,6 +162,12 @@ def test_a_rank_late_in_most_recordings_is_late(tmp_path: Path, numbering: Numbe
     run = report_of(truth.write(tmp_path / "run", one_file=one_file))
     assert [len({step.step for step in rank.steps}) for rank in run.ranks] == [20, 20]
     check_late(run, truth)
+    found = predict(tmp_path / "run", ["rank1=healthy"])
+    assert run.ledger is not None
+    assert found.prediction is not None
+    assert round(found.prediction.saving_ns) == run.ledger.rows[0].ns
+    assert round(found.measured_step_ns) == run.ledger.step_ns
+    assert len(found.steps) == 20
 
 
 @given(

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from perfkit.engine.ledger.bubble import bubble_share, late_besides_stages
@@ -11,12 +12,20 @@ from perfkit.engine.ledger.changing import changes_ranks
 from perfkit.engine.ledger.code import NAMED_SHARE, code_of
 from perfkit.engine.ledger.pieces import Piece, mean_pieces, path_pieces, scaled
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import Altered, settled, unaltered
+from perfkit.engine.whatif.altered import Altered, gained_ns, settled, steps_ns, unaltered
 from perfkit.engine.whatif.effects.device import has_waits, without_waits
 from perfkit.engine.whatif.effects.ranks import healthy
-from perfkit.engine.whatif.late_ranks import MOST_REPLAYED, gained_ns, steps_ns
+from perfkit.engine.whatif.values import MOST_REPLAYED
 from perfkit.records.common import Category
-from perfkit.records.cross_rank import CrossRankSummary, LateWork, Straggler, all_ranks, same_work, take_turns
+from perfkit.records.cross_rank import (
+    CrossRankSummary,
+    LateWork,
+    SlowTransfers,
+    Straggler,
+    all_ranks,
+    same_work,
+    take_turns,
+)
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import Ledger, LedgerCause, LedgerRow, StepTime
 from perfkit.records.per_run.pipeline import Pipeline
@@ -58,6 +67,8 @@ class Claim(NamedTuple):
     """Why all of them compute or launch for longer."""
     host: str | None = None
     """Theirs, if all of its ranks are late alike."""
+    slow: SlowTransfers | None = None
+    """The slow transfers that it is about."""
 
 
 def build_ledger(
@@ -86,7 +97,13 @@ def build_ledger(
             states = [healthy(state, late, compared.compared) for state in states]
             pieces = _pieces([settled(state) for state in states], ranks, step, claim.ns)
     claims = [Claim("synchronisation", _gained_by_not_waiting(states), _OF_WAITING)]
-    claims.append(Claim("bubble", bubble_share(pipelines, len(ranks), compared) * step.typical_ns, _OF_BUBBLE))
+    slow_ns = float(compared.slow_transfers_gain_ns or 0) if compared else 0.0
+    if compared and slow_ns:
+        claims.append(Claim("slow_network", slow_ns, _OF_TRANSFERS, slow=compared.slow_transfers[0]))
+    # Slow messages are waited for in the bubble.
+    waited_ns = slow_ns * (_share_of_messages(graphs[0]) if graphs else 0.0)
+    bubble_ns = bubble_share(pipelines, len(ranks), compared) * step.typical_ns
+    claims.append(Claim("bubble", max(0.0, bubble_ns - waited_ns), _OF_BUBBLE))
     for claim in claims:
         taken, pieces = _take(claim, pieces)
         rows.append(_row(claim.cause, taken, ranks, claim))
@@ -153,10 +170,20 @@ _OF_WAITING: Final[Sequence[Callable[[Piece], bool]]] = (
     lambda piece: piece.cause == "launch_bound",
     lambda piece: piece.cause != "compute",
 )
+_OF_TRANSFERS: Final[Sequence[Callable[[Piece], bool]]] = (lambda piece: piece.cause == "communication",)
 _OF_BUBBLE: Final[Sequence[Callable[[Piece], bool]]] = (
     lambda piece: piece.cause == "communication",
     lambda piece: piece.cause == "compute",
 )
+
+
+def _share_of_messages(graph: StepGraph) -> float:
+    """Return which share of what slow transfers take too long is in a pipeline's messages."""
+    if graph.slow is None:
+        return 0.0
+    excess_ns = graph.duration_ns * (1 - 1 / graph.slow)
+    of_pipelines = np.array(["pp" in name.split("+") for name in graph.dimensions] + [False])[graph.nodes.dimension]
+    return float(excess_ns[of_pipelines].sum() / max(1.0, excess_ns.sum()))
 
 
 def _take(claim: Claim, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
@@ -203,6 +230,7 @@ def _row(
         on_changing_ranks=is_named and changes_ranks(cause, largest, ranks),
         phase=late[0].phase if len(late) == 1 else None,
         name=largest if largest and is_named else None,
+        slow=claim.slow if claim else None,
         code=code_of(cause, ranks, late),
     )
 

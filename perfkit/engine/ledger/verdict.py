@@ -16,6 +16,7 @@ _MOSTLY_COMPUTE: Final = 0.8
 _BOUNDS: Final[dict[LedgerCause, Bound]] = {
     "compute": "compute",
     "late_ranks": "imbalance",
+    "slow_network": "communication",
     "bubble": "bubble",
     "communication": "communication",
     "memcpy": "memcpy",
@@ -52,7 +53,8 @@ def judge(ledger: Ledger | None, pauses: PauseCost | None, findings: Collection[
     lost_ns = largest.ns if largest else 0
     if pauses is not None and pauses.share >= MIN_COMMON_SHARE and pauses.total_ns / pauses.steps > lost_ns:
         return Judgement("pauses", None, pauses)
-    if largest is not None and largest.share >= (MIN_SHARE if largest.cause == "late_ranks" else MIN_COMMON_SHARE):
+    least = MIN_SHARE if largest is not None and largest.cause in ("late_ranks", "slow_network") else MIN_COMMON_SHARE
+    if largest is not None and largest.share >= least:
         return Judgement(_BOUNDS.get(largest.cause, "host"), largest)
     is_most = compute is not None and compute.share >= _MOSTLY_COMPUTE
     return Judgement("compute" if is_most else "none", compute or largest)

@@ -3,14 +3,21 @@
 No rank can leave an n-to-n collective before the last one has joined it, and all leave it at nearly the same time. So
 the median difference between the ends on two hosts' clocks is the offset between them. Clocks that run at different
 speeds also drift: if a line halves the residual of the offset, its slope is the drift.
+
+A host that shares only messages is aligned by these. No receive ends before its send begins: messages in both
+directions bound the offset from both sides. Within the bounds it is that of the ends, if they agree better than the
+bounds; else, because a send that is buffered ends at any time, it is in the middle.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from perfkit.engine.communication.collective_metadata import flagged
+from perfkit.engine.communication.message_batches import SEND
 from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.records.cross_rank import HostClock
@@ -30,8 +37,8 @@ class _Host(NamedTuple):
 def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[HostClock]:
     """Return the clock of each host relative to the reference, the lowest rank's host, which comes first.
 
-    Hosts that share no collective with the reference are aligned through hosts that do. A host without such a chain has
-    no offset.
+    Hosts that share no collective with the reference are aligned through hosts that do, else by messages. A host
+    without such a chain has no offset.
 
     Args:
         matched: collectives of all ranks.
@@ -41,11 +48,12 @@ def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[
     if not all_hosts:
         return []
     place = {rank: index for index, host in enumerate(all_hosts) for rank in host.ranks}
-    rows = np.flatnonzero(matched.splits & np.isin(matched.rank, list(place)))
+    linked = matched.splits | (matched.paired & (matched.collective >= 0))
+    rows = np.flatnonzero(linked & np.isin(matched.rank, list(place)))
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     ranks, number = np.unique(matched.rank[rows], return_inverse=True)
     host = np.array([place[rank] for rank in ranks.tolist()] or [0], np.int64)[number]
-    return _Alignment(all_hosts, host, matched.collective[rows], matched.ended_ns[rows]).clocks()
+    return _Alignment(all_hosts, host, matched, rows).clocks()
 
 
 def _hosts(hosts: Mapping[int, str | None]) -> list[_Host]:
@@ -59,46 +67,72 @@ def _hosts(hosts: Mapping[int, str | None]) -> list[_Host]:
 class _Alignment:
     """Propagates the alignment from host to host; columns of shape (c,), sorted by collective and then rank."""
 
-    def __init__(self, hosts: Sequence[_Host], host: Ints, collective: Ints, ended_ns: Ints) -> None:
-        self.hosts, self.host, self.ended_ns = hosts, host, ended_ns
-        self.opens = np.flatnonzero(np.diff(collective, prepend=-1))
+    def __init__(self, hosts: Sequence[_Host], host: Ints, matched: MatchedCollectives, rows: Ints) -> None:
+        self.hosts, self.host, self.ended_ns = hosts, host, matched.ended_ns[rows]
+        self.begun_ns = self.ended_ns - matched.duration_ns[rows]
+        self.is_message = ~matched.splits[rows]
+        self.sends = flagged(matched.kinds, matched.kind[rows], lambda one: one.operator == SEND)
+        self.opens = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
         self.count = np.diff(np.append(self.opens, len(host)))
         self.rows_of = rows_by_key(host)
-        self.aligned_ns = ended_ns.copy()
+        self.aligned_ns, self.aligned_begun_ns = self.ended_ns.copy(), self.begun_ns.copy()
         self.known = host == 0
         """Rows of hosts that are aligned: their `aligned_ns` is by the reference clock."""
 
     def clocks(self) -> list[HostClock]:
         clocks = {0: self._clock(0, *self._against_reference())}
-        while new := self._reachable(clocks):
-            first, has_reference = self._first_known()
-            reference_ns = self.aligned_ns[first]
-            for host in new:
-                host_rows = self.rows_of[host]
-                rows = host_rows[has_reference[host_rows]]
-                clocks[host] = self._clock(host, reference_ns[rows] - self.ended_ns[rows], self.ended_ns[rows])
-                self.aligned_ns[host_rows] = aligned(clocks[host], self.ended_ns[host_rows])
-            self.known |= np.isin(self.host, new)
+        while new := self._next(clocks, by_messages=False) or self._next(clocks, by_messages=True):
+            for host, clock in new.items():
+                rows = self.rows_of[host]
+                self.aligned_ns[rows] = aligned(clock, self.ended_ns[rows])
+                self.aligned_begun_ns[rows] = aligned(clock, self.begun_ns[rows])
+            self.known |= np.isin(self.host, list(new))
+            clocks |= new
         unknown = (HostClock(host=host.name, ranks=host.ranks) for host in self.hosts)
         return [clocks.get(index, clock) for index, clock in enumerate(unknown)]
 
-    def _reachable(self, clocks: Mapping[int, HostClock]) -> list[int]:
-        """Return the unaligned hosts that share a collective with an aligned one."""
-        return sorted({host for host in np.unique(self.host[self._first_known()[1]]).tolist() if host not in clocks})
+    def _next(self, clocks: Mapping[int, HostClock], *, by_messages: bool) -> dict[int, HostClock]:
+        """Return the clocks of unaligned hosts that share collectives, or messages in both directions, with others."""
+        first, has_reference = self._first_known(self.is_message == by_messages)
+        found: dict[int, HostClock] = {}
+        for host in np.unique(self.host[has_reference]).tolist():
+            if host in clocks:
+                continue
+            rows = self.rows_of[host]
+            rows = rows[has_reference[rows]]
+            clock = self._clock(host, self.aligned_ns[first[rows]] - self.ended_ns[rows], self.ended_ns[rows])
+            known = self._bounded(clock, rows, first[rows]) if by_messages else clock
+            if known is not None:
+                found[host] = known
+        return found
 
-    def _first_known(self) -> tuple[Ints, NDArray[np.bool_]]:
+    def _bounded(self, clock: HostClock, rows: Ints, others: Ints) -> HostClock | None:
+        """Return the clock of a host within the bounds that its messages give; None if they are in one direction."""
+        sends, offset_ns, residual_ns = self.sends[rows], clock.offset_ns or 0, clock.residual_ns or 0
+        if sends.all() or not sends.any():
+            return None
+        least = int((self.aligned_begun_ns[others] - self.ended_ns[rows])[~sends].max())
+        most = int((self.aligned_ns[others] - self.begun_ns[rows])[sends].min())
+        # Bounds that contradict each other are those of a clock that drifts.
+        if most < least or (residual_ns <= (most - least) // 2 and least <= offset_ns <= most):
+            return clock
+        middle_ns = least + (most - least) // 2
+        return replace(clock, offset_ns=middle_ns, drift=0.0, residual_ns=(most - least) // 2)
+
+    def _first_known(self, among: NDArray[np.bool_]) -> tuple[Ints, NDArray[np.bool_]]:
         """Return for each row the row of the first aligned rank in its collective, and whether there is one."""
-        last = len(self.host)
+        last, known = len(self.host), self.known & among
         if not last:
-            return self.host, self.known
-        first = np.minimum.reduceat(np.where(self.known, np.arange(last), last), self.opens)
+            return self.host, known
+        first = np.minimum.reduceat(np.where(known, np.arange(last), last), self.opens)
         each = np.repeat(first, self.count)
         return np.minimum(each, last - 1), each < last
 
     def _against_reference(self) -> tuple[Ints, Ints]:
         """Return how the ends on the reference host differ from its first rank's in each collective."""
-        first, _ = self._first_known()
-        rows = np.flatnonzero(self.known & (first != np.arange(len(self.host))))
+        among = ~self.is_message
+        first, _ = self._first_known(among)
+        rows = np.flatnonzero(self.known & among & (first != np.arange(len(self.host))))
         return self.aligned_ns[first[rows]] - self.ended_ns[rows], self.ended_ns[rows]
 
     def _clock(self, host: int, difference_ns: Ints, at_ns: Ints) -> HostClock:

@@ -44,6 +44,8 @@ def cross_rank_findings(
     """
     if not busy:
         yield from _late_and_early(summary, profiler_ns, partial)
+    for slow in () if busy else summary.slow_transfers:
+        yield Observation("slow_transfers", {"slow": slow})
     yield from _incomplete_groups(matched, partial)
     yield from suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)

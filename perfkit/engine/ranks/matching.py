@@ -124,7 +124,7 @@ def match(ranks: Mapping[int, CollectiveCalls], world_size: int | None = None) -
     sequence = np.where(paired, -1, sequence)
     within = np.where(paired, direction, np.where(sequence >= 0, -1, similar[kind]))
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
-    place = _ordinal_in_step(columns["rank"], *key)
+    place = ordinals(columns["rank"], *key)
     by = np.lexsort((columns["rank"], columns["order"], place, *reversed(key)))
     starts = _group_starts(by, *key, place)
     has_peer = has_peer[by]
@@ -272,7 +272,7 @@ def _peers(kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, worl
     return peer
 
 
-def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:
+def ordinals(rank: Ints, *within: Ints) -> Ints:
     """Return each collective's ordinal within its rank and `within` columns, which are in issue order."""
     if not len(rank):
         return rank

@@ -137,6 +137,8 @@ class StepGraph:
     """Number of dependencies that the measured times contradict, by kind: these are left out."""
     modules: tuple[GraphModule, ...] = ()
     """What parts belong to."""
+    slow: NDArray[np.float64] | None = None
+    """How many times as long each node takes for what the network makes slow, shape (n,); None if that is nothing."""
     recorded: "StepGraph | None" = None
     """The graph of the steps as they were recorded; None if it is this one (`perfkit.engine.step_graph.real_time`)."""
 

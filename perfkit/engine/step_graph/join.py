@@ -58,6 +58,7 @@ def join_ranks(
     steps: Sequence[int | None],
     matched: MatchedCollectives | None,
     clocks: Sequence[HostClock],
+    slow: NDArray[np.float64] | None = None,
 ) -> StepGraph:
     """Return the graph of some steps over all ranks.
 
@@ -66,8 +67,9 @@ def join_ranks(
         steps: numbers of the steps, by `common_steps`; at least one.
         matched: the ranks' collectives; None for a single rank.
         clocks: of their hosts; the times of a rank whose offset is unknown are taken as they are.
+        slow: how many times as long each collective's transfer takes for what the network makes slow, by its number.
     """
-    return _Join(members, steps, clocks).graph(matched)
+    return _Join(members, steps, clocks).graph(matched, slow)
 
 
 class _Ends(NamedTuple):
@@ -143,8 +145,9 @@ class _Join:
 
     # ---- between ranks ---------------------------------------------------------------------------------------------
 
-    def graph(self, matched: MatchedCollectives | None) -> StepGraph:
+    def graph(self, matched: MatchedCollectives | None, slow: NDArray[np.float64] | None) -> StepGraph:
         """Return the graph."""
+        ends = _Ends(_NONE, _NONE, _NONE)
         if matched is not None:
             ends = self._ends(matched)
             self._join_collectives(matched, ends)
@@ -177,6 +180,9 @@ class _Join:
             sink=int(bound.place[sink]),
             violated=violated,
             modules=tuple(self.modules),
+            slow=_of_nodes(slow, matched.collective[ends.row], bound.place[ends.transfer], len(bound.place))
+            if matched is not None and slow is not None
+            else None,
         )
 
     def _last_nodes(self, end: int) -> Ints:
@@ -271,6 +277,16 @@ class _Join:
                 np.full(size, kind, np.int8),
             )
         )
+
+
+def _of_nodes(
+    of_collective: NDArray[np.float64], collective: Ints, node: NDArray[np.int32], count: int
+) -> NDArray[np.float64]:
+    """Return the factor of each node, of which some are transfers of collectives."""
+    known = collective >= 0
+    factor = np.ones(count)
+    factor[node[known]] = of_collective[collective[known]]
+    return factor
 
 
 def _points(at: Ints) -> Nodes:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence, Set
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.engine.runs.rank_reports import RankGraphs, Ranks
 from perfkit.engine.step_graph.graph import StepGraph
@@ -35,7 +38,12 @@ class RunGraph(NamedTuple):
         return [Observation("critical_path_unknown", {"reason": self.reason})]
 
 
-def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
+def build_run_graph(
+    ranks: Ranks,
+    matched: MatchedCollectives | None,
+    clocks: Sequence[HostClock],
+    slow: NDArray[np.float64] | None = None,
+) -> RunGraph:
     """Return the graph of the steps that the graphs of all ranks have.
 
     Of ranks with several traces, those with steps that all ranks have count, each by itself.
@@ -44,6 +52,7 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
         ranks: the ranks of the run.
         matched: their collectives; None without known ranks.
         clocks: of their hosts.
+        slow: as in `join_ranks`.
     """
     unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
     if ranks.mixed:
@@ -58,7 +67,7 @@ def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Se
         if own_steps := common.intersection(recording.steps):
             members = {rank: _member(own, own_steps) for rank, own in graphs.items()}
             if steps := common_steps(members.values()):
-                found.append(join_ranks(members, steps, matched if len(members) > 1 else None, clocks))
+                found.append(join_ranks(members, steps, matched if len(members) > 1 else None, clocks, slow))
                 common -= set(steps)
     if not found:
         return RunGraph(None, "different_steps", unaligned)

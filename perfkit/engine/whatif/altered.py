@@ -64,6 +64,16 @@ class Altered:
         return replay(self.graph, self.duration_ns, self.lag_ns)
 
 
+def steps_ns(states: Sequence[Altered]) -> Ints:
+    """Return how long each step takes in a replay."""
+    return np.concatenate([np.diff(state.step_ends()) for state in states])
+
+
+def gained_ns(step_ns: Ints, states: Sequence[Altered]) -> int:
+    """Return by how much the mean step of a replay is shorter than that of steps of `step_ns`."""
+    return max(0, round(float((step_ns - steps_ns(states)).mean())))
+
+
 def settled(state: Altered) -> StepGraph:
     """Return a graph whose own times are those of a replay."""
     end = state.replay()

@@ -12,7 +12,13 @@ from perfkit.engine.whatif.effects.gradients import Accumulate, BucketCap, Remov
 from perfkit.engine.whatif.effects.host import RemoveProfiler, ScaleIdle, ScaleInput
 from perfkit.engine.whatif.effects.modules import ScaleModule
 from perfkit.engine.whatif.effects.ranks import ScaleRank
-from perfkit.engine.whatif.effects.transfers import UNKNOWN_DIMENSION, Ranks, ScaleBandwidth, ScaleCollective
+from perfkit.engine.whatif.effects.transfers import (
+    UNKNOWN_DIMENSION,
+    HealthyNetwork,
+    Ranks,
+    ScaleBandwidth,
+    ScaleCollective,
+)
 from perfkit.records.facts import fact
 from perfkit.records.run import RunReport
 
@@ -28,6 +34,7 @@ CHANGES: Final[tuple[type[Change], ...]] = (
     FuseKernels,
     ScaleCollective,
     ScaleBandwidth,
+    HealthyNetwork,
     Ranks,
     BucketCap,
     RemoveOverlap,
@@ -37,6 +44,7 @@ CHANGES: Final[tuple[type[Change], ...]] = (
 
 NO_INPUT: Final = "input=0"
 NO_COPIES: Final = "copies=0"
+HEALTHY_NETWORK: Final = HealthyNetwork.example
 NO_SYNCHRONISATION: Final = "sync=removed"
 
 

@@ -1,17 +1,12 @@
 """What late ranks cost: what the replayed steps gain without their lags (metrics.md section 5)."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from perfkit.engine.step_graph.graph import StepGraph
-from perfkit.engine.whatif.altered import Altered, unaltered
+from perfkit.engine.whatif.altered import gained_ns, steps_ns, unaltered
 from perfkit.engine.whatif.effects.ranks import healthy
-from perfkit.trace.intervals import Ints
-
-MOST_REPLAYED: Final = 4_000_000
-"""Nodes that are replayed for one question of a report: a second per million."""
+from perfkit.engine.whatif.values import MOST_REPLAYED
 
 
 class Gains(NamedTuple):
@@ -42,13 +37,3 @@ def replayed_gains(graphs: Sequence[StepGraph], late: Sequence[int], compared: S
         return Gains({late[0]: of_all}, of_all)
     nodes = sum(len(graph.nodes.start) for graph in graphs)
     return Gains({rank: gain_ns([rank]) for rank in late if nodes * len(late) <= MOST_REPLAYED}, of_all)
-
-
-def steps_ns(states: Sequence[Altered]) -> Ints:
-    """Return how long each step takes in a replay."""
-    return np.concatenate([np.diff(state.step_ends()) for state in states])
-
-
-def gained_ns(step_ns: Ints, states: Sequence[Altered]) -> int:
-    """Return by how much the mean step of a replay is shorter than that of steps of `step_ns`."""
-    return max(0, round(float((step_ns - steps_ns(states)).mean())))

@@ -10,6 +10,7 @@ from perfkit.engine.losses.context import MIN_SHARE
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.change import ChangeError
 from perfkit.engine.whatif.changes import (
+    HEALTHY_NETWORK,
     NO_COPIES,
     NO_INPUT,
     NO_SYNCHRONISATION,
@@ -17,9 +18,9 @@ from perfkit.engine.whatif.changes import (
     healthy_ranks,
     no_idle,
 )
-from perfkit.engine.whatif.late_ranks import MOST_REPLAYED
 from perfkit.engine.whatif.predict import make_changes, replay_unchanged
 from perfkit.engine.whatif.unexplained import least_saving_ns
+from perfkit.engine.whatif.values import MOST_REPLAYED
 from perfkit.records.cross_rank import all_ranks
 from perfkit.records.per_rank.idle import CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
@@ -39,7 +40,7 @@ def predicted_savings(graphs: Sequence[StepGraph], run: RunReport) -> list[Predi
         graphs: of the run's steps, at least one.
         run: the report of the run.
     """
-    found = list(_of_late_ranks(run))
+    found = list(_known(run))
     doubtful = any(finding.code == "suspect_matches" for finding in run.findings)
     transfers = list(_changes_of_transfers(run))
     tried = list(dict.fromkeys([*transfers, *_changes_of_own_time(run)]))
@@ -57,8 +58,8 @@ def predicted_savings(graphs: Sequence[StepGraph], run: RunReport) -> list[Predi
     return found
 
 
-def _of_late_ranks(run: RunReport) -> Iterator[PredictedSaving]:
-    """Yield what was predicted for the late ranks already."""
+def _known(run: RunReport) -> Iterator[PredictedSaving]:
+    """Yield what was predicted for late ranks and slow transfers already."""
     across = run.cross_rank
     if across and across.stragglers_gain_ns:
         change = healthy_ranks(row.rank for row in across.stragglers)
@@ -66,6 +67,8 @@ def _of_late_ranks(run: RunReport) -> Iterator[PredictedSaving]:
     elif across and across.one_off_gain_ns:
         change = healthy_ranks(all_ranks(across.one_off_stragglers))
         yield PredictedSaving(change=change, saving_ns=float(across.one_off_gain_ns))
+    if across and across.slow_transfers_gain_ns:
+        yield PredictedSaving(change=HEALTHY_NETWORK, saving_ns=float(across.slow_transfers_gain_ns))
 
 
 def _changes_of_transfers(run: RunReport) -> Iterator[str]:

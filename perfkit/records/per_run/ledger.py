@@ -4,14 +4,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perfkit.records.cross_rank import LateWork
+from perfkit.records.cross_rank import LateWork, SlowTransfers
 from perfkit.records.per_rank.idle import Cause
 from perfkit.records.samples import CodeLocation
 
 LedgerCause = (
-    Literal["compute", "late_ranks", "bubble", "communication", "memcpy", "data_loading", "unrecorded"] | Cause
+    Literal["compute", "late_ranks", "slow_network", "bubble", "communication", "memcpy", "data_loading", "unrecorded"]
+    | Cause
 )
 """What a row is about: `compute` is no loss; `late_ranks` is what the others wait for them, `bubble` that of pipelines;
+`slow_network` is what transfers cost that take longer than comparable ones;
 `unrecorded` is by how much the run's mean step is longer than recorded ones, and than steps like these;
 the others are categories, and causes of idle time as on the critical path (`launch_bound` with host operators)."""
 
@@ -43,6 +45,8 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     name: str | None = None
     """What takes most of it: an operator, kernel, collective, function or annotation; None if the traces name
     nothing."""
+    slow: SlowTransfers | None = None
+    """The slowest transfers; None for the other rows."""
     code: CodeLocation | None = None
     """The line of the program that most of it is at; None if nothing was sampled there."""
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from perfkit.records.facts import Words
+from perfkit.report.wording.ledger import slow_sentence
 
 SENTENCES: Final[Words] = {
     "waits": "Ranks wait {ns:duration} per step for ",
@@ -11,6 +12,7 @@ SENTENCES: Final[Words] = {
     "of_dimension": " of dimension {dimension}",
     "mostly": "mostly {operator} of {bytes:size}{of}",
     "tensor_parallel_hosts": "tensor-parallel groups span hosts",
+    "slow_transfers": slow_sentence,
     "tiny_collectives": "{count:.0f} {operator} per step, {bytes:size} in all, mostly latency",
     "each_micro_batch": "gradients are reduced in each of {count} micro-batches",
     "unused_parameters": "DDP searches for parameters without gradients in each step",
@@ -29,6 +31,10 @@ REMEDIES: Final[Words] = {
     "compare_bandwidth": (
         "compare the bus bandwidth with that of the network, and see whether transfers could overlap with computation"
     ),
+    "check_card": "check the network card of {host} and its cable: speed of the link, errors, retransmissions",
+    "check_link": "check the cables and switches between {hosts:list}",
+    "check_cards": "check the network cards and links of {ranks:ranks}",
+    "check_traffic": "find what else uses the network in these steps: checkpoints, input, other jobs",
     "another_dimension": (
         "use another dimension, such as pp or sharding: with one rank per host, these groups always span hosts"
     ),

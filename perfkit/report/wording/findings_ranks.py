@@ -6,6 +6,7 @@ from typing import Final
 from perfkit.base.formatting import duration, listed, ranges, rank_list
 from perfkit.records.cross_rank import HostClock, OneOffStraggler, Straggler
 from perfkit.records.facts import Words
+from perfkit.report.wording.ledger import slow_sentence
 from perfkit.report.wording.stragglers import early_sentence, one_off_cause, one_off_step, stragglers_sentence, whom
 
 _MOST_LISTED: Final = 3
@@ -134,6 +135,7 @@ RANKS: Final[Words] = {
     "straggler": _straggler,
     "early_ranks": early_sentence,
     "one_off_straggler": _one_off_straggler,
+    "slow_transfers": slow_sentence,
     "collectives_unmatched": (
         "{calls} of {of} collectives have no counterpart on another rank: their time counts as transfer"
     ),

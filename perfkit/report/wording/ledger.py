@@ -4,8 +4,9 @@ import re
 from typing import Final
 
 from perfkit.base.formatting import duration, escape_unprintable, ranges, rank_list, whole_percent
+from perfkit.base.step_numbers import numbered
 from perfkit.phases import PHASE_WORDS, PREFIX
-from perfkit.records.cross_rank import LateWork
+from perfkit.records.cross_rank import LateWork, SlowTransfers
 from perfkit.records.facts import Words
 from perfkit.records.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.records.per_run.ledger import LedgerCause, LedgerRow
@@ -18,6 +19,7 @@ LABELS: Final[dict[LedgerCause, str]] = {
     **_IDLE,
     "compute": "compute",
     "late_ranks": "late ranks",
+    "slow_network": "slow network",
     "bubble": "pipeline bubble",
     "communication": "communication",
     "memcpy": "copies",
@@ -51,6 +53,8 @@ _UNNAMED_LATE: Final = _UNNAMED | {"compute", "memcpy"}
 _MOST_WORDS: Final = 15
 """Of a headline: with less of its place, or without it, where that would be more. A figure and its unit are one."""
 _UNIT: Final = re.compile(r"(?<=\d) (?=\w?s\b|%)")
+_NAMED_STEPS: Final = 3
+"""Most congested steps that a sentence names one by one."""
 _NAMED: Final = 2
 """Most late ranks that a headline names."""
 _DELAYS: Final = {
@@ -143,8 +147,27 @@ def _line(function: str, file: str, line: int) -> str:
     return where if function == "<module>" else f"`{escape_unprintable(function)}`, {where}"
 
 
+def slow_sentence(slow: SlowTransfers) -> str:
+    """Return which transfers are slow, and how much slower than others."""
+    longer = f"take {slow.ratio:.1f} times as long"
+    hosts = [escape_unprintable(host) for host in slow.hosts]
+    if slow.steps:
+        many, which = len(slow.steps), " and ".join(map(numbered, slow.steps))
+        where = f"{'step' if many == 1 else 'steps'} {which}" if many <= _NAMED_STEPS else f"{many} steps"
+        return f"in {where} transfers between hosts {longer}: congestion"
+    if len(hosts) > 1:
+        return f"transfers between {' and '.join(hosts)} {longer} as others: their link"
+    if hosts:
+        return f"transfers that cross {hosts[0]} {longer} as others: its network card"
+    if len(slow.ranks) > 1:
+        return f"transfers among {rank_list(slow.ranks)} {longer} as others"
+    return f"transfers of {rank_list(slow.ranks)} between hosts {longer} as others: its network card"
+
+
 def takes(row: LedgerRow) -> str:
     """Return a headline on a row: what it takes of the step, and where."""
+    if row.slow:
+        return f"{capital(slow_sentence(row.slow))}."
     begin = _begin(row)
     whole = (f"{begin}: {where}." for where in places(row) if where)
     return next((one for one in whole if len(_UNIT.sub("", one).split()) <= _MOST_WORDS), f"{begin}.")

@@ -128,6 +128,7 @@ REFUSALS: Final[Words] = {
     "no_launches": "the traces have no launches of kernels",
     "no_short_kernels": "no two consecutive kernels with separate launches are shorter{shortest}",
     "shortest": "; the shortest takes {ns:duration}",
+    "network_is_healthy": "no transfer is known to be slow",
     "no_collectives": "the run has no collectives to predict others from",
     "in_groups": _in_groups,
     "waits_for_itself": "these changes contradict the order of the steps: a part would have to wait for itself",

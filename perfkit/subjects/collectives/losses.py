@@ -10,9 +10,10 @@ from perfkit.engine.losses.communication import (
 from perfkit.engine.losses.context import MIN_SHARE, TINY_BYTES, LossContext, stragglers_of
 from perfkit.engine.losses.dimensions import is_latency, reduce_transfer, spans_hosts
 from perfkit.engine.losses.loss import Loss, Rules
-from perfkit.engine.whatif.changes import free_transfers
+from perfkit.engine.whatif.changes import HEALTHY_NETWORK, free_transfers
 from perfkit.records.aggregate import MAJORITY
-from perfkit.records.facts import Facts, fact
+from perfkit.records.cross_rank import SlowTransfers
+from perfkit.records.facts import Fact, Facts, fact
 from perfkit.subjects.collectives.avoidable import AVOIDABLE, find_avoidable, reported_ns, unreported
 
 
@@ -65,6 +66,33 @@ def transfer(context: LossContext) -> Loss | None:
 
 _COMPARE_BANDWIDTH: Final[Facts] = (fact("compare_bandwidth"),)
 """True of any transfer that is not latency, whatever it serves."""
+
+
+def slow_network(context: LossContext) -> Loss | None:
+    """Transfers that take longer than comparable ones."""
+    across, row = context.run.cross_rank, context.ledger.of("slow_network")
+    if across is None or row is None or row.slow is None or row.share < MIN_SHARE:
+        return None
+    return Loss(
+        cause="slow_network",
+        row="slow_network",
+        ranks=tuple(row.slow.ranks),
+        steps=tuple(row.slow.steps),
+        facts=(fact("slow_transfers", slow=row.slow),),
+        evidence={"ratio": row.slow.ratio},
+        remedy=(_check_network(row.slow),),
+        per_step_ns=float(across.slow_transfers_gain_ns or 0),
+        change=HEALTHY_NETWORK,
+        blames="network",
+    )
+
+
+def _check_network(slow: SlowTransfers) -> Fact:
+    if slow.steps:
+        return fact("check_traffic")
+    if len(slow.hosts) > 1:
+        return fact("check_link", hosts=slow.hosts)
+    return fact("check_card", host=slow.hosts[0]) if slow.hosts else fact("check_cards", ranks=slow.ranks)
 
 
 def tensor_parallel_hosts(context: LossContext) -> Loss | None:
@@ -122,6 +150,7 @@ def _mostly_tiny(context: LossContext) -> bool:
 
 
 LOSSES: Final[Rules] = {
+    "slow_network": slow_network,
     "transfer": transfer,
     "tensor_parallel_hosts": tensor_parallel_hosts,
     **AVOIDABLE,

@@ -1,6 +1,8 @@
 """Clusters: what they run and which faults they have; simulated, and written as traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import exp
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -9,7 +11,7 @@ import numpy as np
 
 from tests.support.clusters.events import Process, World
 from tests.support.clusters.programs import PROGRAMS, Model
-from tests.support.clusters.rank import Group, KernelFaults, Meeting, Rank
+from tests.support.clusters.rank import Group, KernelFaults, Meeting, Network, Rank
 
 _PREFETCH = 40
 
@@ -31,6 +33,16 @@ class Faults(NamedTuple):
     """Faults of some kernels."""
     collect_us: int = 0
     """Python function that another rank, drawn by chance, runs in each step."""
+    hosts: Mapping[int, float] = {}
+    """Factor of the transfers that leave or enter a host."""
+    pairs: Mapping[tuple[int, int], float] = {}
+    """Factor of the transfers among members that include both hosts."""
+    cards: Mapping[int, float] = {}
+    """Factor of the transfers of a rank with other hosts."""
+    links: Mapping[tuple[int, int], float] = {}
+    """Factor of the transfers of a group of these two ranks."""
+    congested: Mapping[int, float] = {}
+    """Factor of all transfers between hosts in a step."""
 
 
 class Cluster(NamedTuple):
@@ -51,6 +63,22 @@ class Cluster(NamedTuple):
     steps: int = 5
     warm: int = 1
     """Steps before the recording."""
+    jitter: float = 0.0
+    """Standard deviation of the logarithm of the time of each transfer."""
+    unequal: float = 0.0
+    """The same of how much a group's transfers take longer than another's in all steps."""
+    seed: int = 0
+
+    def slowdown(self, members: tuple[int, ...], step: int | None = None) -> float:
+        """Return how many times as long transfers among some ranks take in a step."""
+        faults, hosts = self.faults, {member // self.per_host for member in members}
+        slow = [one for link, one in faults.links.items() if link == members]
+        if len(hosts) > 1:
+            slow += [one for host, one in faults.hosts.items() if host in hosts]
+            slow += [one for pair, one in faults.pairs.items() if hosts.issuperset(pair)]
+            slow += [one for rank, one in faults.cards.items() if rank in members]
+            slow += [one for congested, one in faults.congested.items() if congested == step]
+        return max(slow, default=1.0)
 
 
 def simulate(cluster: Cluster, folder: Path | None = None) -> float:
@@ -60,7 +88,8 @@ def simulate(cluster: Cluster, folder: Path | None = None) -> float:
     """
     world, size = World(), int(np.prod(list(cluster.mesh.values())))
     meetings: dict[Any, Meeting] = {}
-    ranks = [_rank(world, cluster, number, size, meetings) for number in range(size)]
+    network = _network(cluster)
+    ranks = [_rank(world, cluster, number, size, meetings, network) for number in range(size)]
     for rank, groups in zip(ranks, _groups(cluster.mesh), strict=True):
         world.start(_train(rank, cluster, groups), after=37 * rank.number)
     world.run()
@@ -72,7 +101,20 @@ def simulate(cluster: Cluster, folder: Path | None = None) -> float:
     return (world.now - begun) / cluster.steps
 
 
-def _rank(world: World, cluster: Cluster, number: int, size: int, meetings: dict[Any, Meeting]) -> Rank:
+def _network(cluster: Cluster) -> Network:
+    """Return the network: what varies is drawn for each group and call, so that it is the same without a fault."""
+
+    def takes_us(members: tuple[int, ...], step: int, us: int, call: object) -> int:
+        of_group, of_call = (Random(f"{cluster.seed} {one}").gauss(0, 1) for one in (members, call))  # noqa: S311
+        varies = exp(of_group * cluster.unequal + of_call * cluster.jitter)
+        return round(us * varies * cluster.slowdown(members, step))
+
+    return takes_us
+
+
+def _rank(
+    world: World, cluster: Cluster, number: int, size: int, meetings: dict[Any, Meeting], network: Network
+) -> Rank:
     host, faults = number // cluster.per_host, cluster.faults
     return Rank(
         world,
@@ -85,6 +127,7 @@ def _rank(world: World, cluster: Cluster, number: int, size: int, meetings: dict
         kernel_faults=faults.kernels.get(number, KernelFaults()),
         queue=cluster.queue,
         meetings=meetings,
+        network=network,
     )
 
 
@@ -94,7 +137,7 @@ def _train(rank: Rank, cluster: Cluster, groups: Mapping[str, Group]) -> Process
         if step == cluster.warm:
             yield from rank.synchronise("cudaDeviceSynchronize", operator=None)
             rank.recording, rank.begun_us = True, rank.world.now
-        begin = rank.here
+        begin, rank.train_step = rank.here, step
         recorded = step - cluster.warm
         extra_us = faults.loads_us[rank.number][recorded] if recorded >= 0 and rank.number in faults.loads_us else 0
         yield from rank.load(cluster.load_us + faults.load_us.get(rank.number, 0) + extra_us)
@@ -123,3 +166,10 @@ def _groups(mesh: Mapping[str, int]) -> Iterator[dict[str, Group]]:
             members = tuple(grid[tuple(index)].ravel().tolist())
             groups[name] = Group(f"{name}{members[0]}", f"mesh_{name}", members)
         yield groups
+
+
+def members(cluster: Cluster) -> set[tuple[int, ...]]:
+    """Return between whom there are transfers."""
+    groups = [(name, group.ranks) for of_rank in _groups(cluster.mesh) for name, group in of_rank.items()]
+    messages = {pair for name, ranks in groups for pair in pairwise(ranks) if name == "pp"}
+    return messages | {ranks for name, ranks in groups if name != "pp" and len(ranks) > 1}

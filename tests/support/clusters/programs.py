@@ -1,6 +1,6 @@
 """What each rank of a cluster does in a step: data-parallel, sharded, tensor-parallel and pipelined training."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.support.clusters.events import Process
@@ -21,6 +21,8 @@ class Model(NamedTuple):
     transfer_us: Mapping[str, int] = {}
     """Of each collective, by dimension."""
     micro_batches: int = 6
+    sizes: Sequence[float] = (1.0,)
+    """Of the collectives that reduce, one after the other, relative to `transfer_us`."""
     is_synchronised: bool = False
     """Whether the host reads the loss at the end of the step."""
     mix: tuple[tuple[str, float], ...] = (("gemm", 1.0),)
@@ -44,11 +46,11 @@ def _finish(rank: Rank, model: Model) -> Process:
         yield from rank.synchronise()
 
 
-def _all_reduce(rank: Rank, model: Model, group: Group, dimension: str, stream: int) -> Process:
+def _all_reduce(rank: Rank, model: Model, group: Group, dimension: str, stream: int, number: int = 0) -> Process:
     """Reduce what the compute stream has made so far."""
     yield from after(rank, COMPUTE, [stream])
-    us = model.transfer_us[dimension]
-    yield from rank.collective((dimension, group.ranks), "allreduce", group, us, stream)
+    us, size = model.transfer_us[dimension], model.sizes[number % len(model.sizes)]
+    yield from rank.collective((dimension, group.ranks), "allreduce", group, us, stream, size=size)
 
 
 def replicated(rank: Rank, model: Model, groups: Mapping[str, Group], *, copies: bool = False) -> Process:
@@ -60,7 +62,7 @@ def replicated(rank: Rank, model: Model, groups: Mapping[str, Group], *, copies:
     for layer in range(model.layers):
         yield from _layer(rank, model, "backward", passes=2)
         if layer % 2:
-            yield from _all_reduce(rank, model, groups["dp"], "dp", _NETWORK)
+            yield from _all_reduce(rank, model, groups["dp"], "dp", _NETWORK, layer // 2)
             reduced.append(rank.record(_NETWORK))
             yield from reduced[-1].call()
     for one in reduced:
@@ -76,7 +78,7 @@ def replicated_with_copies(rank: Rank, model: Model, groups: Mapping[str, Group]
 
 
 def sharded(rank: Rank, model: Model, groups: Mapping[str, Group]) -> Process:
-    """FSDP2: parameters are gathered a layer ahead, gradients scattered behind each layer."""
+    """FSDP2: parameters are gathered a layer ahead, gradients scattered behind each layer, and reduced by replicas."""
     group, us = groups["shard"], model.transfer_us["shard"]
 
     def gather() -> Process:
@@ -100,6 +102,9 @@ def sharded(rank: Rank, model: Model, groups: Mapping[str, Group]) -> Process:
                 yield from after(rank, COMPUTE, [_REDUCE])
                 yield from rank.kernel(_COPY_US, "copy_in", operator="fsdp::chunk_cat", stream=_REDUCE)
                 yield from rank.collective(("reduce", group.ranks), "_reduce_scatter_base", group, us, _REDUCE)
+                if "replicate" in groups:
+                    between, us_between = groups["replicate"], model.transfer_us["replicate"]
+                    yield from rank.collective(("replicate", between.ranks), "allreduce", between, us_between, _REDUCE)
     yield from after(rank, _REDUCE, [COMPUTE])
     yield from _finish(rank, model)
 
@@ -169,7 +174,7 @@ def tensor(rank: Rank, model: Model, groups: Mapping[str, Group]) -> Process:
         yield from _all_reduce(rank, model, groups["tp"], "tp", _TENSOR)
         yield from after(rank, _TENSOR, [COMPUTE])
         if layer % 4 == 3 and len(groups["dp"].ranks) > 1:
-            yield from _all_reduce(rank, model, groups["dp"], "dp", _NETWORK)
+            yield from _all_reduce(rank, model, groups["dp"], "dp", _NETWORK, layer // 2)
             reduced.append(rank.record(_NETWORK))
             yield from reduced[-1].call()
     for one in reduced:
@@ -216,13 +221,14 @@ def _message(
 ) -> Process:
     peer = group.ranks[ends[1] if what == "send" else ends[0]]
     key = name, group.ranks, ends
-    yield from rank.collective(key, what, group, model.transfer_us["pp"], stream, peer, members=2)
+    yield from rank.collective(key, what, group, model.transfer_us["pp"], stream, peer)
 
 
 PROGRAMS: Final[Mapping[str, Step]] = {
     "ddp": replicated,
     "ddp-copies": replicated_with_copies,
     "fsdp": sharded,
+    "hsdp": sharded,
     "fsdp1": sharded_on_one_stream,
     "accumulated": accumulated,
     "experts": experts,

@@ -5,7 +5,7 @@ the device's queue is full. A collective occupies its stream from its arrival to
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +52,11 @@ class KernelFaults(NamedTuple):
         return next((factor for begin, factor in faults.items() if name.startswith(begin)), 1.0)
 
 
+Network = Callable[[tuple[int, ...], int, int, object], int]
+"""Returns how long a transfer takes (us): of the ranks that take part, the step, how long it takes usually, and what it
+is called."""
+
+
 class Meeting:
     """A collective of some ranks: it ends on all of them so long after the last has arrived."""
 
@@ -73,6 +78,7 @@ class Rank:
         host_factor: by which all that its host does takes longer.
         queue: launches that the device's queue holds.
         meetings: those of all ranks by key.
+        network: between the ranks.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class Rank:
         host_factor: float,
         queue: int,
         meetings: dict[Any, Meeting],
+        network: Network,
         kernel_faults: KernelFaults = KernelFaults(),  # noqa: B008
     ) -> None:
         self.world, self.number, self._clock_us = world, number, clock_us
@@ -97,7 +104,8 @@ class Rank:
         self.recording = False
         self.begun_us = 0
         """When the recording began, by the true clock."""
-        self._meetings = meetings
+        self.train_step = 0
+        self._meetings, self._network = meetings, network
         self._random = Random(number)  # noqa: S311
         self._streams: dict[int, Stream] = {}
         self._pending, self._correlation = 0, 0
@@ -168,13 +176,17 @@ class Rank:
             yield from self._launch(stream, name, operator, max(1, round(us * factor)), None, args)
 
     def collective(
-        self, key: Any, what: str, group: Group, us: int, stream: int, peer: int | None = None, members: int = 0
+        self, key: Any, what: str, group: Group, us: int, stream: int, peer: int | None = None, size: float = 1.0
     ) -> Process:
-        """Launch a collective; ranks meet that give the same key for the same time."""
+        """Launch a collective; ranks meet that give the same key for the same time. Its time grows with its size."""
         self._counts[key] += 1
         place = key, self._counts[key]
-        meeting = self._meetings.setdefault(place, Meeting(members or len(group.ranks), us))
-        args = collective_args(what, _ELEMENTS, _ELEMENTS, "Float", *group, None)
+        if place not in self._meetings:
+            members = group.ranks if peer is None else tuple(sorted((self.number, peer)))
+            takes_us = self._network(members, self.train_step, round(us * size), place)
+            self._meetings[place] = Meeting(len(members), takes_us)
+        meeting, elements = self._meetings[place], round(_ELEMENTS * size)
+        args = collective_args(what, elements, elements, "Float", *group, None)
         if peer is not None:
             args["Dst Rank" if what == "send" else "Src Rank"] = peer
         name = f"ncclDevKernel_{_KERNELS[what]}(ncclDevKernelArgsStorage<4096ul>)"

@@ -6,7 +6,8 @@ from typing import Any, Final
 from perfkit.records.benchmark import SlowLink
 from perfkit.records.benchmark import InputSeries
 from perfkit.records.common import Observation
-from perfkit.records.cross_rank import CategoryLag, EarlyRank, HostClock, LateLoading, OneOffStraggler, Straggler
+from perfkit.records.cross_rank import CategoryLag, EarlyRank, HostClock, LateLoading, OneOffStraggler
+from perfkit.records.cross_rank import SlowTransfers, Straggler
 from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.per_rank.loading import SlowWorker
 from perfkit.records.per_run.monitor import EarlyEnd, LateRank, PeriodicStall, SlowStep, StepTimeChange
@@ -338,6 +339,18 @@ LATE: Final = [
     *(
         Observation("one_off_straggler", {"late": OneOffStraggler(**_ONCE | other)})
         for other in ({}, {"with_ranks": [3], "category": None}, {"is_first": True}, {"step": 0, "is_first": True})
+    ),
+    *(
+        Observation("slow_transfers", {"slow": SlowTransfers(ratio=2.13, **where)})
+        for where in (
+            {"hosts": ["node2"]},
+            {"hosts": ["node0", "node2"]},
+            {"ranks": [3, 11, 19, 27]},
+            {"ranks": [3]},
+            {"steps": [12]},
+            {"steps": [12, 15]},
+            {"steps": [1, 2, 5, 6]},
+        )
     ),
     *(
         Observation("early_ranks", {"early": [EarlyRank(rank=0, lead_ns=30 * MS)], "besides_late": late})

@@ -370,4 +370,28 @@ RUNS: Final[Mapping[str, Make]] = {
     "a step log with changes, stalls and a late rank": logged(lambda: eventful_times(4)),
 }
 
-SITUATIONS: Final[Mapping[str, Make]] = {**DEVICES, **LATE, **PIPELINES, **CPUS, **RUNS}
+
+def network(program: str, mesh: Mapping[str, int], faults: Faults) -> Make:
+    """A simulated cluster of two ranks per host."""
+
+    def make(folder: Path) -> Report:
+        transfers = {"dp": 3_000, "shard": 900, "replicate": 1_200, "pp": 800}
+        times = {name: transfers[name] for name in mesh}
+        model = Model(4, 2, 400, times, micro_batches=4, is_synchronised=True)
+        simulate(Cluster(program, mesh, model, faults, per_host=2, jitter=0.03, unequal=0.03), folder / "run")
+        return analyzed(folder)
+
+    return make
+
+
+_HYBRID: Final = {"replicate": 2, "shard": 4}
+NETWORKS: Final[Mapping[str, Make]] = {
+    "a slow network card of a host": network("hsdp", _HYBRID, Faults(hosts={2: 2.5})),
+    "a slow link of two hosts": network("hsdp", _HYBRID, Faults(pairs={(0, 2): 2.5})),
+    "a slow network card of a rank": network("hsdp", {"replicate": 4, "shard": 2}, Faults(cards={3: 3.0})),
+    "a network that is busy in two steps": network("fsdp", {"shard": 4}, Faults(congested={3: 3.0, 4: 3.0})),
+    "a pipeline over hosts with a slow card": network("pp", {"dp": 2, "pp": 4}, Faults(hosts={1: 3.0})),
+    "a slow network and a late rank": network("hsdp", _HYBRID, Faults(hosts={2: 2.5}, load_us={5: 20_000})),
+}
+
+SITUATIONS: Final[Mapping[str, Make]] = {**DEVICES, **LATE, **PIPELINES, **NETWORKS, **CPUS, **RUNS}

@@ -24,8 +24,10 @@ from tests.support.situations import SITUATIONS
 
 COLUMNS: Final = 80
 LINES: Final = 20
-_PLACE: Final = re.compile(r"[Rr]anks? \d[\d, and-]*|`[^`]*`|\S+:\d+|\d+ ranks|\d/\d|[\d.]+ times|Host \S+")
-"""Numbers that name something: ranks, lines of code; and how many times as much a late rank does."""
+_PLACE: Final = re.compile(
+    r"node\d|[Ss]teps? \d[\d, and-]*|[Rr]anks? \d[\d, and-]*|`[^`]*`|\S+:\d+|\d+ ranks|\d/\d|[\d.]+ times|Host \S+"
+)
+"""Numbers that name something: hosts, steps, ranks, lines of code; and how many times as much a late rank does."""
 _UNIT: Final = re.compile(r"(?<=\d) (?=\w?s\b|%)")
 
 

@@ -1,15 +1,15 @@
 """Changes of communication: transfers, their latency and bandwidth (metrics.md section 5), and the number of ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from perfkit.engine.step_graph.graph import COMMUNICATION, StepGraph
-from perfkit.engine.whatif.altered import Altered, Floats, Mask
+from perfkit.engine.whatif.altered import Altered, Floats, Mask, gained_ns, steps_ns, unaltered
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import matches, nothing_matches, time_per_step
-from perfkit.engine.whatif.values import ScaleNamed, read_factor, read_whole
+from perfkit.engine.whatif.values import MOST_REPLAYED, ScaleNamed, read_factor, read_whole, read_word
 from perfkit.records.cross_rank import BandwidthFit
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.run import RunReport
@@ -89,6 +89,52 @@ def _above_latency(run: ChangedRun, chosen: Mask, share: float) -> Altered:
     latency = np.minimum(latency_ns(run.graph, run.report)[run.graph.parts.node[chosen]], now)
     then = latency + (now - latency) * share
     return run.state.scaled(chosen, np.divide(then, now, out=np.ones(len(now)), where=now > 0))
+
+
+class HealthyNetwork(Change, frozen=True):
+    """Transfers that the network makes slow take as long as comparable ones."""
+
+    example: ClassVar = "network=healthy"
+    help: ClassVar = "slow transfers take as long as comparable ones"
+    subject: ClassVar = "network()"
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        read_word(value, "healthy")
+        return cls()
+
+    @classmethod
+    def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
+        """Yield it where something is slow."""
+        if graph.slow is not None:
+            yield cls.example
+
+    def apply(self, run: ChangedRun) -> Effect:
+        """Scale the slow transfers."""
+        if run.graph.slow is None:
+            raise ChangeError(fact("network_is_healthy"))
+        chosen = _slow_parts(run.graph, run.graph.slow)
+        return Effect(_healthy(run.state, run.graph.slow), _what(run.state, chosen), [fact("transfers_alone")])
+
+
+def network_gain_ns(graphs: Sequence[StepGraph]) -> int | None:
+    """Return what the mean step gains without what the network makes slow; None if the graphs do not tell."""
+    known = [graph for graph in graphs if graph.slow is not None]
+    if not known or 2 * sum(len(graph.nodes.start) for graph in graphs) > MOST_REPLAYED:
+        return None
+    before = [unaltered(graph) for graph in graphs]
+    then = [state if state.graph.slow is None else _healthy(state, state.graph.slow) for state in before]
+    return gained_ns(steps_ns(before), then)
+
+
+def _healthy(state: Altered, slow: Floats) -> Altered:
+    chosen = _slow_parts(state.graph, slow)
+    return state.scaled(chosen, 1 / slow[state.graph.parts.node[chosen]])
+
+
+def _slow_parts(graph: StepGraph, slow: Floats) -> Mask:
+    return np.asarray(slow[graph.parts.node] > 1)
 
 
 class Ranks(Change, frozen=True):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perfkit.engine.communication.collective_calls import CollectiveCalls
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.clock_alignment import align, aligned
-from perfkit.engine.ranks.matching import match
+from perfkit.engine.ranks.matching import MatchedCollectives, match
 from tests.support.traces.calls_builder import EPOCH_NS, make_calls, make_matched
 
 STEPS = 300
@@ -94,3 +95,60 @@ def test_a_rank_with_an_unknown_host_has_its_own_clock() -> None:
 
 def test_nothing_to_compare_by() -> None:
     assert [clock.offset_ns for clock in align(match({}), {0: "a", 1: "b"})] == [0, None]
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+OFFSET_NS = 12_345_678
+
+
+def exchanged(
+    *, transfer_ns: int = 400_000, buffered: bool = False, one_way: bool = False, drift: float = 0.0, steps: int = 40
+) -> MatchedCollectives:
+    """Return what rank 0 sends to rank 1, whose clock is behind, and gets back; who is first waits for the other."""
+    random = np.random.default_rng(3)
+    begin = EPOCH_NS + np.arange(steps) * 10_000_000
+    rows: dict[int, list[tuple[str, int, NDArray[np.int64], NDArray[np.int64]]]] = {0: [], 1: []}
+    for source, at_ns in ((0, 0),) if one_way else ((0, 0), (1, 4_000_000)):
+        sent, received = (begin + at_ns + random.integers(0, 900_000, steps) for _ in range(2))
+        ended = np.maximum(sent, received) + transfer_ns
+        rows[source].append(("send", 1 - source, sent, sent + 20_000 if buffered else ended))
+        rows[1 - source].append(("recv", source, received, ended))
+
+    def calls(rank: int) -> CollectiveCalls:
+        kinds, own = [], []
+        for operator, peer, start, end in rows[rank]:
+            kinds.append(CollectiveKey(operator, "pp", 2, 1000, "float32", peer=peer))
+            behind = OFFSET_NS + np.rint((end - EPOCH_NS) * drift).astype(np.int64) if rank else 0
+            own.append(make_calls((end - start).tolist(), (end - behind).tolist(), kinds[-1]))
+        tables = [np.frombuffer(one.columns, np.int64).reshape(-1, steps).copy() for one in own]
+        for number, table in enumerate(tables):
+            table[0] = number
+        return CollectiveCalls(kinds=kinds, columns=bytearray(np.hstack(tables)), progress_ns=0)
+
+    return match({rank: calls(rank) for rank in (0, 1)})
+
+
+@pytest.mark.parametrize("transfer_ns", [10_000, 400_000, 3_000_000])
+def test_messages_in_both_directions_align_hosts_that_share_nothing_else(transfer_ns: int) -> None:
+    _, other = align(exchanged(transfer_ns=transfer_ns), {0: "a", 1: "b"})
+    assert (other.offset_ns, other.residual_ns) == (OFFSET_NS, 0)
+
+
+def test_sends_that_are_buffered_align_within_the_residual() -> None:
+    _, other = align(exchanged(buffered=True), {0: "a", 1: "b"})
+    assert other.offset_ns is not None
+    assert other.residual_ns is not None
+    assert abs(other.offset_ns - OFFSET_NS) <= other.residual_ns < 500_000
+
+
+def test_clocks_that_drift_are_aligned_by_messages() -> None:
+    matched = exchanged(drift=2e-4, transfer_ns=20_000, steps=90)
+    _, other = align(matched, {0: "a", 1: "b"})
+    assert other.drift == pytest.approx(2e-4, rel=0.01)
+    assert other.residual_ns is not None
+    assert other.residual_ns < 1_000
+
+
+def test_messages_in_one_direction_bound_a_clock_from_one_side_only() -> None:
+    assert align(exchanged(one_way=True), {0: "a", 1: "b"})[1].offset_ns is None

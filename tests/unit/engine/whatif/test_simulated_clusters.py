@@ -83,3 +83,21 @@ def test_a_host_that_waits_for_room_in_the_queue_has_no_work_of_its_own_there(tm
     mesh, model = {"dp": 2}, Model(8, 16, 40, {"dp": 500})
     before = Cluster("ddp", mesh, model, Faults(device={1: 1.6}), queue=queue, steps=4)
     check(tmp_path, before, "rank1=healthy", before._replace(faults=HEALTHY), least=0.2)
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 2, "pp": 4}, {"dp": 4, "pp": 2}, {"dp": 2, "pp": 2}], ids=str)
+@pytest.mark.parametrize("fault", ["device", "checkpoint"])
+def test_what_late_ranks_of_pipelines_over_hosts_cost_is_the_replay_of_all_ranks(
+    tmp_path: Path, fault: str, mesh: dict[str, int]
+) -> None:
+    model = Model(8, 4, 200, {"dp": 900, "pp": 400}, micro_batches=4, is_synchronised=True)
+    faults = Faults(device={1: 1.5}) if fault == "device" else Faults(work_us={1: 15_000})
+    before = Cluster("pp", mesh, model, faults, per_host=2, steps=6)
+    true_us = simulate(before, tmp_path) - simulate(before._replace(faults=HEALTHY))
+    report, graph, _ = _load(tmp_path, Options(), None)
+    assert list(graph.ranks) == list(range(mesh["dp"] * mesh["pp"]))
+    found = report.cross_rank
+    assert found is not None
+    assert ([row.rank for row in found.stragglers], found.stragglers_gain_from) == ([1], "replay")
+    # One that saves waits for its device before: that stays.
+    assert found.stragglers_gain_ns / 1000 == pytest.approx(true_us, rel=0.02 if fault == "device" else 0.15)

@@ -51,6 +51,25 @@ def test_names_are_those_of_functions(frames: Frames, name: str) -> None:
     assert function.file == "tests/unit/record/recording/test_sampled_code.py"
 
 
+def both() -> tuple[Frames, ...]:
+    """Return the stacks of generators, a comprehension and a function, all within this one."""
+    outer = here()
+    of_generator = next((*here(), *here_of(2)) for _ in range(1))
+    of_lambda = (lambda: (*here(), *here_of(2)))()
+    return of_generator, of_lambda, outer
+
+
+def here_of(depth: int) -> Frames:
+    return stack_of(sys._getframe(depth))
+
+
+def test_a_comprehension_is_its_function() -> None:
+    code = SampledCode((0, 0, 0))
+    code.add([(10 * (number + 1), 5, 1, frames) for number, frames in enumerate(both())])
+    (function,) = code.recorded(10).functions
+    assert (function.name, function.first_line) == ("both", both.__code__.co_firstlineno)
+
+
 def test_the_line_and_what_it_calls() -> None:
     frames = here()
     line = sys._getframe().f_lineno - 1
