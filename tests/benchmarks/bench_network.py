@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from perfkit.pipeline.summarize import Options
 from perfkit.pipeline.whatif import _load
@@ -41,7 +41,7 @@ def result(network: Network) -> Result:
     step_us, found = _compared(network.cluster)
     healthy_us, none = _compared(network.healthy)
     faults, true = network.cluster.faults, 1 - healthy_us / step_us
-    wanted = {**faults.hosts, **faults.pairs, **faults.cards, **faults.links, **faults.congested}
+    wanted: dict[Any, float] = {**faults.hosts, **faults.pairs, **faults.cards, **faults.links, **faults.congested}
     named = len(found.slow_transfers) == 1 and _is_right(network.cluster, found.slow_transfers[0])
     ratio = found.slow_transfers[0].ratio if found.slow_transfers else 1.0
     gain = (found.slow_transfers_gain_ns or 0) / 1000 / step_us

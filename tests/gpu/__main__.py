@@ -43,7 +43,7 @@ FAULTS: Final = {
 NOT_TIMED: Final = ("compile", "graphs", "fragmentation")
 """What is not timed without the profiler: it would compile again, or needs the device's memory for itself."""
 DEVICE: Final = "cuda" if torch.cuda.is_available() else "cpu"
-GPT: Final = ("run", "gpt", "--steps", "16", "--precision", "bfloat16")
+GPT: Final = ("run", "gpt", "--precision", "bfloat16")
 WORKLOADS: Final = {
     "gpt": GPT,
     "gpt_compile": (*GPT, "--compile"),

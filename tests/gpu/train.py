@@ -199,7 +199,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--fault", default="healthy")
     options.add_argument("--measure", default="")
-    options.add_argument("--steps", type=int, default=24)
+    options.add_argument("--steps", type=int, default=28)
     options.add_argument("--folder", type=Path, default=Path())
     chosen = options.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"

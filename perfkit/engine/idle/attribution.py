@@ -4,6 +4,7 @@ On a device, what it waited for is the work of the thread that launched the next
 been launched, the device itself. Without a device, it is the work of the thread that trains.
 """
 
+import re
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -16,13 +17,15 @@ from perfkit.engine.idle.host_names import HostNames, host_names
 from perfkit.engine.idle.host_thread import Host, explain, spans_of_rows
 from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
-from perfkit.engine.kinds.classify import Device, Names, rows_by_key
+from perfkit.engine.kinds.classify import Device, Names, matching, rows_by_key
 from perfkit.engine.samples import HostSamples
 from perfkit.engine.steps.marks import step_names, training_thread
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
 
+_ASYNCHRONOUS: Final = re.compile(r"Memset|.*(fillBuffer|Pinned|DtoD|DeviceToDevice|D2D|PtoP)")
+"""Copies that no call waits for, though it may last until they are done by chance: on an idle device they are short."""
 LATENCY_NS: Final = 20_000
 """A kernel that starts later than this after its launch call waited for something; on an idle device it takes 1 to 8 us
 (NVIDIA 1 to 3, AMD 3 to 8)."""
@@ -85,7 +88,10 @@ def _host(
     launched[device.launch_row[device.launch_row >= 0]] = True
     launches = np.flatnonzero(launched)
     launches = launches[np.argsort(events.start_ns[launches], kind="stable")]
-    copies = device.is_copy & (device.launch_row >= 0)
+    names_of_copies = np.zeros(len(events.names), np.bool_)
+    names_of_copies[events.name[device.row[device.is_copy]]] = True
+    asynchronous = matching(events, names_of_copies, _ASYNCHRONOUS)
+    copies = device.is_copy & (device.launch_row >= 0) & ~asynchronous[events.name[device.row]]
     blocking = np.zeros(len(events.kind), np.bool_)
     blocking[device.launch_row[copies]] = events.end_ns[device.launch_row[copies]] >= events.end_ns[device.row[copies]]
     tools = events.rows(EventKind.TOOL)

@@ -63,6 +63,14 @@ class Host:
         others = len(self.texts) - len(self.frame_names.names)
         return np.concatenate((np.zeros(others, np.bool_), self.frame_names.own, np.zeros(1, np.bool_)))
 
+    @cached_property
+    def waits(self) -> Union:
+        """Calls that wait for a device, in order of their start; not merged."""
+        calls = self.events.rows(EventKind.LAUNCH)
+        rows = calls[(self.names.call[self.events.name[calls]] == kinds.SYNCHRONISING) | self.blocking[calls]]
+        rows = rows[np.argsort(self.events.start_ns[rows], kind="stable")]
+        return Union(self.events.start_ns[rows], self.events.end_ns[rows])
+
     @property
     def by_samples(self) -> HostSamples | None:
         """The samples, where they tell what Python did: where the trace has no frames."""
@@ -217,7 +225,7 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     in_operator = ~in_call & (now.operator >= 0) & ~in_frame
     outside = ~in_call & ~in_operator
     waits = (in_call & _at(host.blocking, now.call, 0).astype(np.bool_)) | (call_kind == kinds.SYNCHRONISING)
-    waits |= covers(spans_of_rows(events, rows[names.synchronising_operator[events.name[rows]]]), instant)
+    waits |= covers(spans_of_rows(events, _synchronising(host, rows)), instant)
     compiles = covers(spans_of_rows(events, rows[names.compiling[events.name[rows]]]), instant)
     compiles |= covers(host.compiling, instant)
     compiles |= (call_kind == kinds.COMPILING) | ((stack.compiler >= 0) & ~in_operator)
@@ -236,6 +244,16 @@ def _with_causes(host: Host, rows: Ints, parts: Union, now: _Running, issuing: N
     tests, found = zip(*decided, strict=True)
     cause = np.select(tests, [causes.INDEX[name] for name in found], causes.INDEX["unknown"]).astype(np.int8)
     return Pieces(parts.start, parts.end, cause, *_describe(host, now, cause, in_call, in_operator))
+
+
+def _synchronising(host: Host, rows: Ints) -> Ints:
+    """Return the rows of operators that wait for a device; of one that reads a value from the CPU no call does."""
+    events, names = host.events, host.names
+    operators = rows[names.synchronising_operator[events.name[rows]]]
+    if not (events.kind[rows] == EventKind.LAUNCH).any():
+        return operators
+    first, last = (np.searchsorted(host.waits.start, edge[operators]) for edge in (events.start_ns, events.end_ns))
+    return operators[last > first]
 
 
 def _describe(

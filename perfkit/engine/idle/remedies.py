@@ -180,7 +180,8 @@ def _allocate_less(part: IdlePart, _context: LossContext) -> Remedy:
     names = [row.detail for row in part.rows]
     if not any("Free" in name for name in names):
         return Remedy((fact("warm_up_allocator"),))
-    if part.largest.code and (part.largest.code.call or "").endswith(_GIVES_BACK):
+    given_back = [row.total_ns for row in part.rows if row.code and (row.code.call or "").endswith(_GIVES_BACK)]
+    if sum(given_back) >= NAMED_SHARE * part.total_ns:
         return Remedy((fact("keep_cached_memory", call=_GIVES_BACK),))
     device = accelerator_of(names[0])
     variable = device.allocator_variable if device is not None else None

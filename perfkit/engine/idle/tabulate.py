@@ -8,7 +8,7 @@ import numpy as np
 from perfkit.engine.breakdown import Activity, idle_beside
 from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
-from perfkit.engine.idle.host_thread import Host
+from perfkit.engine.idle.host_thread import BETWEEN_OPERATORS_NS, Host
 from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.engine.idle.possible_loading import possible_loading
 from perfkit.engine.kinds.classify import Device, rows_by_key
@@ -100,7 +100,7 @@ def _rows(found: Pieces, host: Host) -> list[IdleCause]:
     np.add.at(total_ns, place, length)
     np.maximum.at(max_ns, place, length)
     listed, rest = _largest(total_ns)
-    code = _code(found, place, host.samples)
+    code = _code(found, place, host)
     rows = [_row(keys[k], texts, count[k], total_ns[k], max_ns[k], code.get(k)) for k in listed.tolist()]
     cause = keys[rest] // (len(texts) * (len(texts) + 1))
     for number in np.unique(cause).tolist():
@@ -122,17 +122,36 @@ def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
 _QUEUED: Final = causes.INDEX["dependency"]
 
 
-def _code(found: Pieces, place: Ints, samples: HostSamples | None) -> dict[int, CodeLocation | None]:
+def _code(found: Pieces, place: Ints, host: Host) -> dict[int, CodeLocation | None]:
     """Return the line of the program that most of each row's time was in, by the row's place.
 
     Queued work waits for the device: what the host does meanwhile is no reason.
     """
+    samples = host.samples
     if samples is None:
         return {}
-    found, place = found.where(found.cause != _QUEUED), place[found.cause != _QUEUED]
-    piece, sample, length = samples.overlaps(Union(found.start, found.end))
-    by_row = rows_by_key(place[piece])
+    waits = found.cause == causes.INDEX["synchronisation"]
+    of_host = ~waits & (found.cause != _QUEUED)
+    piece, sample, length = samples.overlaps(Union(found.start[of_host], found.end[of_host]))
+    waiting, returned, lasts = _returned(found.where(waits), host.waits, samples)
+    row = np.concatenate((place[of_host][piece], place[waits][waiting]))
+    sample, length = np.concatenate((sample, returned)), np.concatenate((length, lasts))
+    by_row = rows_by_key(row)
     return {row: next(iter(samples.functions_of(sample[own], length[own])), None) for row, own in by_row.items()}
+
+
+def _returned(found: Pieces, waits: Union, samples: HostSamples) -> tuple[Ints, Ints, Ints]:
+    """Return pieces of calls that wait, the sample that was taken when each returned, and how long the call lasted.
+
+    Python cannot be sampled within a call, and its neighbours are elsewhere: of other calls the line is not known.
+    """
+    call = np.searchsorted(waits.start, found.start, side="right") - 1
+    piece = np.flatnonzero(call >= 0)
+    call = call[piece]
+    sample = np.minimum(np.searchsorted(samples.seen_ns, waits.end[call]), len(samples) - 1)
+    late_ns = samples.seen_ns[sample] - waits.end[call]
+    at_once = (late_ns >= 0) & (late_ns < BETWEEN_OPERATORS_NS) & (waits.end[call] > found.start[piece])
+    return piece[at_once], sample[at_once], (waits.end - waits.start)[call[at_once]]
 
 
 def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int, code: CodeLocation | None) -> IdleCause:

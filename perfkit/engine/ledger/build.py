@@ -96,7 +96,8 @@ def build_ledger(
             late = [row.rank for row in claim.late]
             states = [healthy(state, late, compared.compared) for state in states]
             pieces = _pieces([settled(state) for state in states], ranks, step, claim.ns)
-    claims = [Claim("synchronisation", _gained_by_not_waiting(states), _OF_WAITING)]
+    idle_ns = sum(piece.ns for piece in pieces if any(fits(piece) for fits in _OF_WAITING))
+    claims = [Claim("synchronisation", min(idle_ns, _gained_by_not_waiting(states)), _OF_WAITING)]
     slow_ns = float(compared.slow_transfers_gain_ns or 0) if compared else 0.0
     if compared and slow_ns:
         claims.append(Claim("slow_network", slow_ns, _OF_TRANSFERS, slow=compared.slow_transfers[0]))
@@ -168,8 +169,8 @@ def _of_late(late: Sequence[LateRank]) -> list[Callable[[Piece], bool]]:
 _OF_WAITING: Final[Sequence[Callable[[Piece], bool]]] = (
     lambda piece: piece.cause == "synchronisation",
     lambda piece: piece.cause == "launch_bound",
-    lambda piece: piece.cause != "compute",
 )
+"""What the host does by name between launches is booked on that, though it would cost less beside a busy device."""
 _OF_TRANSFERS: Final[Sequence[Callable[[Piece], bool]]] = (lambda piece: piece.cause == "communication",)
 _OF_BUBBLE: Final[Sequence[Callable[[Piece], bool]]] = (
     lambda piece: piece.cause == "communication",

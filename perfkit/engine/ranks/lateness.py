@@ -66,7 +66,10 @@ class OwnTimes(NamedTuple):
     """
 
     transfers_ns: Ints | None = None
-    """Exposed communication that is surely no waiting, shape (ranks, steps); None if unknown, as without a device."""
+    """Exposed communication that is surely no waiting, beyond that of the member with the least of each collective.
+
+    Shape (ranks, steps); None if unknown, as without a device.
+    """
 
     together: Bools | None = None
     """Whether all ranks meet in a step, some of them perhaps through others, shape (steps,); None if unknown."""

@@ -138,7 +138,8 @@ def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: 
     if lags[most] < QUARTER * lag_ns:  # what is idle behind a transfer is no idle time of the step
         most = "overhead"
     also = {name: ns for name, ns in lags.items() if name != most and ns >= least_ns}
-    of_sum = min(1.0, lag_ns / (lags[most] + sum(also.values()))) if one.every == 1 else 1.0  # medians may not add up
+    listed_ns = max(lags[most], 0.0) + sum(also.values())  # medians may not add up
+    of_sum = min(1.0, lag_ns / listed_ns) if one.every == 1 and listed_ns else 1.0
     parts = [(name, round(of_sum * ns)) for name, ns in sorted(also.items(), key=lambda part: -part[1])]
     return _Sized(one, late, lag_ns, most, parts)
 

@@ -123,14 +123,18 @@ def _with_transfers(times: OwnTimes, matched: MatchedCollectives, world_size: in
 
     Waiting is known in matched collectives of which all ranks have traces; all other exposed communication may be
     waiting. Not for ranks without a device: a busy machine records the ends of gloo's collectives late, and their waits
-    are too short.
+    are too short. Of a transfer counts what is exposed longer than on the member on which it is least: what all members
+    expose is the network's, and no delay of a rank.
     """
     known = np.flatnonzero(matched.splits & ~may_lack_ranks(matched, partial=len(times.ranks) != world_size))
     exposed_ns = _by_step(times, matched, known, matched.exposed_ns)
     in_others_ns = times.of("communication") - exposed_ns
+    transfer_ns = matched.exposed_ns - matched.exposed_wait_ns
+    least_ns = np.full(int(matched.collective.max(initial=-1)) + 2, np.iinfo(np.int64).max)
+    np.minimum.at(least_ns, matched.collective[known], transfer_ns[known])
     return times._replace(
         may_wait_ns=np.asarray(in_others_ns + _by_step(times, matched, known, matched.wait_ns)),
-        transfers_ns=np.asarray(exposed_ns - _by_step(times, matched, known, matched.exposed_wait_ns)),
+        transfers_ns=_by_step(times, matched, known, transfer_ns - least_ns[matched.collective]),
     )
 
 

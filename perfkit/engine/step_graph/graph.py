@@ -33,12 +33,14 @@ EDGE_KINDS: Final = (
     "completion",
     "end",
     "unlaunched",
+    "queue",
 )
 """Why a node waits for another: nothing in the trace before it; the order of a thread or stream; a kernel for its
 launch; a stream for another one; the host for the device; a thread for another one; a collective for the host; a
 collective for the ranks; the host for a collective; the end of a step; work whose launch was not recorded for what
-ended last, for a reason that is unknown."""
-START, ORDER, LAUNCH, STREAM_WAIT, SYNCHRONISATION, HANDOVER, ISSUE, ARRIVAL, COMPLETION, END, UNLAUNCHED = range(11)
+ended last, for a reason that is unknown; the host for room in the queue of a device."""
+START, ORDER, LAUNCH, STREAM_WAIT, SYNCHRONISATION, HANDOVER, ISSUE, ARRIVAL, COMPLETION, END = range(10)
+UNLAUNCHED, QUEUE = 10, 11
 
 ORIGIN: Final = 0
 """The node before all others."""

@@ -14,6 +14,7 @@ from perfkit.engine.step_graph.graph import (
     KINDS,
     LAUNCH,
     MEMCPY,
+    QUEUE,
     START,
     SYNCHRONISATION,
     StepGraph,
@@ -33,6 +34,7 @@ _LAGS: Final = {
     "completion": ("communication", "after the transfer"),
     "end": ("unknown", "before the end of the step"),
     "unlaunched": ("unknown", "before work whose launch was not recorded"),
+    "queue": ("launch_bound", "after there was room in the queue"),
 }
 """Kind and name of the lags of each kind of dependency."""
 
@@ -49,7 +51,8 @@ BESIDE: Final = (*_ON_DEVICE, KINDS.index("other_device"))
 """What devices do beside the path; the last: one is idle while another one works."""
 _AFTER: Final = np.array([_ON_DEVICE.index(kind) if kind in _ON_DEVICE else 3 for kind in range(len(KINDS))])
 """How many of them come before a kind of nodes: before the host, all."""
-_LAGS_AFTER: Final = np.array([3 * (kind in (START, LAUNCH, SYNCHRONISATION, HANDOVER, END)) for kind in range(11)])
+_OF_HOST: Final = (START, LAUNCH, SYNCHRONISATION, HANDOVER, END, QUEUE)
+_LAGS_AFTER: Final = np.array([3 * (kind in _OF_HOST) for kind in range(len(EDGE_KINDS))])
 """The same of the lags of dependencies: of those that are time of a host, all; of the device's, none."""
 
 

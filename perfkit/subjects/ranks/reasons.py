@@ -188,7 +188,7 @@ def _of_work(work: LateWork | None, sides: _Sides, who: Sequence[int]) -> Reason
     elif work.factor == "runs" and work.of != "launches":
         what = (fact("named", name=work.name) if work.name else fact("plural", kind=kind),)
         facts = (fact("more_runs", what=what, whom=sides.whom, runs=work.own, usual=work.usual),)
-    return Reason(facts, (_remedy_of(work, who),), (work.factor, work.of, work.name))
+    return Reason(facts, (_remedy_of(work, who),), (work.factor, work.of, work.name, round(work.times, 1)))
 
 
 def _remedy_of(work: LateWork, who: Sequence[int]) -> Fact:

@@ -167,7 +167,7 @@ def test_a_delay_of_one_step_is_told_of_the_first_step_and_of_two_ranks(
     assert message.endswith("; the profiler may have started in it, and cost some of it") is (step == 0)
     assert f" in {who.partition(' in ')[2]} (compute" in message
     one = insights(report)["waiting"]
-    assert one.sentence.endswith(f" 20.0 ms late in step {step + 3}: compute")
+    assert one.sentence == f"Rank{'s 1 and 2' if len(late) > 1 else ' 1'} late in step {step + 3}"
     assert one.recommendation.startswith("check for more work (larger inputs, an evaluation), a slower device")
     assert one.potential_saving_ns == pytest.approx(2 * MS, rel=0.02)
 
@@ -282,7 +282,7 @@ def test_one_delay_of_one_rank_promises_all_that_the_others_wait_for_it(tmp_path
 
     run = train(tmp_path, 2, 10, [compute, 600, finish, evaluate])
     one = insights(analyze([run]))["waiting"]
-    assert one.sentence.startswith("Rank 1 is 30.0 ms late in step 7")
+    assert one.sentence == "Rank 1 late in step 7"
     assert one.potential_saving_ns == pytest.approx(3 * MS, rel=0.05)
 
 

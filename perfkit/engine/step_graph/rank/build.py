@@ -169,14 +169,18 @@ class _Builder:
         events, host = self.trace.events, self.trace.host
         calls = events.rows(EventKind.LAUNCH)
         waits = (host.names.call[events.name[calls]] == SYNCHRONISING) | host.blocking[calls]
-        calls = np.union1d(calls[waits], self._delayed_launches())
+        self._add_waits(work_node, calls[waits], kinds.SYNCHRONISATION)
+        self._add_waits(work_node, np.setdiff1d(self._delayed_launches(), calls[waits]), kinds.QUEUE)
+
+    def _add_waits(self, work_node: Ints, calls: Ints, kind: int) -> None:
+        events = self.trace.events
         begin, end = events.start_ns[calls], events.end_ns[calls]
         last = np.searchsorted(self.work.end, end, side="right") - 1
         launched = np.where(self.work.launch_row >= 0, events.start_ns[self.work.launch_row], np.iinfo(np.int64).min)
         known = (last >= 0) & (self.work.end[last] > begin) & (launched[last] <= begin)
         for thread, at in rows_by_key(events.thread[calls], np.flatnonzero(known)).items():
             if (lane := self.lanes.get(thread)) is not None:
-                self._add_wait(lane, begin[at], self.work.end[last[at]], work_node[last[at]], kinds.SYNCHRONISATION)
+                self._add_wait(lane, begin[at], self.work.end[last[at]], work_node[last[at]], kind)
 
     def _delayed_launches(self) -> Ints:
         """Return the rows of launches that take longer than others, because much is queued on the device."""

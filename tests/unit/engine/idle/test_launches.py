@@ -26,6 +26,7 @@ def test_launches_of_a_device(tmp_path: Path) -> None:
     assert stats == LaunchStats(
         count=4,
         call_ns=8_000,
+        call_median_ns=2_000,
         kernel_ns=31_000,
         shorter=1,
         shorter_ns=1_000,

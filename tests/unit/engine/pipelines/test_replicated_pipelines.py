@@ -37,15 +37,11 @@ def insights(report: Report) -> dict[str, Insight]:
     return {one.rule: one for one in report.insights}
 
 
-REPLAYED_TOO_SHORT = pytest.mark.xfail(
-    strict=True, reason="not yet explained: the replay misses a part of late loading in these made traces"
-)
-"""Of simulated clusters it does not: see tests/unit/engine/whatif/test_simulated_clusters.py."""
 ONE = [
     *(Work(time, compute=late(rank)) for rank in range(4)),
-    pytest.param(Work(time, load=late(0)), marks=REPLAYED_TOO_SHORT),
+    Work(time, load=late(0)),
     Work(time, load=late(1)),
-    *(pytest.param(Work(time, load=late(rank)), marks=REPLAYED_TOO_SHORT) for rank in (2, 3)),
+    *(Work(time, load=late(rank)) for rank in (2, 3)),
     Work(heavy, compute=late(3)),
     Work(heavy, load=late(0)),
 ]
@@ -86,7 +82,7 @@ def test_a_bubble_that_costs_more_has_nothing_of_what_a_late_rank_costs(tmp_path
     "work",
     [
         Work(time, compute=late(1, 3)),  # of one pipeline: one after the other
-        pytest.param(Work(time, load=late(1, 3)), marks=REPLAYED_TOO_SHORT),
+        Work(time, load=late(1, 3)),
         Work(time, compute=late(1, 2)),  # of two: each hides the other
     ],
 )

@@ -94,10 +94,11 @@ def test_what_late_ranks_of_pipelines_over_hosts_cost_is_the_replay_of_all_ranks
     faults = Faults(device={1: 1.5}) if fault == "device" else Faults(work_us={1: 15_000})
     before = Cluster("pp", mesh, model, faults, per_host=2, steps=6)
     true_us = simulate(before, tmp_path) - simulate(before._replace(faults=HEALTHY))
-    report, graph, _ = _load(tmp_path, Options(), None)
+    report, (graph,), _ = _load(tmp_path, Options(), None)
     assert list(graph.ranks) == list(range(mesh["dp"] * mesh["pp"]))
     found = report.cross_rank
     assert found is not None
-    assert ([row.rank for row in found.stragglers], found.stragglers_gain_from) == ([1], "replay")
+    assert [row.rank for row in found.stragglers] == [1]
+    assert found.stragglers_gain_ns is not None
     # One that saves waits for its device before: that stays.
     assert found.stragglers_gain_ns / 1000 == pytest.approx(true_us, rel=0.02 if fault == "device" else 0.15)

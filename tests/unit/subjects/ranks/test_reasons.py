@@ -145,7 +145,7 @@ def test_late_ranks_have_the_same_reason_or_each_its_own() -> None:
     assert "`wait`" in second
 
 
-@pytest.mark.parametrize("times", [(1.3, 1.1), (1.5, 1.2), (1.1, 1.3)])
+@pytest.mark.parametrize("times", [(1.3, 1.1), (1.3, 1.2), (1.1, 1.3)])
 def test_two_slow_ranks_have_each_its_own_factor(times: tuple[float, float]) -> None:
     ranks = []
     for number, factor in enumerate((1.0, *times)):
