@@ -32,6 +32,8 @@ def waits_in_operators(events: Events, names: Names, thread: int, samples: HostS
         return NO_WAITS
     first, last = int(events.start_ns[rows].min()), int(events.end_ns[rows].max())
     cut = segments_of(events.start_ns, events.end_ns, rows, first, last)
+    if not len(cut.start):
+        return NO_WAITS
     place = np.searchsorted(cut.start, seen, side="right") - 1
     place = np.unique(place[(place >= 0) & (cut.end[place] > seen)])
     place = place[~names.communication_operator[events.name[cut.row[place]]]]

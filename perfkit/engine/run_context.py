@@ -135,9 +135,12 @@ class RunContext:
         found = summarize_cross_rank(collectives, self.ranks, clocks, size, mesh, graphs)
         if not slow:
             return found
+        from perfkit.engine.whatif.altered import unaltered
         from perfkit.engine.whatif.effects.transfers import network_gain_ns
 
-        return replace(found, slow_transfers=slow, slow_transfers_gain_ns=network_gain_ns(graphs))
+        return replace(
+            found, slow_transfers=slow, slow_transfers_gain_ns=network_gain_ns([unaltered(graph) for graph in graphs])
+        )
 
     @cached_property
     def efficiency(self) -> Efficiency | None:

@@ -15,7 +15,7 @@ from perfkit.records.manifest import StepKind
 State = Literal["plain", "warmup", "active"]
 
 PLAIN_STEPS_AFTER = 3
-"""Warm unprofiled steps that a run adds after its schedule, to measure the cost of profiling."""
+"""Warm unprofiled steps that a run adds after its schedule: its step time."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +107,7 @@ def step_kind(schedule: Schedule | None, step: int) -> StepKind:
 
 
 def default_steps(schedule: Schedule | None) -> int:
-    """Return the default number of steps: enough of each kind to measure it."""
+    """Return the default number of steps: those of the schedule, and some without the profiler."""
     cold = 1
     return (schedule.steps if schedule else 0) + cold + PLAIN_STEPS_AFTER
 

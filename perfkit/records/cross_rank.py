@@ -183,7 +183,8 @@ def take_turns(stragglers: Sequence[Straggler]) -> bool:
 def same_work(stragglers: Sequence[Straggler]) -> LateWork | None:
     """Return the mean of what late ranks do more of, or more slowly; None if they differ."""
     works = [row.work for row in stragglers if row.work is not None]
-    if not works or len(works) < len(stragglers) or len({(one.factor, one.of, one.name) for one in works}) > 1:
+    same = {(one.factor, one.of, one.name, round(one.times, 1)) for one in works}
+    if not works or len(works) < len(stragglers) or len(same) > 1:
         return None
     return replace(works[0], own=fmean(one.own for one in works), usual=fmean(one.usual for one in works))
 

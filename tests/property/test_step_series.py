@@ -134,7 +134,7 @@ def said(run: RunReport) -> dict[str, Any]:
             return {key: by_place(one, key) for key, one in value.items()}
         if isinstance(value, list):
             return [by_place(one, "step" if name == "steps" else "") for one in value]
-        return place.get(value, value) if name in {"step", "max_step"} else value
+        return place.get(value, value) if name in {"step", "max_step", "first_step", "last_step"} else value
 
     parts = msgspec.to_builtins(
         [run.ranks, run.cross_rank, run.ledger, run.step_time, run.critical_path, run.verdict, run.predicted_savings]

@@ -15,6 +15,7 @@ from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.whatif.altered import Altered, gained_ns, settled, steps_ns, unaltered
 from perfkit.engine.whatif.effects.device import has_waits, without_waits
 from perfkit.engine.whatif.effects.ranks import healthy
+from perfkit.engine.whatif.effects.transfers import network_gain_ns
 from perfkit.engine.whatif.values import MOST_REPLAYED
 from perfkit.records.common import Category
 from perfkit.records.cross_rank import (
@@ -98,7 +99,7 @@ def build_ledger(
             pieces = _pieces([settled(state) for state in states], ranks, step, claim.ns)
     idle_ns = sum(piece.ns for piece in pieces if any(fits(piece) for fits in _OF_WAITING))
     claims = [Claim("synchronisation", min(idle_ns, _gained_by_not_waiting(states)), _OF_WAITING)]
-    slow_ns = float(compared.slow_transfers_gain_ns or 0) if compared else 0.0
+    slow_ns = float(network_gain_ns(states) or 0)
     if compared and slow_ns:
         claims.append(Claim("slow_network", slow_ns, _OF_TRANSFERS, slow=compared.slow_transfers[0]))
     # Slow messages are waited for in the bubble.

@@ -31,6 +31,8 @@ _MISFIT: Final = 0.25
 _PARTS: Final = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]+")
 _FEW: Final = 3
 """Kernels that are named together: the forward and the two backward passes of an operator."""
+_ALIKE: Final = 0.9
+"""Lags of the ranks of a host, smallest to largest, from which they are one."""
 _MOST_OF_LAG: Final = 1.5
 """Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
 _BOUND: Final[Mapping[str, LateGroup]] = {
@@ -104,7 +106,10 @@ def name_hosts(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> 
     late, alike = {row.rank for row in stragglers}, {(row.category, row.every, row.in_turns) for row in stragglers}
     host = next(iter(hosts), None)
     there = {rank for rank, where in host_of.items() if where == host}
-    if host is None or len(hosts) > 1 or len(late) == 1 or late != there or len(alike) > 1 or len(host_of) == len(late):
+    lags_ns = [row.lag_ns for row in stragglers]
+    if host is None or len(hosts) > 1 or len(late) == 1 or late != there or len(host_of) == len(late):
+        return list(stragglers)
+    if len(alike) > 1 or min(lags_ns) < _ALIKE * max(lags_ns):
         return list(stragglers)
     return [replace(row, host=host) for row in stragglers]
 

@@ -135,7 +135,7 @@ def _size(one: Delay, excess_ns: Callable[[Category | None], Floats], least_ns: 
         lags |= {name: float(np.median(excess_ns(name))) for name in one.also if name}
     most: Category = one.category or max(lags.items(), key=lambda part: part[1])[0]
     lag_ns = float(np.median(own[late]))
-    if lags[most] < QUARTER * lag_ns:  # what is idle behind a transfer is no idle time of the step
+    if lags[most] < least_ns:  # what is idle behind a transfer is no idle time of the step
         most = "overhead"
     also = {name: ns for name, ns in lags.items() if name != most and ns >= least_ns}
     listed_ns = max(lags[most], 0.0) + sum(also.values())  # medians may not add up

@@ -182,8 +182,9 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     busy = np.bincount(device_step[known], minlength=count) > 0
     # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts, but for
     # what another stream prefetches meanwhile.
-    left = np.where(busy[1:], np.minimum(last[:-1], first[1:]), _NEVER)
-    starts = np.maximum.accumulate(np.append(host_start_ns[:1], np.maximum(host_start_ns[1:], left)))
+    before_ns = events.end_ns[device.row[device_step == BEFORE_THE_FIRST]].max(initial=_NEVER)
+    left = np.where(busy, np.minimum(np.append(before_ns, last[:-1]), first), _NEVER)
+    starts = np.maximum.accumulate(np.maximum(host_start_ns, left))
     # A last step that is cut off before its window starts has an empty window, not a negative one.
     return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
 

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -283,6 +284,8 @@ class CycleRecorder(StepListener):
         config = None if thread is threading.main_thread() else every_thread()
         self._thread = thread if config is None else None
         options = msgspec.structs.asdict(self._options)
+        # Older torch says at each start that events of other cycles are not kept: each cycle is exported by itself.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
         return profiler.profile(activities=activities(self._device.type), experimental_config=config, **options)
 
     def _write_files(self, stopped: profiler.profile, stem: str) -> None:

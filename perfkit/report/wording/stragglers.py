@@ -41,8 +41,9 @@ def _who_is_late(stragglers: Sequence[Straggler], gain_ns: int | None) -> str:
         return _turns(stragglers) + _cost(gain_ns)
     if len(stragglers) == 1:
         return _one(stragglers[0])
-    single = max(row.gain_ns or 0 for row in stragglers)
-    alone = f" ({_at_most(single)} if only one of them were fixed)" if gain_ns and single < _ALIKE * gain_ns else ""
+    single = None if any(row.gain_ns is None for row in stragglers) else max(row.gain_ns or 0 for row in stragglers)
+    is_less = single is not None and gain_ns and single < _ALIKE * gain_ns
+    alone = f" ({_at_most(single or 0)} if only one of them were fixed)" if is_less else ""
     return _several(stragglers) + _cost(gain_ns) + alone
 
 

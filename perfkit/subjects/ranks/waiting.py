@@ -239,7 +239,7 @@ def _remedy(
         return
     all_late = len(late) == len(context.run.ranks)
     if len(late) > 1 and not all_late:
-        yield fact("fix_all", count=len(late), alone=not any(row.gain_ns for row in late))
+        yield fact("fix_all", count=len(late), alone=all(row.gain_ns == 0 for row in late))
     if len(reasons) == 1 or (len(reasons) <= _MOST_REASONS and not all_late):
         each = [(rows, _speed_up(context, rows[0], [row.rank for row in rows], why)) for rows, why in reasons]
         yield from _of_each(each, "remedy_of", alone=len(reasons) == 1)

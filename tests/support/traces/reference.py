@@ -443,23 +443,42 @@ def device_by_step(trace: Trace, starts: Sequence[int]) -> list[list[Event]]:
 
 
 def step_windows(trace: Trace, steps: Sequence[HostStep]) -> list[Window]:
-    """Section 3: b_0 = c_0; b_k = max(c_k, min(E_{k-1}, s_k), b_{k-1}), without device activity
-    max(c_k, b_{k-1}).
+    """Section 3: b_k = max(c_k, min(E_{k-1}, s_k), b_{k-1}), without device activity max(c_k, b_{k-1}); E_{-1} is the
+    end of what was launched before c_0.
 
     "end = max(h_last, E_last)"; "Step k is `[b_k, b_{k+1})`".
     """
     groups = device_by_step(trace, [s.start for s in steps])
-    begins = [steps[0].start]
-    for k in range(1, len(steps)):
-        candidates = [steps[k].start, begins[-1]]
-        earlier = [e.end for group in groups[:k] for e in group]
+    main = main_streams(trace)
+    firsts = []
+    for group in groups:
+        own = [e.start for e in group if e.thread in main] or [e.start for e in group]
+        firsts.append(min(own, default=None))
+    left = [e.end for e in trace.device if (trace.launch_of(e) or e).start < steps[0].start]
+    begins: list[int] = []
+    for k, first in enumerate(firsts):
+        candidates = [steps[k].start, *begins[-1:]]
+        earlier = [e.end for group in groups[:k] for e in group] if k else left
         # Choice: where no step before k has any device activity, there is nothing to wait for.
-        if groups[k] and earlier:
-            candidates.append(min(max(earlier), min(e.start for e in groups[k])))
+        if first is not None and earlier:
+            candidates.append(min(max(earlier), first))
         begins.append(max(candidates))
     end = max([steps[-1].end, *(e.end for group in groups for e in group)])
     ends = [*begins[1:], end]
     return [Window(s.number, b, e) for s, b, e in zip(steps, begins, ends, strict=True)]
+
+
+def main_streams(trace: Trace) -> set[Thread]:
+    """Section 3: "the stream of their device that computes for longest"; choice: of several, the one listed first."""
+    spent: dict[Thread, int] = {}
+    for event in sorted(trace.device, key=lambda e: e.position):
+        spent[event.thread] = spent.get(event.thread, 0)
+        spent[event.thread] += event.duration if device_category(event, trace) == "compute" else 0
+    longest: dict[object, Thread] = {}
+    for thread, ns in spent.items():
+        if ns > (spent[longest[thread[0]]] if thread[0] in longest else 0):
+            longest[thread[0]] = thread
+    return set(longest.values())
 
 
 def outermost_loads(spans: Sequence[Event]) -> list[Event]:

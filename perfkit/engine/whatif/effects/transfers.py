@@ -6,7 +6,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 
 from perfkit.engine.step_graph.graph import COMMUNICATION, StepGraph
-from perfkit.engine.whatif.altered import Altered, Floats, Mask, gained_ns, steps_ns, unaltered
+from perfkit.engine.whatif.altered import Altered, Floats, Mask, gained_ns, steps_ns
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import matches, nothing_matches, time_per_step
 from perfkit.engine.whatif.values import MOST_REPLAYED, ScaleNamed, read_factor, read_whole, read_word
@@ -118,14 +118,13 @@ class HealthyNetwork(Change, frozen=True):
         return Effect(_healthy(run.state, run.graph.slow), _what(run.state, chosen), [fact("transfers_alone")])
 
 
-def network_gain_ns(graphs: Sequence[StepGraph]) -> int | None:
+def network_gain_ns(states: Sequence[Altered]) -> int | None:
     """Return what the mean step gains without what the network makes slow; None if the graphs do not tell."""
-    known = [graph for graph in graphs if graph.slow is not None]
-    if not known or 2 * sum(len(graph.nodes.start) for graph in graphs) > MOST_REPLAYED:
+    known = [state for state in states if state.graph.slow is not None]
+    if not known or 2 * sum(len(state.graph.nodes.start) for state in states) > MOST_REPLAYED:
         return None
-    before = [unaltered(graph) for graph in graphs]
-    then = [state if state.graph.slow is None else _healthy(state, state.graph.slow) for state in before]
-    return gained_ns(steps_ns(before), then)
+    then = [state if state.graph.slow is None else _healthy(state, state.graph.slow) for state in states]
+    return gained_ns(steps_ns(states), then)
 
 
 def _healthy(state: Altered, slow: Floats) -> Altered:

@@ -264,10 +264,11 @@ def test_a_host_is_named_if_it_is_late_as_a_whole() -> None:
 
 def test_of_several_late_ranks_only_a_common_reason_is_told() -> None:
     one = LateWork(factor="pace", of="all", on_device=True, own=110.0, usual=100.0)
-    rows = [replace(row, work=replace(one, own=own)) for row, own in zip(late_ranks(1, 2), (110.0, 120.0), strict=True)]
+    rows = [replace(row, work=replace(one, own=own)) for row, own in zip(late_ranks(1, 2), (111.0, 113.0), strict=True)]
     found = same_work(rows)
     assert found is not None
-    assert found.times == pytest.approx(1.15)
+    assert found.times == pytest.approx(1.12)
+    assert same_work([rows[0], replace(rows[1], work=replace(one, own=150.0))]) is None
     assert same_work([rows[0], replace(rows[1], work=replace(one, of="memory_bound"))]) is None
     assert same_work([rows[0], replace(rows[1], work=None)]) is None
     assert same_work([]) is None
