@@ -148,7 +148,7 @@ def first_row(report: dict[str, Any]) -> str | None:
 
 
 def promised(report: dict[str, Any]) -> str | None:
-    savings = (report.get("predicted_savings") or {}).get("savings") or []
+    savings = report.get("predicted_savings") or []
     return ", ".join(f"{s.get('change')}: {(s.get('saving_ns') or 0) / 1e6:.2f}" for s in savings[:2]) or None
 
 

@@ -12,7 +12,8 @@ from perfkit.records.plan import Plan, PlanCheck, PlannedLayout
 from tests.support.processes.launching import record_forked
 
 SIZES = "--layers 4 --width 32 --heads 4 --block 32 --vocab-size 128"
-RUN = f"gpt {SIZES} --steps 7 --batch-size 8 --threads 1 --profile-memory --warmup-steps 0"
+RECORDED = "--steps 7 --threads 1 --profile-memory --warmup-steps 0 --schedule wait=1,warmup=1,active=3"
+RUN = f"gpt {SIZES} --batch-size 8 {RECORDED}"
 MESHES = {
     "sequence": "--mesh tp=4 --sequence-parallel",
     "shared sequence": "--mesh dp=2,tp=2 --sequence-parallel",
@@ -112,9 +113,8 @@ def test_the_layout_that_is_named_for_a_budget_fits_when_it_runs(
         assert plan.best is not None, plan.reason
         chosen, plain = plan.layouts[plan.best], plan.layouts[0]
         assert (chosen.fits, plain.fits) == (True, False)
-        rest = "--steps 7 --threads 1 --profile-memory --warmup-steps 0"
         for name, one in ((f"best{megabytes}", chosen), (f"plain{megabytes}", plain)):
-            cases[name] = f"{command_options(one)} {rest}"
+            cases[name] = f"{command_options(one)} {RECORDED}"
             budgets[name] = (megabytes * 10**6, one)
     record_forked(tmp_path, 2, cases)
     for name, (budget, one) in budgets.items():

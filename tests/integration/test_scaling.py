@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from tests.support.processes.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, SHORT, execute
 
-TRAIN = [*PYTHON, "run", "gpt", "--preset", "tiny", "--threads", "1", "--batch-size", "4", "--steps", "12"]
+TRAIN = [*PYTHON, "run", "gpt", "--preset", "tiny", "--threads", "1", "--batch-size", "4", "--steps", "12", *SHORT]
 
 
 @pytest.mark.slow  # two runs

@@ -16,7 +16,7 @@ from perfkit.records.rank import RankReport
 from perfkit.records.run import RunReport
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, check_folder, messages, traces
-from tests.support.processes.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment, record_forked
+from tests.support.processes.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, SHORT, environment, record_forked
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "block": 16, "vocab-size": 2048, "samples": 256, "bias": False}
 GPT = ["gpt", *(f"--no-{k}" if v is False else f"--{k}={v}" for k, v in SIZES.items())]
@@ -29,7 +29,8 @@ Runs = dict[str, tuple[RunManifest, RunReport]]
 def execute(
     folder: Path, *options: str, limit_s: float = LIMIT_S, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [*PYTHON, "run", *options, "--threads", "1", "--trace-dir", str(folder), "--steps", str(STEPS)]
+    own = [*SHORT, *options[1:], "--threads", "1", "--trace-dir", str(folder), "--steps", str(STEPS)]
+    command = [*PYTHON, "run", options[0], *own]
     return subprocess.run(
         command,
         env=environment() | variables,
@@ -78,7 +79,7 @@ RUNS = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Return runs of two ranks that train alike, by name."""
-    folder, common = tmp_path_factory.mktemp("runs"), " ".join([*GPT, "--threads", "1", "--steps", str(STEPS)])
+    folder, common = tmp_path_factory.mktemp("runs"), " ".join([*GPT, *SHORT, "--threads", "1", "--steps", str(STEPS)])
     errors = record_forked(folder, 2, {name: f"{common} {options}" for name, options in RUNS.items()})
     assert messages(errors) == []
     # The last step is reported too, although it is a recorded one.

@@ -167,11 +167,16 @@ def _make_timer(number: int) -> ctypes.c_void_p | None:
 
 
 def _free_signal() -> int | None:
-    """Return a signal that the program does not use; None if there is none."""
+    """Return a signal that the program does not use; None if there is none.
+
+    One that is ignored without a handler: frameworks such as Lightning give all signals back what they did before, and
+    every real-time signal would then end the process.
+    """
     if sys.platform != "linux":
         return None
-    candidates = range(signal.SIGRTMAX - 3, signal.SIGRTMIN, -1)
-    return next((number for number in candidates if signal.getsignal(number) == signal.SIG_DFL), None)
+    handler = signal.getsignal(signal.SIGURG)
+    of_parent = getattr(handler, "__func__", None) is HostSampler._sample  # in a forked process
+    return signal.SIGURG if handler == signal.SIG_DFL or of_parent else None
 
 
 @cache

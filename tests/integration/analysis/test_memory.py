@@ -98,7 +98,7 @@ def test_what_is_inferred_without_the_runs_notes_is_the_same(on_one_rank: Path, 
 def test_a_list_that_grows_is_found_with_the_function_that_fills_it(tmp_path: Path) -> None:
     script = tmp_path / "keeps.py"
     script.write_text(KEEPS)
-    (use,) = memory_of(record(tmp_path, str(script), "--with-stack"))
+    (use,) = memory_of(record(tmp_path, str(script), "--with-stack", "--schedule", "wait=1,warmup=1,active=3"))
     parameters = 4 * (64 * 256 + 256 + 256 * 64 + 64)
     assert use.not_counted == MemoryBytes(parameters=parameters, optimizer_state=2 * parameters + 4 * 4)
     assert use.largest

@@ -25,7 +25,7 @@ from tests.integration.parallelism.test_strategies import (
     train,
 )
 from tests.integration.test_run import annotations, traces
-from tests.support.processes.launching import NOT_THE_MACHINE, PYTHON, ROOT, execute
+from tests.support.processes.launching import NOT_THE_MACHINE, PYTHON, ROOT, SHORT, execute
 from tests.unit.workloads.conftest import make
 
 pytestmark = [
@@ -142,7 +142,7 @@ def test_a_run_and_its_traces(tmp_path: Path) -> None:
 def test_a_script_with_hugging_faces_trainer(tmp_path: Path) -> None:
     auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     file = write(tmp_path / "ds.json", zero_allow_untested_optimizer=True, **DIVIDED, **dict.fromkeys(auto, "auto"))
-    options = ["--trace-dir", str(tmp_path), "--name", "trainer", "-n", "2", "--timeout", "2m"]
+    options = ["--trace-dir", str(tmp_path), "--name", "trainer", "-n", "2", "--timeout", "2m", *SHORT]
     script = str(ROOT / "tests" / "integration" / "scripts" / "frameworks" / "with_trainer.py")
     done = execute([*PYTHON, "run", script, *options, "--", "--deepspeed", file, "--out", str(tmp_path / "out")])
     assert done.returncode == 0, done.stderr

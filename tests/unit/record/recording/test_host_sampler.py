@@ -166,3 +166,19 @@ def test_a_program_that_ends_while_it_is_sampled_ends_as_without() -> None:
     )
     for _ in range(3):
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 3
+
+
+def test_a_framework_that_gives_all_signals_back_does_not_end_the_process() -> None:
+    """As Lightning does at the end of a fit: with a real-time signal the next sample would end the process."""
+    script = (
+        "import signal, time\n"
+        "from perfkit.record.recording.host_sampler import HostSampler\n"
+        "sampler = HostSampler(interval_ns=1_000_000)\nsampler.start()\n"
+        "assert sampler._timer is not None\n"
+        "for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT}:\n"
+        "    if signal.getsignal(number) not in (None, signal.SIG_IGN):\n"
+        "        signal.signal(number, signal.SIG_DFL)\n"
+        "time.sleep(0.2)\nsampler.stop()\nprint('trained')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
