@@ -13,6 +13,8 @@ HALF: Final = 0.5
 QUARTER: Final = 0.25
 """Share of the lag up to which it is not, and that the others must be seen to wait; share of the steps in which ranks
 meet that are linked, and of the step that a single delay takes at least."""
+MOST_OF_LAG: Final = 1.5
+"""Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
 FAR_LAGS: Final = 5.0
 """Single delays are so many times the usual lag."""
 LONGEST: Final = 16

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.engine.attribution.classes import UNNAMED, named_classes, operator_classes
+from perfkit.engine.ranks.delay import MOST_OF_LAG
 from perfkit.records.aggregate import MAJORITY
 from perfkit.records.cross_rank import LateFactor, LateGroup, LateWork, Straggler
 from perfkit.records.per_rank.work import KERNEL_CLASSES
@@ -33,8 +34,6 @@ _FEW: Final = 3
 """Kernels that are named together: the forward and the two backward passes of an operator."""
 _ALIKE: Final = 0.9
 """Lags of the ranks of a host, smallest to largest, from which they are one."""
-_MOST_OF_LAG: Final = 1.5
-"""Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
 _BOUND: Final[Mapping[str, LateGroup]] = {
     **dict.fromkeys(("gemm", "attention", "convolution"), "compute_bound"),
     **dict.fromkeys(("normalisation", "embedding", "reduction", "elementwise", "optimizer", "copy"), "memory_bound"),
@@ -121,7 +120,7 @@ def _of_compute(row: Straggler, own: _Works, others: _Works, on_device: bool) ->
     here, there = _renamed(own, others, on_device=on_device)
     (of_own, of_others), names = map(_sum, (here, there)), sorted(here.keys() | there.keys())
     longer_ns = of_own.ns - of_others.ns
-    if not of_others.ns or not MAJORITY * row.lag_ns <= longer_ns <= _MOST_OF_LAG * row.lag_ns:
+    if not of_others.ns or not MAJORITY * row.lag_ns <= longer_ns <= MOST_OF_LAG * row.lag_ns:
         return None
     parts = {name: _split(here.get(name, _Work()), there.get(name, _Work())) for name in names}
     found = _factor(parts, longer_ns, on_device=on_device)

@@ -87,6 +87,17 @@ class ScaleNamed(Change, frozen=True):
         return cls(name, read_factor(value))
 
 
+class Scaling(Change, frozen=True):
+    """All of a kind takes `factor` of its time."""
+
+    factor: float
+
+    @classmethod
+    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
+        """Return the change."""
+        return cls(read_factor(value))
+
+
 class Removal(Change, frozen=True):
     """Something is `removed`."""
 

@@ -3,21 +3,19 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from perfkit.engine.idle.remedies import IdlePart, remedy
 from perfkit.engine.losses.context import LossContext
+from perfkit.engine.ranks.delay import MOST_OF_LAG
 from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.records.aggregate import MAJORITY, merge_idle
 from perfkit.records.cross_rank import LateWork, Straggler, same_work
 from perfkit.records.facts import Fact, Facts, fact
 from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.records.rank import RankReport
-
-_MOST_OF_LAG: Final = 1.5
-"""Mean excess over the lag, a median, beyond which single steps take most of it: they are not why a rank is late."""
 
 
 class Reason(NamedTuple):
@@ -128,7 +126,7 @@ def _compare(context: LossContext, rows: Sequence[Straggler], late: Sequence[Str
     compared = [number for number in on_time & linked if stages.get(number) in at]
     others = [by_rank[number] for number in compared]
     lag_ns, category = fmean(row.in_category_ns for row in rows), rows[0].category
-    if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > _MOST_OF_LAG * lag_ns:
+    if not own or not others or _mean_ns(own, category) - _mean_ns(others, category) > MOST_OF_LAG * lag_ns:
         return None
     name = fact("the_others") if on_time == set(compared) else fact("ranks", ranks=compared)
     return _Sides(own, others, lag_ns, name)

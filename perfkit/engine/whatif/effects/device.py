@@ -20,7 +20,7 @@ from perfkit.engine.step_graph.graph import (
 from perfkit.engine.whatif.altered import Altered, Mask
 from perfkit.engine.whatif.change import Change, ChangedRun, ChangeError, Effect
 from perfkit.engine.whatif.parts import nothing_matches, per_rank_and_step, time_per_step
-from perfkit.engine.whatif.values import Removal, read_duration, read_factor, read_word
+from perfkit.engine.whatif.values import Removal, Scaling, read_duration, read_word
 from perfkit.records.facts import fact
 from perfkit.records.run import RunReport
 from perfkit.trace.intervals import Ints
@@ -28,20 +28,13 @@ from perfkit.trace.intervals import Ints
 _SYNCHRONISATION: Final = KINDS.index("synchronisation")
 
 
-class ScaleCopies(Change, frozen=True):
+class ScaleCopies(Scaling, frozen=True):
     """Copies, and the calls that launch them, take `factor` of their time, and the host waits for none of them."""
 
     example: ClassVar = "copies=0"
     examples: ClassVar = "copies=0, copies=0.5x"
     help: ClassVar = "copies, which the host no longer waits for"
     subject: ClassVar = "copies()"
-
-    factor: float
-
-    @classmethod
-    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
-        """Return the change."""
-        return cls(read_factor(value))
 
     @classmethod
     def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003

@@ -1,12 +1,12 @@
 """Changes of what the host does beside operators: input, idle time, the profiler."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final
 
 import numpy as np
 
 from perfkit.engine.step_graph.graph import DATA_LOADING, FIRST_CAUSE, KINDS, StepGraph
-from perfkit.engine.whatif.change import Change, ChangedRun, Effect
+from perfkit.engine.whatif.change import ChangedRun, Effect
 from perfkit.engine.whatif.parts import (
     matches,
     names_by_time,
@@ -14,7 +14,7 @@ from perfkit.engine.whatif.parts import (
     parts_named,
     time_per_step,
 )
-from perfkit.engine.whatif.values import Removal, ScaleNamed, read_factor
+from perfkit.engine.whatif.values import Removal, ScaleNamed, Scaling
 from perfkit.records.facts import fact
 from perfkit.records.run import RunReport
 
@@ -25,20 +25,13 @@ _NAMED: Final = tuple(KINDS.index(cause) for cause in ("synchronisation", "host_
 """Causes of idle time whose details are names of the program."""
 
 
-class ScaleInput(Change, frozen=True):
+class ScaleInput(Scaling, frozen=True):
     """Loading data, or waiting for it on the main thread, takes `factor` of its time."""
 
     example: ClassVar = "input=0"
     examples: ClassVar = "input=0, input=0.5x"
     help: ClassVar = "loading data"
     subject: ClassVar = "input()"
-
-    factor: float
-
-    @classmethod
-    def read(cls, name: str, value: str) -> Self:  # noqa: ARG003
-        """Return the change."""
-        return cls(read_factor(value))
 
     @classmethod
     def candidates(cls, graph: StepGraph, run: RunReport) -> Iterator[str]:  # noqa: ARG003
