@@ -80,7 +80,8 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
     assert len([file for file in manifest.files if file.kind == "trace"]) == CYCLES
     (run,) = perfkit.analyze(folder).runs
     assert len(run.ranks[0].steps) == STEPS_PER_CYCLE * CYCLES
-    assert {finding.code for finding in run.findings if finding.severity != "info"} == set()
+    # A busy machine has slow steps now and then; what a damaged or an incomplete trace would say must be absent.
+    assert {finding.code for finding in run.findings if finding.severity != "info"} <= {"slow_steps"}
 
 
 def heap_at_steps(every: int, arguments: list[str]) -> list[tuple[int, int]]:
