@@ -232,19 +232,20 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         """The delays to inject."""
         return tuple(parse_injection(text) for text in self.inject)
 
-    def total_steps(self, batches_per_epoch: int) -> int:
+    def total_steps(self, batches_per_epoch: int, *, prepared: int = 0) -> int:
         """Return the number of training steps.
 
         A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained on.
 
         Args:
             batches_per_epoch: Batches per rank.
+            prepared: Batches that loader workers prepare ahead.
 
         Raises:
             UsageError: The epochs are too short for the schedule, or for one step.
         """
         if self.epochs is None:
-            return self.steps or default_steps(self.plan)
+            return self.steps or default_steps(self.plan, prepared=prepared)
         steps = self.epochs * batches_per_epoch // self.accumulate
         if steps == 0:
             raise UsageError(

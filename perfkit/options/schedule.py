@@ -94,21 +94,26 @@ SCRIPT_SCHEDULE: Final = "wait=0,warmup=7,active=10,repeat=1,skip_first=0"
 """The same steps, counted from the end of a script's first one."""
 
 
-def step_kind(schedule: Schedule | None, step: int) -> StepKind:
+def step_kind(schedule: Schedule | None, step: int, *, prepared: int = 0) -> StepKind:
     """Return the kind of `step`; without a schedule nothing is recorded.
 
     The state of the profiler takes precedence: a warm-up or active step is never `cold`, not even as the first step.
+
+    Args:
+        prepared: batches that loader workers may prepare while a trace is written: the steps that take them wait for
+            none, as they would in a run without the profiler.
     """
     state: State = "plain" if schedule is None else schedule.state(step)
-    after_export = schedule is not None and step > 0 and schedule.ends_cycle(step - 1)
+    before = range(max(0, step - 1 - prepared), step)
+    after_export = schedule is not None and any(schedule.ends_cycle(earlier) for earlier in before)
     if state == "plain" and (step == 0 or after_export):
         return "cold"
     return state
 
 
-def default_steps(schedule: Schedule | None) -> int:
-    """Return the default number of steps: those of the schedule, and some without the profiler."""
-    cold = 1
+def default_steps(schedule: Schedule | None, *, prepared: int = 0) -> int:
+    """Return the default number of steps: those of the schedule, and some without the profiler (see `step_kind`)."""
+    cold = 1 + prepared
     return (schedule.steps if schedule else 0) + cold + PLAIN_STEPS_AFTER
 
 

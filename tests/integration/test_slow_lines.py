@@ -52,6 +52,13 @@ def test_so_are_functions_of_other_forms(name: str, tmp_path: Path) -> None:
     assert is_named(RELATIVES[name], run), list(named(run))
 
 
+def test_the_step_is_no_shorter_than_what_it_waits_for(tmp_path: Path) -> None:
+    """Batches that the worker prepared while the trace was written make the first steps after it short."""
+    run = record("worker_sleep", SLOW_LINES["worker_sleep"], 1, tmp_path)
+    assert run.step_time is not None
+    assert run.step_time.mean_ns >= 8 * 10_000_000
+
+
 def test_without_sampling_nothing_is_named(tmp_path: Path) -> None:
     script = SLOW_LINES["tokenizer"]
     path = tmp_path / "slow_tokenizer.py"

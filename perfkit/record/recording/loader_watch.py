@@ -39,6 +39,8 @@ class LoaderWatch(StepListener):
         self._folder: str | None = None
         self._own: OwnFetches | None = OwnFetches()
         """None while nothing is timed."""
+        self.prepared = 0
+        """Most batches that the workers of one loader prepare before they are asked for."""
         self._samples = False
         self._hook_single()
         self._hook_workers()
@@ -106,6 +108,7 @@ class LoaderWatch(StepListener):
                 init(iterator, loader)
             finally:
                 loader.worker_init_fn = own
+            self.prepared = max(self.prepared, loader.num_workers * (loader.prefetch_factor or 0))
 
         kind.__init__ = hooked
 

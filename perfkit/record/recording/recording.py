@@ -433,7 +433,7 @@ class Recording:
         return self._losses.last()
 
     def _kind(self, step: int) -> StepKind:
-        kind = step_kind(self._schedule, step)
+        kind = step_kind(self._schedule, step, prepared=self._loaders.prepared)
         return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
 
     @property

@@ -146,7 +146,7 @@ class ScriptRecorder:
             after_gradients(self._counter.after_gradients)
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
-            watch_loaders()  # before the script makes its loaders
+            self._loaders = watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
             before_exit_at_once(self._on_exit_at_once)
             if self._counts_forward:
@@ -241,7 +241,7 @@ class ScriptRecorder:
 
     def _step_ended(self) -> None:
         run = self._run
-        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps)
+        own = "plain" if self._over else step_kind(self._schedule, self._monitor.steps, prepared=self._loaders.prepared)
         captured = None if run is None else run.recording.kind_in_progress
         self._monitor.end_step(captured or own)
         if not self._over:

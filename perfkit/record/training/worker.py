@@ -213,7 +213,9 @@ def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, paths: list[P
         Place(layout.replicas, layout.replica(ranks.rank), job.run.seed, job.run.batch_size),
         job.run.timeout_delta,
     )
-    return Input(loader=opened.loader, sampler=opened.sampler, steps=job.run.total_steps(len(opened.loader)))
+    prepared = job.data.num_workers * job.data.prefetch
+    steps = job.run.total_steps(len(opened.loader), prepared=prepared)
+    return Input(loader=opened.loader, sampler=opened.sampler, steps=steps)
 
 
 def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module:

@@ -64,6 +64,13 @@ def test_default_steps_leave_three_warm_plain_ones() -> None:
         assert kinds[-4] == "cold"
 
 
+def test_steps_that_take_batches_prepared_while_a_trace_was_written_are_cold() -> None:
+    schedule = Schedule(wait=2, warmup=1, active=3, repeat=2)
+    kinds = [step_kind(schedule, step, prepared=4) for step in range(default_steps(schedule, prepared=4))]
+    recorded = ["warmup", "active", "active", "active"]
+    assert kinds == ["cold", "plain", *recorded, "cold", "cold", *recorded, *["cold"] * 5, *["plain"] * 3]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
