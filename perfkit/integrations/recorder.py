@@ -106,7 +106,8 @@ class _PassHooks:
     def __init__(self) -> None:
         self._annotations = Annotations()
         self._forward = ForwardPasses(None, self._annotations, _nothing, _report)
-        around_backward(BackwardPasses(self._annotations, _nothing, _report))
+        backward = BackwardPasses(self._annotations, _nothing, _report)
+        around_backward(backward.begin, backward.end)
 
     def enable(self, enabled: bool) -> None:
         """Annotate the passes of this thread, or none."""

@@ -47,11 +47,7 @@ class CaptureRules(Struct, frozen=True):
 
     @classmethod
     def parse(cls, conditions: Sequence[str], captures: int, most_bytes: str) -> Self:
-        """Return the rules that options describe.
-
-        Raises:
-            UsageError: A value is invalid.
-        """
+        """Return the rules that options describe."""
         if captures < 0:
             raise UsageError(f"--captures {captures}: must be at least 0")
         found = cls(parse_conditions(conditions), captures, parse_size(most_bytes, "--capture-bytes"))
@@ -69,11 +65,7 @@ class CaptureRules(Struct, frozen=True):
         return next((condition for condition in self.conditions if condition.kind == "late"), None)
 
     def require_monitor(self, monitor: bool) -> None:
-        """Refuse a condition that only the monitor's logs can show.
-
-        Raises:
-            UsageError: It is given, and there is no monitor.
-        """
+        """Refuse a condition that only the monitor's logs can show."""
         if self.late is not None and not monitor:
             raise UsageError(
                 f"--capture-when '{self.late.text}' needs --monitor (monitor=True): its logs have what each rank waits "

@@ -73,12 +73,8 @@ def _with_role(role: Role) -> frozenset[str]:
     from perfkit.options.script import ScriptConfig
 
     hints = chain.from_iterable(get_type_hints(kind, include_extras=True).items() for kind in (RunConfig, ScriptConfig))
-    return frozenset(name for name, hint in hints if role in _roles(hint))
-
-
-def _roles(hint: Any) -> set[Role]:
-    marks = [mark.extra for mark in get_args(hint) if isinstance(mark, msgspec.Meta) and mark.extra]
-    return {extra["role"] for extra in marks if "role" in extra}
+    marks = ((name, mark) for name, hint in hints for mark in get_args(hint) if isinstance(mark, msgspec.Meta))
+    return frozenset(name for name, mark in marks if (mark.extra or {}).get("role") == role)
 
 
 def format_option(value: Any) -> str:
@@ -106,9 +102,8 @@ def key(setting: Settings, without: Collection[str] = ()) -> frozenset[tuple[str
 def differing(several: Iterable[Settings], but: Collection[str] = ()) -> list[str]:
     """Return the options in which configurations differ, without those that only depend on another that differs."""
     compared = list(several)
-    names = [
-        name for name in _names(compared) if len({setting.get(name) for setting in compared}) > 1 and name not in but
-    ]
+    all_names = dict.fromkeys(name for setting in compared for name in setting)
+    names = [name for name in all_names if len({setting.get(name) for setting in compared}) > 1 and name not in but]
     dependent = {companion for name in names for companion in companions(name, compared)}
     sufficient = [name for name in names if name not in dependent]
     if _count_distinct(compared, sufficient) == _count_distinct(compared, names):
@@ -133,7 +128,6 @@ def companions(option: str, several: Iterable[Mapping[str, Any]]) -> tuple[str, 
 
 
 def is_input_option(option: str) -> bool:
-    """Return whether an option changes how samples are read."""
     from perfkit_workloads.data import SOURCES, DataOptions
 
     # Options of a source begin with its name: no other plug-in is imported.
@@ -157,7 +151,3 @@ def _load_sources(names: Iterable[str]) -> list[Any]:
 
 def _count_distinct(several: Iterable[Settings], names: Collection[str]) -> int:
     return len({tuple(setting.get(name) for name in names) for setting in several})
-
-
-def _names(several: Iterable[Settings]) -> list[str]:
-    return list(dict.fromkeys(name for setting in several for name in setting))

@@ -32,7 +32,6 @@ class MeshLayout(Struct, frozen=True, kw_only=True):
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return math.prod(self.sizes.values())
 
     @property
@@ -67,7 +66,6 @@ class MeshLayout(Struct, frozen=True, kw_only=True):
         return [[first + position * stride for position in range(size)] for first in firsts]
 
     def record(self) -> list[MeshDimension]:
-        """Return the dimensions as the manifest has them."""
         return [MeshDimension(name=name, size=size, groups=self.groups(name)) for name, size in self.sizes.items()]
 
 
@@ -101,7 +99,6 @@ def lay_out(text: str | None, world_size: int) -> MeshLayout:
     Args:
         text: The option; None puts all ranks into the dimension `dp`. Its data-parallel dimensions are `dp`, or
             `replicate` and `shard` if it names one of them; those that it does not name have size 1.
-        world_size: Number of ranks.
 
     Raises:
         UsageError: The text is invalid, or its sizes do not multiply to the number of ranks.

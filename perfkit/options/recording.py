@@ -137,11 +137,7 @@ class RecordingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
 
     def check_recording(self) -> None:
-        """Refuse invalid values and combinations.
-
-        Raises:
-            UsageError: The message names the option.
-        """
+        """Refuse invalid values and combinations."""
         _ = self.hang_after_s, self.monitor_limit
         self.capture_rules.require_monitor(self.is_monitored)
         self._check_metrics_port()
@@ -243,7 +239,6 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def is_monitored(self) -> bool:
-        """Whether every step is written into a step log."""
         return self.monitor
 
     @property
@@ -258,7 +253,6 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def timeout_delta(self) -> timedelta:
-        """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
 
     def _refuse_second_hook(self) -> None:
@@ -288,14 +282,7 @@ class CommandOptions(RecordingOptions, frozen=True, kw_only=True, forbid_unknown
 
 
 def refuse_contradiction(given: Mapping[str, Any]) -> None:
-    """Refuse options that switch off what `--detail` needs.
-
-    Args:
-        given: Values of the options that were given.
-
-    Raises:
-        UsageError: The message names both.
-    """
+    """Refuse options that switch off what `--detail` needs."""
     for name in RECORDED_FOR.get(given.get("detail", "time"), ()):
         if given.get(name) is False:
             flag = name.replace("_", "-")

@@ -193,11 +193,6 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
 
     def __post_init__(self) -> None:
-        """Check values and combinations.
-
-        Raises:
-            UsageError: One is invalid; the message names the options.
-        """
         if self.steps is not None and self.epochs is not None:
             raise UsageError("--steps and --epochs exclude each other: use one of them")
         if self.name is not None and ("/" in self.name or self.name.startswith(".")):
@@ -229,7 +224,6 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def injections(self) -> tuple[Injection, ...]:
-        """The delays to inject."""
         return tuple(parse_injection(text) for text in self.inject)
 
     def total_steps(self, batches_per_epoch: int, *, prepared: int = 0) -> int:
@@ -238,7 +232,6 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained on.
 
         Args:
-            batches_per_epoch: Batches per rank.
             prepared: Batches that loader workers prepare ahead.
 
         Raises:
@@ -257,30 +250,18 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
         return steps
 
     def check_world(self, world_size: int) -> None:
-        """Refuse a mesh of another number of ranks, and injections into ranks that do not exist.
-
-        Raises:
-            UsageError: The message names the option.
-        """
+        """Refuse a mesh of another number of ranks, and injections into ranks that do not exist."""
         self.layout(world_size)
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")
 
     def layout(self, world_size: int) -> MeshLayout:
-        """Return the mesh of `world_size` ranks.
-
-        Raises:
-            UsageError: The mesh has another number of ranks.
-        """
+        """Return the mesh of `world_size` ranks."""
         return lay_out(self.mesh, world_size)
 
     def check_place(self, device_type: str, backend: str) -> None:
-        """Refuse options that the device or the backend does not support.
-
-        Raises:
-            UsageError: The message names the option.
-        """
+        """Refuse options that the device or the backend does not support."""
         if self.nccl_debug is not None and backend != "nccl":
             raise UsageError(f"--nccl-debug needs the backend nccl; this run uses {backend}: remove it")
         if self.memory_snapshot and device_type != "cuda":
@@ -288,16 +269,11 @@ class RunConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def choices_by_accelerator() -> dict[str, tuple[str, ...]]:
-    """Return the values of the options that depend on the known accelerators."""
     return {"device": ("auto", *device_types(), "cpu"), "backend": ("auto", *device_backends(), "gloo", "mpi")}
 
 
 def check_steps(steps: int, schedule: Schedule) -> None:
-    """Refuse a run that would end before its first recorded step.
-
-    Raises:
-        UsageError: The message contains the number of steps that are needed.
-    """
+    """Refuse a run that would end before its first recorded step."""
     needed = schedule.first_recorded + 1
     if steps < needed:
         raise UsageError(

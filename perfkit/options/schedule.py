@@ -44,7 +44,6 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def cycle_steps(self) -> int:
-        """Steps of one cycle."""
         return self.wait + self.warmup + self.active
 
     @property

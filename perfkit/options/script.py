@@ -82,21 +82,13 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
     ] = "60s"
 
     def __post_init__(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: An option has an invalid value.
-        """
         for option in ("name", "workload", "source"):
             text = getattr(self, option) or ""
             if "/" in text or text.startswith("."):
                 raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         self.check_command()
-        self._refuse_unknown_waits()
         _ = self.step_rule
         check_pattern(self.data_marker or "", "--data-marker")
-
-    def _refuse_unknown_waits(self) -> None:
         for condition in self.capture_rules.conditions:
             if condition.kind == "loader" and not self.monitor:
                 raise UsageError(
@@ -111,5 +103,4 @@ class ScriptConfig(CommandOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def step_rule(self) -> StepRule:
-        """What ends a step."""
         return StepRule.parse(self.step_on)

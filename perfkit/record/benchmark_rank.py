@@ -20,7 +20,8 @@ from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.lifecycle.failure_guard import FailureGuard
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
-from perfkit.record.lifecycle.watchdog import Watchdog, process_identity
+from perfkit.record.lifecycle.watchdog import Watchdog
+from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.manifest_writer import RunDescription, open_run
 
 RecordT = TypeVar("RecordT")
@@ -75,7 +76,9 @@ def run_benchmark(
     ):
         ranks.run_on_all(lambda: config.check_world(info.world_size))
         check_same_options(as_dict(config), ranks)
-        folder = _failure_folder(name, config, ranks, topology)
+        description = RunDescription(workload=name, source="none", config=as_dict(config))
+        # In which ranks and watchdog record the first failure.
+        folder = open_run(ranks, topology, description, Path(tempfile.gettempdir()), f"{_FOLDER}-{name}")
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder, temporary=True)
         record = measure(Setting(ranks, topology, started))
@@ -93,11 +96,7 @@ def as_dict(config: Options) -> dict[str, Any]:
 
 
 def check_same_options(options: dict[str, Any], ranks: ProcessRankGroup) -> None:
-    """Refuse ranks that were started with different options: they would wait for each other for ever.
-
-    Raises:
-        UsageError: This rank's options differ from rank 0's.
-    """
+    """Refuse ranks that were started with different options: they would wait for each other for ever."""
     reference = ranks.broadcast(options)
 
     def check() -> None:
@@ -109,19 +108,12 @@ def check_same_options(options: dict[str, Any], ranks: ProcessRankGroup) -> None
     ranks.run_on_all(check)
 
 
-def _failure_folder(name: str, config: Options, ranks: ProcessRankGroup, topology: Topology) -> Path:
-    """Create the temporary folder in which ranks and watchdog record the first failure; called by every rank."""
-    description = RunDescription(workload=name, source="none", config=as_dict(config))
-    return open_run(ranks, topology, description, Path(tempfile.gettempdir()), f"{_FOLDER}-{name}")
-
-
 Show = Callable[[int, str], None]
 """Called with the number of finished measurements, and the last one in words."""
 
 
 @contextmanager
 def progress(total: int, visible: bool) -> Iterator[Show]:
-    """Show the progress of `total` measurements while the body runs, if `visible` and on a terminal."""
     if not (visible and total and sys.stderr.isatty()):
         yield lambda _done, _what: None
         return

@@ -30,7 +30,6 @@ class HangupError(TerminatedError):
 
 
 def is_lost_connection(message: str) -> bool:
-    """Return whether an error message reports a lost connection to another rank."""
     text = message.lower()
     return any(part in text for part in _PARTS)
 

@@ -4,5 +4,4 @@ import time
 
 
 def injected_delay(seconds: float) -> None:
-    """Sleep for so long."""
     time.sleep(seconds)

@@ -19,12 +19,10 @@ def print_status(text: str, *, bare: bool = False) -> None:
 
 
 def print_warning(text: str) -> None:
-    """Print `perfkit: warning: TEXT`."""
     _print(logging.WARNING, text)
 
 
 def print_error(text: str) -> None:
-    """Print `perfkit: error: TEXT`."""
     _print(logging.ERROR, text)
 
 

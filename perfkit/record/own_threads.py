@@ -25,7 +25,8 @@ def start_own_thread(name: str, target: Callable[..., object], *args: Any) -> th
         RuntimeError: No thread can be started.
     """
     if threading.enumerate is all_threads:
-        threading.enumerate, threading.active_count = _threads_of_program, _count_of_program
+        threading.enumerate = _threads_of_program
+        threading.active_count = lambda: len(_threads_of_program())
     thread = threading.Thread(target=target, name=f"{OWN_THREAD}{name}", args=args, daemon=True)
     _own.add(thread)  # before it runs: the program may look at any time
     thread.start()
@@ -39,7 +40,3 @@ def is_own_thread() -> bool:
 
 def _threads_of_program() -> list[threading.Thread]:
     return [thread for thread in all_threads() if thread not in _own]
-
-
-def _count_of_program() -> int:
-    return len(_threads_of_program())

@@ -90,9 +90,11 @@ def measure_peaks(
     """
     gemms: list[GemmTime] = []
     failed: dict[str, str] = {}
+    is_cuda = device.type == "cuda" and not torch.version.hip
+    has_tf32 = is_cuda and torch.cuda.get_device_capability(device) >= (8, 0)
     for dtype in dtypes:
-        if reason := _unsupported(dtype, device):
-            failed[dtype] = reason
+        if dtype == TF32 and not has_tf32:
+            failed[dtype] = "the device has no TF32"
             continue
         try:
             gemms.extend(_gemms(device, dtype, sorted(sizes), repeats))
@@ -107,14 +109,6 @@ def measure_peaks(
         triad=_triad(device, repeats),
         memory_bytes=_memory(device)[1],
     )
-
-
-def _unsupported(dtype: str, device: torch.device) -> str | None:
-    if dtype != TF32:
-        return None
-    if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
-        return "the device has no TF32"
-    return None
 
 
 def _gemms(device: torch.device, dtype: str, sizes: Sequence[int], repeats: int) -> Iterator[GemmTime]:
@@ -191,7 +185,6 @@ _MOST_CALLS: Final = 10_000
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done everything that was launched."""
     if device.type != "cpu":
         torch.get_device_module(device.type).synchronize(device)
 

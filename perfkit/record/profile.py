@@ -23,8 +23,8 @@ from perfkit.record.distributed.known_launchers import find_launcher
 from perfkit.record.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import device_in_use, discover_topology
-from perfkit.record.lifecycle.watchdog import process_identity
 from perfkit.record.messages import print_status, print_warning
+from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.cycle_recorder import MOVED
 from perfkit.record.recording.manifest_writer import RunDescription, open_run
 from perfkit.record.recording.profiler_options import ProfilerOptions
@@ -97,7 +97,6 @@ class ProfiledLoop(MonitoredLoop, frozen=True, kw_only=True):
 
     @property
     def is_monitored(self) -> bool:
-        """Whether every step is written into a step log."""
         return self.monitor
 
     @property
@@ -131,16 +130,13 @@ def _with_options(
             return function(*args, **given)
 
         checked.__signature__ = signature  # type: ignore[attr-defined]
-        described = get_type_hints(options, include_extras=True)
-        lines = [f"        {name}: {_description(described[name])}" for name in types]
+        hints = get_type_hints(options, include_extras=True)
+        marks = {name: [one.description for one in hints[name].__metadata__ if isinstance(one, Meta)] for name in types}
+        lines = [f"        {name}: {next(filter(None, own), None)}" for name, own in marks.items()]
         checked.__doc__ = (function.__doc__ or "").replace("\n\n    Raises:", "\n".join(["", *lines, "\n    Raises:"]))
         return checked
 
     return decorate
-
-
-def _description(annotated: Any) -> str | None:
-    return next((one.description for one in annotated.__metadata__ if isinstance(one, Meta) and one.description), None)
 
 
 @_with_options(ProfiledLoop)
@@ -229,7 +225,8 @@ def start(folder: str | Path, **given: Any) -> Recording:
 @contextmanager
 def _recorded(folder: Path, loop: MonitoredLoop) -> Iterator[Recording]:
     _require_process_group()
-    device = _find_device(loop.device, loop.model)
+    parameter = None if loop.model is None else next(loop.model.parameters(), None)
+    device = torch.device(loop.device or (device_in_use() if parameter is None else parameter.device))
     ranks = ProcessRankGroup(device)
     loop.capture_rules.refuse_unseen_waits(ranks.world_size, device.type)
     topology = discover_topology(ranks, _rank_info(ranks), device, torch.get_num_threads())
@@ -299,15 +296,6 @@ def _report_outcome(recording: Recording, plan: Schedule | None) -> None:
     if recording.has_moved:
         why = MOVED
     print_warning(f"{recording.folder}: nothing was recorded: {why}")
-
-
-def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:
-    parameter = None if model is None else next(model.parameters(), None)
-    if device is not None:
-        return torch.device(device)
-    if parameter is not None:
-        return parameter.device
-    return device_in_use()
 
 
 def _rank_info(ranks: ProcessRankGroup) -> RankInfo:

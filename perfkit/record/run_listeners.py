@@ -10,13 +10,14 @@ from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import Topology
 from perfkit.record.hangs.messages import count_messages
-from perfkit.record.hangs.processes import absent_ranks, note_starts
+from perfkit.record.hangs.processes import absent_ranks
 from perfkit.record.hangs.report import HangReporter
 from perfkit.record.hangs.step_watch import StepWatch
 from perfkit.record.hangs.worker_stacks import remove_requests
 from perfkit.record.lifecycle.failure_guard import record_failure
 from perfkit.record.on_demand.agent import CaptureAgent
-from perfkit.record.recording.manifest_writer import manifest_fields_after_failure, write_completed_manifest
+from perfkit.record.process_stat import ProcessIdentity
+from perfkit.record.recording.manifest_writer import manifest_fields, rank_record, write_completed_manifest
 from perfkit.record.recording.recording import Recording
 from perfkit.record.recording.throughput import StepWork
 from perfkit.record.step_listener import StepListener
@@ -42,12 +43,7 @@ class ManifestListener(StepListener):
         self._more = more
 
     def end(self) -> None:
-        """Complete the manifest; all ranks do so together.
-
-        Raises:
-            RunError: The ranks' parameters differ.
-            StoreError: The manifest cannot be written.
-        """
+        """Complete the manifest; all ranks do so together."""
         folder = self._recording.folder
         if self._ranks.rank == 0:
             remove_requests(folder)
@@ -58,13 +54,14 @@ class ManifestListener(StepListener):
         )
 
     def fail(self, error: BaseException, /) -> None:
-        """Mark the run as failed, unless another rank failed first."""
         record_failure(self._recording.folder, self._ranks.rank, error, self.fields_after_failure)
 
     def fields_after_failure(self) -> dict[str, Any]:
         """Return the fields that this rank knows, without waiting for another rank or a device."""
         measured = self._recording.measurements(wait=False)
-        return manifest_fields_after_failure(self._ranks.rank, self._topology, measured, self._work, self._model)
+        unknown = {"unknown": measured.unknown} if measured.unknown else {}
+        ranks = [rank_record(self._ranks.rank, self._topology, measured)]
+        return {"ranks": ranks, **manifest_fields(measured, self._work, self._model), **unknown}
 
 
 def listen(
@@ -72,7 +69,7 @@ def listen(
     topology: Topology,
     options: RecordingOptions,
     schedule: Schedule | None,
-    processes: Sequence[tuple[str, int]],
+    processes: Sequence[ProcessIdentity],
     manifest: ManifestListener,
     samples: float | None,
     *,
@@ -95,11 +92,9 @@ def listen(
 
 
 def _watch(
-    recording: Recording, captures: CaptureAgent, options: RecordingOptions, processes: Sequence[tuple[str, int]]
+    recording: Recording, captures: CaptureAgent, options: RecordingOptions, processes: Sequence[ProcessIdentity]
 ) -> StepWatch:
-    """Return the watch for steps that do not end."""
     by_rank = dict(enumerate(processes))
-    note_starts(by_rank)
     if len(by_rank) > 1:
         count_messages()
     reporter = HangReporter(recording.rank, options.on_hang, lambda: absent_ranks(by_rank), lambda: by_rank)

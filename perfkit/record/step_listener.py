@@ -1,5 +1,6 @@
 """What listens to the steps of a recording: profiler, monitor, loaders, captures, the watch for hangs, the manifest."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from perfkit.records.manifest import StepKind
@@ -38,3 +39,33 @@ class StepListener:
 
     def discard(self) -> None:
         """Stop, and forget what is not written yet."""
+
+
+class Recorder:
+    """A profiler beside torch's, which is started before the first recorded step of a cycle and stopped after the last.
+
+    Both happen between steps, and are part of no step's time. A class that records overrides what it needs.
+    """
+
+    def start(self) -> None:
+        """Begin to record."""
+
+    def stop(self) -> None:
+        """Stop recording, and keep what was recorded."""
+
+    def write(self, stem: Path) -> None:
+        """Write what was recorded to files that are named `stem` with a suffix.
+
+        Raises:
+            StoreError: One of them cannot be written.
+        """
+
+
+class PauseState:
+    """Whether training pauses, and for how long it has so far: plain attributes, as they are read in every step."""
+
+    __slots__ = ("in_progress", "total_ns")
+
+    def __init__(self) -> None:
+        self.in_progress = False
+        self.total_ns = 0

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def _find_problem(entry: str, found: Any) -> str | None:
-    """Return what is wrong with a plug-in's workload, or None."""
     from msgspec import Struct
 
     from perfkit_workloads.base import Workload  # numpy: not needed to list the names

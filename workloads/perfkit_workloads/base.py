@@ -68,7 +68,6 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample over all fields."""
         return sum(field.sample_bytes for field in self.fields)
 
     @property
@@ -91,9 +90,6 @@ def generate_blocks(spec: DataSpec, start: int, stop: int, block: Callable[[int]
     same samples, and a file larger than memory can be written slab by slab.
 
     Args:
-        spec: What to generate.
-        start: First sample.
-        stop: One past the last sample.
         block: Returns block number `k`: `spec.block_samples` samples of every field.
 
     Returns:
@@ -195,7 +191,6 @@ class Workload(ABC, Generic[ConfigT]):
         self.config = config
 
     def dimensions(self) -> set[str]:
-        """Return the mesh dimensions that it supports besides the data-parallel ones."""
         supported = {"tp": TensorParallel, "pp": PipelineParallel, "cp": ContextParallel, "ep": ExpertParallel}
         return {name for name, base in supported.items() if isinstance(self, base)}
 

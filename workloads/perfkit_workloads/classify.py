@@ -104,7 +104,6 @@ class Classify(Workload[ClassifyConfig]):
         return float(6 * parameters + attention + 6 * classifier / config.length)
 
     def data_spec(self, seed: int) -> DataSpec:
-        """Return the description of `samples` reviews of `length` tokens, each with a label."""
         fields = (
             Field(name="tokens", shape=(self.config.length,), dtype="int32"),
             Field(name="label", shape=(1,), dtype="int32"),
@@ -142,7 +141,6 @@ class Classify(Workload[ClassifyConfig]):
         return model
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
-        """Return the encoder's layers."""
         return [*self._encoder(model).children()]
 
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -172,13 +170,10 @@ class Classify(Workload[ClassifyConfig]):
         from torch.optim.lr_scheduler import LambdaLR
 
         config = self.config
-        decayed = {name: not name.endswith(_NO_DECAY) for name, _ in model.named_parameters()}
+        named = [*model.named_parameters()]
         groups = [
-            {
-                "params": [p for name, p in model.named_parameters() if decayed[name]],
-                "weight_decay": config.weight_decay,
-            },
-            {"params": [p for name, p in model.named_parameters() if not decayed[name]], "weight_decay": 0.0},
+            {"params": [p for name, p in named if name.endswith(_NO_DECAY) != decays], "weight_decay": decay}
+            for decays, decay in ((True, config.weight_decay), (False, 0.0))
         ]
         rate = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)
         optimizer = make(AdamW, groups, lr=rate)

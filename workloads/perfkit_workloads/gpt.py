@@ -31,11 +31,13 @@ from perfkit_workloads.base import (
     split_by_mesh,
 )
 from perfkit_workloads.data.text import Text, load_text
-from perfkit_workloads.parallel import ContextParallel, ExpertLayer, ExpertParallel, PipelineParallel, TensorParallel
+from perfkit_workloads.parallel import ContextParallel, ExpertParallel, PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.distributed.device_mesh import DeviceMesh
+
+    from perfkit_workloads.gpt_experts import MixtureOfExperts
 
 BETAS: Final = (0.9, 0.95)
 DEFAULT_TOP_K: Final = 2
@@ -79,7 +81,6 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
 
 
 def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
-    """Return the options of one size of GPT-2, with its vocabulary, context and biases."""
     return {
         "layers": layers,
         "heads": heads,
@@ -131,12 +132,16 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         self._positions: Tensor | None = None
         self.vocab_size = config.vocab_size
         if config.text is not None:
-            self.text = _require_window(load_text(Path(config.text)), config.block)
-            self.vocab_size = self.text.vocab_size
+            self.text = text = load_text(Path(config.text))
+            if text.train_tokens <= config.block:
+                raise UsageError(
+                    f"{text.folder}: its {text.train_tokens} training characters are fewer than a window "
+                    f"of block + 1 = {config.block + 1}; choose a smaller block or a longer text"
+                )
+            self.vocab_size = text.vocab_size
 
     @property
     def tokens_per_sample(self) -> int:
-        """Tokens predicted per sample."""
         return self.config.block
 
     def flops_per_token(self, model: nn.Module) -> float:
@@ -175,7 +180,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         return None
 
     def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool, loss: bool) -> None:
-        """Split heads, hidden units and vocabulary over the ranks of `mesh`."""
         from perfkit_workloads.gpt_model import Decoder
         from perfkit_workloads.gpt_parallel import shard_tensors
 
@@ -183,7 +187,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         shard_tensors(model, mesh, sequence=sequence, loss=loss)
 
     def divide_sequence(self, model: nn.Module, mesh: DeviceMesh) -> None:
-        """Let attention go round the ranks of `mesh`, each with its positions of every sample."""
         from perfkit_workloads.gpt_model import Decoder
         from perfkit_workloads.ring_attention import Ring
 
@@ -193,14 +196,9 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         model.divide_sequence(ring, self._positions)
 
     def divide_experts(self, model: nn.Module, mesh: DeviceMesh) -> list[nn.Parameter]:
-        """Keep this rank's part of the experts of each block."""
-        from perfkit_workloads.gpt_experts import MixtureOfExperts
+        return [parameter for mixture in self.expert_layers(model) for parameter in mixture.divide(mesh)]
 
-        mixtures = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
-        return [parameter for mixture in mixtures for parameter in mixture.divide(mesh)]
-
-    def expert_layers(self, model: nn.Module) -> list[ExpertLayer]:
-        """Return the mixtures of experts of the blocks."""
+    def expert_layers(self, model: nn.Module) -> list[MixtureOfExperts]:
         if not self.config.experts:
             return []
         from perfkit_workloads.gpt_experts import MixtureOfExperts
@@ -208,7 +206,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         return [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
 
     def data_spec(self, seed: int) -> DataSpec:
-        """Return the description of `samples` windows of `block + 1` tokens."""
         return DataSpec(
             workload=self.name,
             fields=(Field(name="tokens", shape=(self.config.block + 1,), dtype="int32"),),
@@ -263,7 +260,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         return Decoder(self.config, self.vocab_size)
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
-        """Return the transformer blocks."""
         from perfkit_workloads.gpt_model import Decoder
 
         assert isinstance(model, Decoder)  # noqa: S101
@@ -288,7 +284,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         return inputs[:, self._positions], targets[:, self._positions]
 
     def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the mean cross entropy of logits (batch, block, vocabulary)."""
         from torch.nn import functional
 
         loss = functional.cross_entropy(output.flatten(0, 1), target.flatten())
@@ -304,7 +299,6 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         return Stage(model, index, count)
 
     def tied_parameters(self, stage: nn.Module) -> list[nn.Parameter]:
-        """Return the token embedding of the first stage, or the head of the last."""
         from perfkit_workloads.gpt_parallel import Stage
 
         assert isinstance(stage, Stage)  # noqa: S101
@@ -366,13 +360,3 @@ def _synthetic(
     tokens = (first + stride * np.arange(shape[1])) % vocab_size
     noise = random.integers(0, vocab_size, shape)
     return np.where(random.random(shape) < NOISE, noise, tokens)
-
-
-def _require_window(text: Text, block: int) -> Text:
-    """Return `text`; raise UsageError if its training part is shorter than `block + 1` characters."""
-    if text.train_tokens <= block:
-        raise UsageError(
-            f"{text.folder}: its {text.train_tokens} training characters are fewer than a window "
-            f"of block + 1 = {block + 1}; choose a smaller block or a longer text"
-        )
-    return text

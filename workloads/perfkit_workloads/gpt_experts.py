@@ -30,7 +30,6 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
 
     def each(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Return weight and bias of each expert."""
         biases = [None] * len(self.weight) if self.bias is None else [*self.bias]
         return list(zip([*self.weight], biases, strict=True))
 

@@ -46,7 +46,6 @@ class Attention(nn.Module):
         return functional.dropout(self.residual(merged), self.dropout, self.training)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return causal attention of tensors (batch, heads, tokens, head size)."""
         return functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
         )
@@ -118,7 +117,6 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=INIT_STD)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits of the token that follows each position."""
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x)
@@ -140,7 +138,6 @@ class Decoder(nn.Module):
                 module.attend_in_ring = partial(ring_attention, ring=ring)
 
     def to_logits(self, x: Tensor) -> Tensor:
-        """Return the logits of what the last block returns."""
         logits: Tensor = self.head(self.norm(x))
         return logits
 

@@ -17,13 +17,7 @@ from perfkit_workloads.gpt_model import Attention, Decoder
 
 
 class Stage(Decoder):
-    """Consecutive blocks of a decoder: token ids or activations to activations or logits.
-
-    Args:
-        model: The decoder, whose modules the stage takes.
-        index: Number of the stage.
-        count: Number of stages.
-    """
+    """Consecutive blocks of a decoder: token ids or activations to activations or logits."""
 
     def __init__(self, model: Decoder, index: int, count: int) -> None:
         nn.Module.__init__(self)
@@ -59,8 +53,6 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool, loss: boo
     (Shoeybi et al., "Megatron-LM", 2019).
 
     Args:
-        model: The same on all ranks.
-        mesh: Its one dimension.
         sequence: Whether norms, and what is between the blocks, are split along the sequence (Korthikanti et al.,
             "Reducing Activation Recomputation in Large Transformer Models", 2022).
         loss: Whether the logits stay split along the vocabulary.
@@ -72,7 +64,10 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool, loss: boo
         _group_by_rank(attention, mesh.size())
         plan = _block_plan(sequence=sequence)
         if number == 0 and sequence and _has(model, "tokens"):
-            plan[""] = _split_sequence()
+            # Each rank takes its part of what the embeddings return on all of them.
+            plan[""] = PrepareModuleInput(
+                input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
+            )
         parallelize_module(block, mesh, plan)
     outer: dict[str, ParallelStyle] = {
         "tokens": RowwiseParallel(input_layouts=Replicate()),
@@ -88,7 +83,6 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool, loss: boo
 
 
 def _has(model: Decoder, name: str) -> bool:
-    """Return whether a decoder, or a stage of one, has a module."""
     return name in dict(model.named_children())
 
 
@@ -105,19 +99,11 @@ def _block_plan(*, sequence: bool) -> dict[str, ParallelStyle]:
     return plan | ({"norm_1": SequenceParallel(), "norm_2": SequenceParallel()} if sequence else {})
 
 
-def _split_sequence() -> PrepareModuleInput:
-    """Return the style of the first block: each rank takes its part of what the embeddings return on all of them."""
-    return PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True)
-
-
 def _group_by_rank(attention: Attention, ranks: int) -> None:
     """Order the rows of the projection so that each rank's part has the queries, keys and values of its heads."""
     attention.heads //= ranks
     with torch.no_grad():
         for parameter in attention.qkv.parameters():
-            parameter.copy_(_reordered(parameter, ranks))
-
-
-def _reordered(rows: Tensor, ranks: int) -> Tensor:
-    """Return rows ordered by (query, key or value; rank; its heads) in the order (rank; query, key or value; heads)."""
-    return rows.view(3, ranks, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+            # From (query, key or value; rank; its heads) to (rank; query, key or value; heads).
+            by_rank = parameter.view(3, ranks, -1, *parameter.shape[1:]).transpose(0, 1)
+            parameter.copy_(by_rank.reshape(parameter.shape))

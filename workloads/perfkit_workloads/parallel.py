@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
     from torch.distributed.device_mesh import DeviceMesh
@@ -78,5 +78,5 @@ class ExpertParallel(ABC):
         """
 
     @abstractmethod
-    def expert_layers(self, model: nn.Module) -> list[ExpertLayer]:
+    def expert_layers(self, model: nn.Module) -> Sequence[ExpertLayer]:
         """Return the mixtures of experts of the bare `model`; none if it is dense."""

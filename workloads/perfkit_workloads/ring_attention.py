@@ -33,9 +33,6 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Ten
 
     Args:
         query: (batch, heads, tokens, head size) of this rank's positions, as `key` and `value`.
-        key: The keys.
-        value: The values.
-        ring: The ranks that share the sequence.
     """
     attended: Tensor = _RingAttention.apply(query, key, value, ring)  # type: ignore[no-untyped-call]
     return attended

@@ -75,7 +75,6 @@ class Transformer(Workload[TransformerConfig]):
     STRATEGIES = frozenset({"zero1", "zero2", "zero3", "deepspeed"})
 
     def data_spec(self, seed: int) -> DataSpec:
-        """Return the description of `samples` pairs of a source and a target sequence."""
         lengths = {"source": self.config.source_length, "target": self.config.target_length}
         fields = tuple(
             Field(name=name, shape=(length, self.config.d_model), dtype="float32") for name, length in lengths.items()
@@ -114,7 +113,6 @@ class Transformer(Workload[TransformerConfig]):
             )
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
-        """Return the layers of the encoder, then those of the decoder."""
         from torch import nn
 
         assert isinstance(model, nn.Transformer)  # noqa: S101
@@ -142,7 +140,6 @@ class Transformer(Workload[TransformerConfig]):
         accumulate: int = 1,
         make: OptimizerFactory = make_optimizer,
     ) -> Optimization:
-        """Build Adam with a learning rate that is scaled to the batches per step."""
         from torch.optim import Adam
 
         rate = scale_rate(self.config.learning_rate, self.config.lr_scale, world_size * accumulate)

@@ -39,7 +39,6 @@ class RankInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def single_host(self) -> bool:
-        """Whether all ranks are on one host."""
         return self.local_world_size == self.world_size
 
 

@@ -4,7 +4,7 @@ import gc
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from perfkit.accelerators import accelerators, device_backends, device_types, of_device
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.options.run import RunConfig
-from perfkit.record.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
+from perfkit.record.distributed.launcher_env import MpiView, RankInfo, detect_rank, needs_mpi
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
+from perfkit.record.distributed.rendezvous import open_store, remove_endpoint_files
 from perfkit.record.distributed.store_barrier import StoreBarrier
 from perfkit.record.distributed.topology import Topology, discover_topology
 from perfkit.record.distributed.torch_environment import enlarge_flight_recorder, request_log
@@ -32,8 +32,12 @@ def locate() -> tuple[RankInfo, Any]:
     Raises:
         LaunchEnvironmentError: Variables of the launcher are missing, or contradict each other or MPI.
     """
-    mpi = import_mpi() if needs_mpi(os.environ) else None
-    return detect_rank(os.environ, ask_mpi(mpi)), mpi
+    mpi: Any = None
+    if needs_mpi(os.environ):
+        with suppress(ImportError, RuntimeError):  # it is not installed, or finds no MPI library
+            from mpi4py import MPI as mpi  # noqa: N811
+    seen = None if mpi is None else MpiView(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size)
+    return detect_rank(os.environ, seen), mpi
 
 
 @contextmanager
@@ -85,7 +89,11 @@ def _choose(config: RunConfig, info: RankInfo, store: Store) -> tuple[torch.devi
 
 def _claim(device: torch.device, info: RankInfo, store: Store) -> None:
     """Refuse a device that another rank uses, as happens if all ranks inherit one CUDA_VISIBLE_DEVICES."""
-    key = f"device/{socket.gethostname()}/{_identity(device)}"
+    # Unique on its host as far as known.
+    own = f"{_visibility()} {device}"
+    if torch.version.cuda is not None and device.type == "cuda":
+        own = str(torch.cuda.get_device_properties(device).uuid)
+    key = f"device/{socket.gethostname()}/{own}"
     holder = bytes(store.compare_set(key, "", str(info.rank))).decode()
     if holder != str(info.rank):
         raise LaunchEnvironmentError(
@@ -93,13 +101,6 @@ def _claim(device: torch.device, info: RankInfo, store: Store) -> None:
             f"{socket.gethostname()}: make one device visible to each rank, or all to all; to share one: "
             f"--device {device.type} --backend gloo"
         )
-
-
-def _identity(device: torch.device) -> str:
-    """Return an identifier of a device, unique on its host as far as known: NVIDIA's UUID, else variable and index."""
-    if torch.version.cuda is not None and device.type == "cuda":
-        return str(torch.cuda.get_device_properties(device).uuid)
-    return f"{_visibility()} {device}"
 
 
 def choose_device(kind: str, info: RankInfo, shared: bool = False) -> torch.device:
@@ -141,7 +142,6 @@ def is_available(kind: str) -> bool:
 
 
 def default_kind() -> str:
-    """Return the type of device that `auto` selects on this host."""
     return next(filter(is_available, device_types()), "cpu")
 
 
@@ -217,6 +217,5 @@ def _join(
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -55,13 +55,15 @@ class ProcessRankGroup:
         self, device: torch.device, timeout: timedelta | None = None, barrier: StoreBarrier | None = None
     ) -> None:
         self.current_activity = "the preparation"
-        """What the ranks are doing, for error messages."""
         self._store_barrier = barrier
         self._distributed = dist.is_available() and dist.is_initialized()
         self.rank: int = dist.get_rank() if self._distributed else 0
         self.world_size: int = dist.get_world_size() if self._distributed else 1
         backend = backend_of(device.type)
-        self._device_ids = [_device_index(device)] if backend in device_backends() and device.type != "cpu" else None
+        self._device_ids = None
+        if backend in device_backends() and device.type != "cpu":
+            current = torch.get_device_module(device.type).current_device
+            self._device_ids = [int(current()) if device.index is None else device.index]
         self._owns_group = backend == "gloo"
         self._group = dist.new_group(backend="gloo", timeout=timeout) if self._owns_group else None
 
@@ -84,7 +86,6 @@ class ProcessRankGroup:
         return values
 
     def broadcast(self, value: T | None) -> T:
-        """Return rank 0's `value` on every rank."""
         if self.world_size == 1:
             return value  # type: ignore[return-value]  # rank 0 has one
         values: list[Any] = [value]
@@ -114,12 +115,6 @@ class ProcessRankGroup:
     def run_on(self, chosen: bool, action: Callable[[], T]) -> T | None:
         """Run `action` on the ranks with `chosen` while the others wait; returns None on those."""
         return self.run_on_all(action if chosen else lambda: None)
-
-
-def _device_index(device: torch.device) -> int:
-    """Return the device's index; that of the current device if it has none."""
-    index: int | None = device.index
-    return int(torch.get_device_module(device.type).current_device()) if index is None else index
 
 
 def backend_of(device_type: str) -> str | None:

@@ -37,7 +37,7 @@ from perfkit.base.polling import POLL_S
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.record.distributed.host_address import listen, own_address
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.record.distributed.launcher_env import MpiView, RankInfo
+from perfkit.record.distributed.launcher_env import RankInfo
 from perfkit.record.distributed.store_barrier import PeerFailedError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,20 +47,6 @@ _SIOCGIFADDR: Final = 0x8915
 
 Publish = Callable[[str | None], str]
 """Called by rank 0 with `host:port` and by the others with None; returns rank 0's `host:port`."""
-
-
-def import_mpi() -> Any:
-    """Return `mpi4py.MPI`; None if it is not installed or finds no MPI library (then it raises RuntimeError)."""
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError):
-        return None
-    return MPI
-
-
-def ask_mpi(mpi: Any) -> MpiView | None:
-    """Return rank and size according to MPI; None without MPI."""
-    return None if mpi is None else MpiView(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size)
 
 
 def open_store(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Store:
@@ -105,8 +91,10 @@ def _agreed_store(info: RankInfo, publish: Publish, timeout: timedelta) -> Store
 
 
 def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
-    if not info.single_host:
-        _choose_gloo_interface(host)
+    interface = None if info.single_host else interface_to(host)
+    if interface is not None:
+        # By default gloo uses the address that this host's name resolves to, often 127.0.0.1, which no other can reach.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     listening = listen(host, port) if master else None
     try:
         store = TCPStore(
@@ -126,16 +114,6 @@ def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timede
     what = "hosts" if master else "has reached"
     _LOG.info("rank %d of %d %s the store at %s:%d", info.rank, info.world_size, what, host, store.port)
     return store
-
-
-def _choose_gloo_interface(host: str) -> None:
-    """Let gloo use the network interface that reaches `host`, unless the user has chosen one.
-
-    By default gloo uses the address that this host's name resolves to, often 127.0.0.1, which no other host can reach.
-    """
-    interface = interface_to(host)
-    if interface is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def interface_to(host: str) -> str | None:

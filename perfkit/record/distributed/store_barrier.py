@@ -197,7 +197,6 @@ class StoreBarrier:
 
     @contextmanager
     def _heartbeat(self) -> Iterator[None]:
-        """Send heartbeats while the body runs."""
         stop = threading.Event()
 
         def beat() -> None:

@@ -64,7 +64,6 @@ def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.dev
 
 
 def own_cores() -> frozenset[int]:
-    """Return the cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

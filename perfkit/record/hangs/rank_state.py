@@ -13,9 +13,10 @@ import sys
 import threading
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.base.atomic_write import atomic_write
@@ -46,7 +47,7 @@ def read_rank_state(
     """
     dump = _flight_dump(rank)
     calls = None if dump is None else dump.collectives
-    frame = _main_frame() if error is None else None
+    frame = sys._current_frames().get(threading.main_thread().ident or 0) if error is None else None
     main = _error_frames(error.__traceback__) if error is not None else frames_of(frame)
     ranks_of = _ranks_of_groups()
     groups = [GroupRanks(name=name, ranks=sorted(ranks)) for name, ranks in ranks_of.items()]
@@ -70,21 +71,52 @@ def read_rank_state(
 
 
 def write_rank_state(folder: Path, state: RankState) -> None:
-    """Write `rank<R>.hang.json`.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
-    with atomic_write(folder / STATE_NAME.format(state.rank)) as stream:
-        stream.write(_encode(state))
-
-
-def _encode(state: RankState) -> bytes:
-    """Encode a record; what UTF-8 cannot encode in names of the program, as in a path of other bytes, is escaped."""
+    """Write `rank<R>.hang.json`."""
     try:
-        return msgspec.json.encode(state)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_escaped(msgspec.to_builtins(state)))
+        content = msgspec.json.encode(state)
+    except UnicodeEncodeError:  # names of the program, as in a path of other bytes
+        content = msgspec.json.encode(_escaped(msgspec.to_builtins(state)))
+    with atomic_write(folder / STATE_NAME.format(state.rank)) as stream:
+        stream.write(content)
+
+
+class _Head(Struct, frozen=True):
+    """The fields of a `RankState` that show whether it is an answer; the others are not decoded."""
+
+    request: int | None = None
+    resumed: bool = False
+    awaits_workers: bool = False
+    paused: bool = False
+    ended: str | None = None
+
+
+class Answers(NamedTuple):
+    """Ranks by what they have left."""
+
+    missing: set[int]
+    """Have not answered."""
+    incomplete: set[int]
+    """Have answered, but still wait for what their loader workers do."""
+    resumed: set[int]
+    """Have ended a step since they answered."""
+    paused: set[int]
+    """Write a trace or a checkpoint, or evaluate."""
+
+
+def read_answers(folder: Path, ranks: set[int], request: int) -> Answers:
+    """Return which of the ranks have answered a request of the run; an earlier answer does not count."""
+    answered = {}
+    for rank in ranks:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            head = msgspec.json.decode((folder / STATE_NAME.format(rank)).read_bytes(), type=_Head)
+            if head.ended is not None or (head.request is not None and head.request >= request):
+                answered[rank] = head
+    return Answers(
+        missing=ranks - answered.keys(),
+        incomplete={rank for rank, head in answered.items() if head.awaits_workers},
+        resumed={rank for rank, head in answered.items() if head.resumed},
+        paused={rank for rank, head in answered.items() if head.paused},
+    )
 
 
 def _escaped(value: Any) -> Any:
@@ -109,11 +141,6 @@ def _how_ended(error: BaseException) -> str:
         return LOST_CONNECTION
     text = " ".join(text_of(error).split())[:200]
     return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
-
-
-def _main_frame() -> FrameType | None:
-    ident = threading.main_thread().ident
-    return sys._current_frames().get(ident) if ident is not None else None
 
 
 def _other_threads() -> list[ThreadStack]:
@@ -148,17 +175,12 @@ def _error_frames(trace: TracebackType | None) -> list[Frame]:
     return frames[::-1][:_MOST_FRAMES]
 
 
-def _torch_module(name: str) -> Any:
-    """Return a module of torch that the program has imported; None if it has not."""
-    return sys.modules.get(name)
-
-
 def _flight_dump(rank: int) -> RankState | None:
     """Return what torch's flight recorder has; None if there is none, or no process group, or it saw nothing.
 
     It sees what gloo does. NCCL has its own recorder, so that without entries nothing is known.
     """
-    torch, dist = _torch_module("torch"), _torch_module("torch.distributed")
+    torch, dist = sys.modules.get("torch"), sys.modules.get("torch.distributed")  # if the program has imported them
     dump = getattr(getattr(getattr(torch, "_C", None), "_distributed_c10d", None), "_dump_fr_trace", None)
     if dump is None or dist is None or not (dist.is_available() and dist.is_initialized()):
         return None
@@ -175,7 +197,7 @@ def _ranks_of_groups() -> dict[str, list[int]]:
 
     torch has no public API for it.
     """
-    world = getattr(_torch_module("torch.distributed.distributed_c10d"), "_world", None)
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
     with contextlib.suppress(AttributeError, TypeError, ValueError):  # another version of torch
         names = dict(world.pg_names)  # type: ignore[union-attr]
         return {

@@ -14,13 +14,12 @@ from perfkit.base.formatting import duration, shell_word
 from perfkit.base.polling import SHARED_POLL_S
 from perfkit.engine.hangs.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError, StoreError
-from perfkit.record.hangs.answers import read_answers
 from perfkit.record.hangs.held_lock import ask_for_stack
 from perfkit.record.hangs.processes import SILENT, Places, kill_ranks, silent_ranks
-from perfkit.record.hangs.rank_state import write_rank_state
+from perfkit.record.hangs.rank_state import read_answers, write_rank_state
 from perfkit.record.hangs.step_watch import END_NAME, Hang
 from perfkit.record.lifecycle.failure_guard import record_failure
-from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
+from perfkit.record.lifecycle.launched_runs import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.lifecycle.parent_watch import exit_now, write_within
 from perfkit.record.messages import print_error, print_warning
@@ -76,7 +75,10 @@ class HangReporter:
             print_warning(line)
             return
         if record_failure(hang.folder, self._rank, RunError(line), None):
-            self._report_failure(line)
+            if is_child():  # the parent prints it: it must not take the end of a rank that is killed here for the cause
+                write_first_failure(FirstFailure(self._rank, line, ends_others=True), first=True)
+            else:
+                write_within(_FLUSH_S, lambda: print_error(line))
         with contextlib.suppress(OSError):  # a full disk: the others notice that this rank is gone
             (hang.folder / END_NAME).touch()
         self._end(hang.folder, hang.request)
@@ -91,16 +93,10 @@ class HangReporter:
         places = self._places()
         unable = {rank for rank, text in silent_ranks(places).items() if text == SILENT}
         for rank in read_answers(hang.folder, set(places), hang.request).missing & unable:
-            _, pid = places[rank]
+            pid = places[rank].pid
             if main := ask_for_stack(pid):
                 write_rank_state(hang.folder, RankState(rank=rank, pid=pid, main=main, request=hang.request))
                 self._answered_for.add(rank)
-
-    def _report_failure(self, line: str) -> None:
-        if is_child():  # the parent prints it: it must not take the end of a rank that is killed here for the cause
-            write_first_failure(FirstFailure(self._rank, line, ends_others=True), first=True)
-        else:
-            write_within(_FLUSH_S, lambda: print_error(line))
 
     def _end(self, folder: Path, request: int) -> NoReturn:
         places = self._places()
@@ -109,7 +105,6 @@ class HangReporter:
 
 
 def _remember(hang: Hang, blamed: list[int], headline: str) -> None:
-    """Leave for the report of the run when it was, for how long, and what was found."""
     noticed = NoticedHang(
         noticed_at=datetime.now(UTC).isoformat(timespec="seconds"),
         step=hang.step,

@@ -23,15 +23,13 @@ from msgspec.structs import replace
 
 from perfkit.base.polling import WATCH_S
 from perfkit.record.endings import TerminatedError
-from perfkit.record.hangs.answers import read_answers
 from perfkit.record.hangs.held_lock import write_stack_on_signal
-from perfkit.record.hangs.rank_state import read_rank_state, write_rank_state
+from perfkit.record.hangs.rank_state import read_answers, read_rank_state, write_rank_state
 from perfkit.record.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.own_threads import start_own_thread
 from perfkit.record.step_listener import StepListener
 from perfkit.records.hang import RankState
-from perfkit.records.manifest import StepKind
 
 SHORTEST_DEFAULT_S: Final = 300.0
 USUAL_STEPS: Final = 20
@@ -67,7 +65,7 @@ class Hang(NamedTuple):
 
 
 class StepWatch(StepListener):
-    """Watches the steps of one rank, from `start` on, or without it from the end of its first one.
+    """Watches the steps of one rank, from `begin` on, or without it from the end of its first one.
 
     Args:
         limit_s: How long no step may end; None: see `USUAL_STEPS`. Of the first step: see `FIRST_STEP_S`.
@@ -109,52 +107,48 @@ class StepWatch(StepListener):
         self._has_left = False
         self._has_begun = False
         self.steps = 0
-        """Steps that have ended since the watch began."""
 
-    def start(self, begin_s: float | None = None) -> None:
+    def begin(self, begin_s: float | None = None) -> None:
         """Begin the watch: the first step begins, or has begun at a time of `time.monotonic`."""
         self._begin_s = time.monotonic() if begin_s is None else begin_s
-        self._try_to_begin()
+        self._has_begun = True
+        try:
+            follow_forks()
+            write_stack_on_signal()
+            set_place(self._folder, self._rank)
+            start_own_thread("steps", self._watch)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program's optimizer
+            self._give_up(error)
 
-    def step_ended(self) -> None:
+    def end_step(self, *_: object) -> None:
         """Note that a step has ended; the first one begins the watch, unless it has begun."""
         now = time.monotonic()
         if self.steps:
             self._durations.append(now - self._begin_s)
         self._begin_s = now
         self.steps += 1
-        if self.steps == 1 and not self._has_begun:
-            self._try_to_begin()
+        if not self._has_begun:
+            self.begin(now)
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """Watch no longer: no more steps are expected."""
+    def end(self) -> None:
+        self.stop(None)
+
+    def fail(self, error: BaseException, /) -> None:
+        self.stop(error)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Watch no longer; what an error has ended is left for the others, if there are any and no signal ends all."""
         self._stopped.set()
         with contextlib.suppress(Exception):  # the outermost boundary: beyond it is the end of the program
             self._mark_resumed()
-            if error is not None and not (self._folder / END_NAME).exists():
-                last = self._requests - 1 if self._requests else None
-                self._write(read_rank_state(self._rank, self._world_size, self.steps, last, error), last=True)
-
-    def begin(self) -> None:
-        self.start()
-
-    def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
-        self.step_ended()
-
-    def end(self) -> None:
-        self.stop()
-
-    def fail(self, error: BaseException, /) -> None:
-        """Watch no longer; what this rank did is left for the others, unless there are none, or a signal ends all."""
-        ended = self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError))
-        self.stop(None if ended else error)
+            by_signal = isinstance(error, (KeyboardInterrupt, TerminatedError))
+            if error is None or by_signal or self._world_size == 1 or (self._folder / END_NAME).exists():
+                return
+            last = self._requests - 1 if self._requests else None
+            self._write(read_rank_state(self._rank, self._world_size, self.steps, last, error), last=True)
 
     def ask(self) -> int:
-        """Let all ranks whose steps are still watched write what they do; returns the number of the request.
-
-        Raises:
-            OSError: The run's folder is gone, or full.
-        """
+        """Let all ranks whose steps are still watched write what they do; returns the number of the request."""
         (self._folder / REQUEST_NAME.format(self._requests)).touch()
         return self._requests
 
@@ -168,19 +162,6 @@ class StepWatch(StepListener):
             return self._limit_s * longer
         usual = statistics.median(self._durations) if self._durations else 0.0
         return max(SHORTEST_DEFAULT_S, USUAL_STEPS * usual) * longer
-
-    def _try_to_begin(self) -> None:
-        self._has_begun = True
-        try:
-            self._begin()
-        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program's optimizer
-            self._give_up(error)
-
-    def _begin(self) -> None:
-        follow_forks()
-        write_stack_on_signal()
-        set_place(self._folder, self._rank)
-        start_own_thread("steps", self._watch)
 
     def _give_up(self, error: Exception) -> None:
         self._stopped.set()
@@ -197,7 +178,7 @@ class StepWatch(StepListener):
     def _look_until_stopped(self) -> None:
         looked = time.monotonic()
         pause = min(WATCH_S, (self._limit_s or SHORTEST_DEFAULT_S) / 4)
-        while not self._stopped.wait(min(pause, _FOLLOW_POLL_S) if self._may_be_ended() else pause):
+        while not self._stopped.wait(self._pause_s(pause)):
             now = time.monotonic()
             if self._is_busy() or now - looked > 3 * pause + 1:  # this process did not run meanwhile
                 self._begin_s += now - looked
@@ -208,8 +189,9 @@ class StepWatch(StepListener):
             if self._requests < _MOST_REPORTS and self._answer_or_ask(now - self._begin_s):
                 looked = time.monotonic()
 
-    def _may_be_ended(self) -> bool:
-        return self.steps == self._reported_at and time.monotonic() - self._answered_s < _GATHER_S
+    def _pause_s(self, usual_s: float) -> float:
+        may_be_ended = self.steps == self._reported_at and time.monotonic() - self._answered_s < _GATHER_S
+        return min(usual_s, _FOLLOW_POLL_S) if may_be_ended else usual_s
 
     def _mark_resumed(self) -> None:
         """Once a step has ended, mark what this rank has answered: it is no longer what it does."""
@@ -234,7 +216,9 @@ class StepWatch(StepListener):
         if not request.exists():
             if idle_s < self.limit_s or self.steps == self._reported_at or not self._folder.is_dir():
                 return False
-            asks = _ask_first(request)
+            with contextlib.suppress(FileExistsError):  # another rank was quicker
+                request.touch(exist_ok=False)
+                asks = True
         self._requests += 1
         self._reported_at = self.steps
         self._answer(number)
@@ -267,12 +251,3 @@ class StepWatch(StepListener):
             if self._stopped.wait(_GATHER_POLL_S):
                 return False
         return False
-
-
-def _ask_first(request: Path) -> bool:
-    """Leave a request; returns whether no other rank was quicker."""
-    try:
-        request.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True

@@ -57,7 +57,7 @@ def follow_forks() -> None:
     if not _shared and hasattr(os, "register_at_fork"):
         with contextlib.suppress(OSError):  # no memory left: the workers' stacks are then not known
             _shared.append(_Shared(os.getpid(), mmap.mmap(-1, _BYTES)))
-            os.register_at_fork(after_in_child=_watch_in_child)
+            os.register_at_fork(after_in_child=lambda: start_own_thread("worker", _answer_requests))
 
 
 def set_place(folder: Path, rank: int) -> None:
@@ -98,10 +98,6 @@ def remove_requests(folder: Path) -> None:
     for pattern in (REQUEST_NAME.format("[0-9]*"), _NAME.format("*", "*", "*")):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
-
-
-def _watch_in_child() -> None:
-    start_own_thread("worker", _answer_requests)
 
 
 def _answer_requests() -> None:

@@ -15,7 +15,6 @@ _LIMIT_S: Final = 60.0
 
 
 def has_small_traces(folder: Path) -> bool:
-    """Return whether a run has traces that are analysed within seconds."""
     sizes = [file.bytes for file in list_files(folder) if file.kind == "trace"]
     return bool(sizes) and sum(sizes) <= _MOST_BYTES
 

@@ -37,7 +37,6 @@ class FailureGuard:
     Args:
         world_size: Number of ranks. A single rank raises the error; one of several ends its process at once, since an
             orderly exit from the process group can wait for ranks that are gone.
-        debug: Whether to print the traceback.
     """
 
     def __init__(self, rank: int, world_size: int, debug: bool) -> None:
@@ -45,7 +44,6 @@ class FailureGuard:
         self._world_size = world_size
         self._debug = debug
         self.folder: Path | None = None
-        """The run's folder, once it exists."""
         self.stop: Callable[[BaseException], None] | None = None
         """Stops the recording, once it exists."""
         self.run_failed: Callable[[], None] | None = None
@@ -53,7 +51,6 @@ class FailureGuard:
         self.manifest_fields: Callable[[], dict[str, Any]] | None = None
         """Returns this rank's fields of the manifest, without waiting for another rank or a device."""
         self.current_activity: Callable[[], str] | None = None
-        """Returns what the ranks are doing."""
 
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -61,8 +58,7 @@ class FailureGuard:
         if self._before[signal.SIGHUP] is not signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, _terminated)
         raise_keyboard_interrupt()
-        before_end_with_parent(self._record_end_of_parent)
-        before_end_with_parent(self._clean_after_end_of_parent, last=True)
+        fail_with_parent(lambda: self.folder, self._rank)
         return self
 
     def __exit__(
@@ -71,7 +67,8 @@ class FailureGuard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore_handlers()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         if error is None:
             return
         if isinstance(error, SystemExit):
@@ -84,19 +81,12 @@ class FailureGuard:
             first = record_failure(self.folder, self._rank, error, self.manifest_fields)
         elif signalled:
             first = self._rank == 0  # all ranks received the signal, and one reports it
-        code = error.exit_code if isinstance(error, PerfkitError) else 1
-        if isinstance(error, KeyboardInterrupt):
-            code = EXIT_INTERRUPTED
         if self._world_size > 1:
-            self._exit_process(error, first, code)
+            self._exit_process(error, first)
         if self.stop is not None:
             self.stop(error)
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
             raise RunError(f"rank {self._rank}: {one_line(error)}{self._when(error)}") from error
-
-    def _restore_handlers(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     @property
     def _activity(self) -> str:
@@ -105,15 +95,6 @@ class FailureGuard:
     def _when(self, error: BaseException) -> str:
         """Return in which step an error of the program was raised; perfkit's own say it themselves."""
         return "" if isinstance(error, (PerfkitError, KeyboardInterrupt)) else f" (in {self._activity})"
-
-    def _record_end_of_parent(self) -> None:
-        """Record why the ranks end; called in another thread, while this one trains."""
-        if self.folder is not None:
-            record_end_of_parent(self.folder, self._rank)
-
-    def _clean_after_end_of_parent(self) -> None:
-        if self.folder is not None:
-            clean_after_end_of_parent(self.folder)
 
     def _wait_for_peer_failure(self) -> None:
         """Let the watchdog record its failure first: a rank that has died comes before what that does to the others.
@@ -124,7 +105,7 @@ class FailureGuard:
             signal.signal(number, signal.SIG_IGN)
         wait_until(lambda: self.folder is not None and read_failure(self.folder) is not None, _CAUSE_WAIT_S)
 
-    def _exit_process(self, error: BaseException, first: bool, code: int) -> NoReturn:
+    def _exit_process(self, error: BaseException, first: bool) -> NoReturn:
         if self._debug:
             traceback.print_exception(error)
         if self.run_failed is not None:
@@ -139,7 +120,8 @@ class FailureGuard:
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first failure be reported before.
             time.sleep(FAILURE_GRACE_S)
-        exit_now(code)
+        own = error.exit_code if isinstance(error, PerfkitError) else 1
+        exit_now(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else own)
 
 
 def record_failure(
@@ -156,18 +138,29 @@ def record_failure(
     return True
 
 
-def record_end_of_parent(folder: Path, rank: int) -> None:
-    """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
-    error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
-    if record_failure(folder, rank, error, None):
-        print_error(one_line(error))
+def fail_with_parent(folder: Callable[[], Path | None], rank: int) -> None:
+    """Where `perfkit run -n` ends before its ranks, mark their run as failed, unless a rank failed before.
 
+    One rank reports it, and the last to end leaves nothing that ranks have in the folder only while they run.
 
-def clean_after_end_of_parent(folder: Path) -> None:
-    """Remove what ranks leave in the folder of a run only while they run; the last rank to end leaves nothing."""
-    with suppress(OSError, StoreError):  # the folder was removed
-        if read_manifest(folder).finished_at is not None:  # else another rank still writes it
-            remove_temporary(folder)
+    Args:
+        folder: Returns the run's folder; None before it exists. It is called in another thread.
+    """
+
+    def record() -> None:
+        run = folder()
+        error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
+        if run is not None and record_failure(run, rank, error, None):
+            print_error(one_line(error))
+
+    def clean() -> None:
+        run = folder()
+        with suppress(OSError, StoreError):  # the folder was removed
+            if run is not None and read_manifest(run).finished_at is not None:  # else another rank still writes it
+                remove_temporary(run)
+
+    before_end_with_parent(record)
+    before_end_with_parent(clean, last=True)
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

@@ -1,7 +1,8 @@
-"""The runs that the ranks of `perfkit run -n` have begun: their parent closes those that no rank could close.
+"""What the ranks of `perfkit run -n` leave for their parent: which runs they have begun, and which rank failed first.
 
-A rank that is killed, or ends where no code of perfkit's runs, leaves a run that would count as running for ever. The
-ranks note the folders of their runs beside the file through which they find each other. Without torch: the parent does
+A rank that is killed, or ends where no code of perfkit's runs, leaves a run that would count as running for ever: the
+parent closes it. The first failure of a script's ranks it reports after all their output. The notes are beside the file
+through which the ranks find each other. Without torch: a script may fail before it imports torch, and the parent does
 not import it.
 """
 
@@ -11,14 +12,16 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import StoreError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.record.lifecycle.first_failure import read_first_failure
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 
+_FAILURE: Final = "failure"
+_ENDS_OTHERS: Final = "ends others"
 _NAME: Final = "runs"
 _END: Final = b"\0"
 """Ends each path in the file: a path may contain anything else."""
@@ -94,11 +97,7 @@ def _close(folder: Path, failure: Failure) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what ranks leave in the folder of a run only while they run: all have ended, or are about to.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Remove what ranks leave in the folder of a run only while they run: all have ended, or are about to."""
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             with contextlib.suppress(OSError):  # the others can be removed all the same
@@ -106,3 +105,45 @@ def remove_temporary(folder: Path) -> None:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
+
+
+class FirstFailure(NamedTuple):
+    """The rank that failed first, and the line that the parent prints at the end."""
+
+    rank: int
+    line: str
+    diagnosis: str = ""
+    """Which ranks waited for which, in one line; empty if unknown."""
+    ends_others: bool = False
+    """Whether the rank has then ended the others, by a signal where needed: their ends are no causes."""
+
+
+def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
+    """Write the failure for the parent; does nothing if there is no parent, or the file cannot be written.
+
+    Args:
+        first: Whether this rank is known to have failed first; otherwise it counts as first if no other rank has
+            written its failure.
+    """
+    rendezvous = os.environ.get(RENDEZVOUS_VARIABLE)
+    if rendezvous is None:
+        return
+    path = Path(rendezvous).with_name(_FAILURE)
+    text = f"{failure.rank} {failure.line}\n{failure.diagnosis}\n{_ENDS_OTHERS * failure.ends_others}"
+    with contextlib.suppress(OSError, StoreError):  # the parent is gone, or the disk is full: it reports the exit code
+        if not first:
+            with path.open("x", encoding="utf-8") as stream:
+                stream.write(text)
+            return
+        with atomic_write(path) as stream:
+            stream.write(text.encode())
+
+
+def read_first_failure(folder: Path) -> FirstFailure | None:
+    """Return the failure that was written into the parent's temporary folder; None if there is none."""
+    try:
+        rank, _, line = (folder / _FAILURE).read_text(encoding="utf-8").partition(" ")
+    except (OSError, UnicodeDecodeError):
+        return None
+    line, diagnosis, ends = (*line.split("\n"), "", "")[:3]
+    return FirstFailure(int(rank), line, diagnosis, ends == _ENDS_OTHERS) if rank.isdecimal() else None

@@ -18,8 +18,7 @@ from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE, find_launcher
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
 from perfkit.record.endings import HangupError, TerminatedError, is_lost_connection
-from perfkit.record.lifecycle.first_failure import FirstFailure, read_first_failure
-from perfkit.record.lifecycle.launched_runs import close_runs, name_cause
+from perfkit.record.lifecycle.launched_runs import FirstFailure, close_runs, name_cause, read_first_failure
 from perfkit.record.messages import print_error
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
@@ -44,7 +43,6 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
 
     Args:
-        arguments: perfkit's own arguments, with which each rank is started.
         name_failed: Whether to report which of several ranks failed first: the ranks of a script do not.
         records: Whether the ranks write cycles, which a killed rank leaves behind.
 
@@ -112,16 +110,11 @@ def _report_first_failure(
 
 
 def is_child() -> bool:
-    """Return whether this process is a rank that `launch` started."""
     return RENDEZVOUS_VARIABLE in os.environ
 
 
 def refuse_inside_launcher() -> None:
-    """Refuse `-n` if a launcher has already started several ranks.
-
-    Raises:
-        UsageError: A launcher has.
-    """
+    """Refuse `-n` if a launcher has already started several ranks."""
     launcher = find_launcher(os.environ)
     if launcher is not None and detect_rank(os.environ).world_size > 1:
         raise UsageError(
@@ -177,11 +170,7 @@ class _Signals:
         self.received.append(number)
 
     def to_forward(self, translated: Mapping[int, int]) -> Iterator[int | None]:
-        """Yield the signals to forward, as they arrive; None whenever there is none.
-
-        Raises:
-            TerminatedError: The ranks were to end, and have not ended, for the second time.
-        """
+        """Yield the signals to forward, as they arrive; None whenever there is none."""
         while True:
             if self._forwarded == len(self.received):
                 yield None

@@ -44,17 +44,13 @@ def _wait_for_end(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
     try:
-        for action in _actions:
-            action()
-    finally:
-        _release()
-        _end()
-
-
-def _end() -> NoReturn:
-    try:
-        for action in _last_actions:
-            action()
+        try:
+            for action in _actions:
+                action()
+        finally:
+            _release()
+            for action in _last_actions:
+                action()
     finally:
         if os.getpgrp() == os.getpid():  # what the rank has started would outlive it
             os.killpg(os.getpid(), signal.SIGKILL)

@@ -11,7 +11,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from perfkit.errors import StoreError
 from perfkit.record.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.messages import print_error
-from perfkit.record.process_stat import PARENT, stat_fields
+from perfkit.record.process_stat import PARENT, ProcessIdentity, stat_fields
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 
@@ -32,7 +31,6 @@ SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
 """How long the ranks of a failed run may take to end by themselves."""
 
 _OTHER_HOSTS_S: Final = 0.5
-"""How often to check whether a rank of another host has failed."""
 
 _DISMISSED: Final = b"done"
 _TEMPORARY: Final = "--temporary"
@@ -50,27 +48,6 @@ _LAUNCHERS: Final = frozenset({"mpiexec", "mpiexec.hydra", "mpirun", "orterun", 
 """Names of processes that start ranks on their own host, and that end them when they are ended themselves."""
 
 
-def process_identity() -> tuple[str, int]:
-    """Return the host and pid namespace of this process, and its pid there.
-
-    The first value is empty if the process cannot be watched. Hosts of one name have different boot ids, as has a host
-    that was restarted: of what ran before on it, it is then not known how it ended.
-    """
-    if not hasattr(os, "pidfd_open"):
-        return "", 0
-    try:
-        return f"{socket.gethostname()} {_boot_id()} {os.readlink('/proc/self/ns/pid')}", os.getpid()
-    except OSError:  # no /proc
-        return "", 0
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # hidden in some containers
-        return ""
-
-
 class Watchdog:
     """The watchdog as its ranks use it: starts the process, and ends it when the run has completed.
 
@@ -79,9 +56,9 @@ class Watchdog:
         temporary: Whether the folder exists only to end the ranks, so that the watchdog removes it after a failure.
     """
 
-    def __init__(self, rank: int, identities: list[tuple[str, int]], folder: Path, *, temporary: bool = False) -> None:
-        namespace = identities[rank][0]
-        local_pids = {other: pid for other, (name, pid) in enumerate(identities) if name == namespace}
+    def __init__(self, rank: int, identities: list[ProcessIdentity], folder: Path, *, temporary: bool = False) -> None:
+        namespace = identities[rank].place
+        local_pids = {other: one.pid for other, one in enumerate(identities) if one.place == namespace}
         self._process: subprocess.Popen[bytes] | None = None
         if namespace and len(identities) > 1 and rank == min(local_pids):
             ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]
@@ -93,7 +70,6 @@ class Watchdog:
             )
 
     def dismiss(self) -> None:
-        """End the watchdog: the run has completed."""
         if self._process is not None:
             self._process.communicate(_DISMISSED)
 
@@ -113,7 +89,6 @@ class LauncherEnd:
             self._together = not set(ranks).isdisjoint(ready)
 
     def message(self) -> str:
-        """Return how the first rank ended that ends without having recorded why."""
         if self._ended_at is None or time.monotonic() - self._ended_at > _SOON_S:
             return _ALONE
         return _TOGETHER if self._together else _AFTER
@@ -131,7 +106,6 @@ def _open_launchers() -> set[int]:
 
 
 def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False) -> None:
-    """Watch the ranks of this host until all have ended."""
     watched, gone = _open(ranks)
     poll = select.poll()
     launchers = LauncherEnd()
@@ -156,16 +130,11 @@ def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False)
             deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
         if deadline is not None and time.monotonic() > deadline:
             _end(list(watched))
-    _clean_up(folder, list(ranks), temporary=temporary)
-
-
-def _clean_up(folder: Path, ranks: list[int], *, temporary: bool) -> None:
-    """Leave nothing half-done behind: all ranks of this host have ended."""
     if temporary:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with contextlib.suppress(StoreError):
-        _close(folder, ranks)
+        _close(folder, list(ranks))
 
 
 def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:

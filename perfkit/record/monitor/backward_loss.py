@@ -22,7 +22,6 @@ class BackwardLoss:
 
     def __init__(self) -> None:
         self.wanted = False
-        """Whether losses are noted."""
         self._sum: float | None = None
         self._on_device: Tensor | None = None
         self._unknown = False

@@ -29,31 +29,22 @@ class Figure(NamedTuple):
     """Whether it only grows while the run goes on."""
 
 
-class _Column(NamedTuple):
-    """A column of the log, as it is told."""
-
-    name: str
-    unit: str
-    column: str
-    meaning: str
-
-
 _DURATIONS: Final = (
-    _Column("step", "s", "step_ns", "duration of a step without pauses"),
-    _Column("device_step", "s", "device_ns", "duration of a step by the device's own events"),
-    _Column("data_wait", "s", "data_ns", "waiting for the batch of a step"),
-    _Column("forward", "s", "forward_ns", "forward passes of a step"),
-    _Column("backward", "s", "backward_ns", "backward passes of a step"),
-    _Column("optimizer", "s", "optimizer_ns", "steps of the optimizer"),
-    _Column("collective_wait", "s", "collective_ns", "waiting of the host for collectives of a step"),
+    ("step", "s", "step_ns", "duration of a step without pauses"),
+    ("device_step", "s", "device_ns", "duration of a step by the device's own events"),
+    ("data_wait", "s", "data_ns", "waiting for the batch of a step"),
+    ("forward", "s", "forward_ns", "forward passes of a step"),
+    ("backward", "s", "backward_ns", "backward passes of a step"),
+    ("optimizer", "s", "optimizer_ns", "steps of the optimizer"),
+    ("collective_wait", "s", "collective_ns", "waiting of the host for collectives of a step"),
 )
-"""Means of the last steps in which they are known."""
+"""Name, unit, column of the log and meaning of what is told as the mean of the last steps in which it is known."""
 _NEWEST: Final = (
-    _Column("allocated", "By", "allocated_bytes", "bytes of the device that tensors hold"),
-    _Column("peak_allocated", "By", "peak_allocated_bytes", "most bytes of the device that tensors held"),
-    _Column("resident", "By", "rss_bytes", "resident memory of the process"),
-    _Column("host_available", "By", "host_available_bytes", "memory that programs of the host can still get"),
-    _Column("device_busy", "1", "device_busy", "share of the time in which the device ran a kernel"),
+    ("allocated", "By", "allocated_bytes", "bytes of the device that tensors hold"),
+    ("peak_allocated", "By", "peak_allocated_bytes", "most bytes of the device that tensors held"),
+    ("resident", "By", "rss_bytes", "resident memory of the process"),
+    ("host_available", "By", "host_available_bytes", "memory that programs of the host can still get"),
+    ("device_busy", "1", "device_busy", "share of the time in which the device ran a kernel"),
 )
 
 
@@ -107,7 +98,6 @@ def _known(logs: Mapping[int, RankLog], value_of: Callable[[RankLog], float | No
 
 
 def _mean_s(log: RankLog, column: str) -> float | None:
-    """Return the mean of a column of durations in seconds; None if it is not known."""
     if column == "collective_ns" and not log.device.startswith("cpu"):
         return None  # the device waits, and the host does not see it
     values = log.records[column]

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from perfkit.record.monitor.figures import Figure, HostFigures
+from perfkit.record.monitor.figures import HostFigures
 from perfkit.record.own_threads import start_own_thread
 
 HOST: Final = "127.0.0.1"
@@ -25,7 +25,6 @@ _OWN_NAMES: Final = (HOST, "localhost")
 _MOST_CONNECTIONS: Final = 16
 """At a time; the others are closed."""
 _SILENCE_S: Final = 10
-"""How long a client may be silent."""
 _SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "{sample}/s": "_per_second"}
 """How Prometheus' names end, by unit; `_total` of counters is added by its client."""
 
@@ -70,7 +69,6 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer, unless enough connections are open."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -130,15 +128,10 @@ class StepMetrics(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Read what was logged since the last time, and yield the figures."""
         for figure in self._figures.read():
-            yield _metric(figure, self._figures.run)
-
-
-def _metric(figure: Figure, run: str) -> Metric:
-    family = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
-    name = f"perfkit_{figure.name}{_SUFFIXES.get(figure.unit, '')}"
-    metric = family(name, figure.meaning, labels=("run", "rank"))
-    for rank, value in figure.values.items():
-        metric.add_metric((run, str(rank)), value)
-    return metric
+            family = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
+            name = f"perfkit_{figure.name}{_SUFFIXES.get(figure.unit, '')}"
+            metric = family(name, figure.meaning, labels=("run", "rank"))
+            for rank, value in figure.values.items():
+                metric.add_metric((self._figures.run, str(rank)), value)
+            yield metric

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from math import nan
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
@@ -22,38 +22,24 @@ THROTTLING: Final = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 of the power supply. Idle clocks, and those that an administrator has set, are not among them."""
 
 
-class DeviceReading(NamedTuple):
-    """What the device shows; the fields are columns of the step log."""
-
-    throttle_reasons: int
-    device_busy: float
-    temperature_c: float
-    clock_mhz: float
-    power_w: float
-
-
 class NvmlDevice:
-    """One device.
-
-    Args:
-        nvml: The module `pynvml`, initialised.
-    """
+    """One device."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
 
-    def read(self) -> DeviceReading:
-        """Return what the device shows; what it does not is unknown."""
+    def read(self) -> dict[str, Any]:
+        """Return what the device shows, by column of the step log; what it does not is unknown."""
         nvml, handle = self._nvml, self._handle
         reasons = self._value(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        return DeviceReading(
-            throttle_reasons=UNKNOWN if reasons != reasons else int(reasons),
-            device_busy=self._value(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-            temperature_c=self._value(lambda: nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU)),
-            clock_mhz=self._value(lambda: nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)),
-            power_w=self._value(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-        )
+        return {
+            "throttle_reasons": UNKNOWN if reasons != reasons else int(reasons),
+            "device_busy": self._value(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            "temperature_c": self._value(lambda: nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU)),
+            "clock_mhz": self._value(lambda: nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)),
+            "power_w": self._value(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        }
 
     def _value(self, read: Callable[[], float]) -> float:
         with suppress(self._nvml.NVMLError):

@@ -99,7 +99,10 @@ class OtlpSender:
         if not figures:
             return
         self._messages.first = None
-        sent = self._export(self._data(figures, time.time_ns()))
+        now_ns = time.time_ns()
+        metrics = [self._metric(figure, now_ns) for figure in figures]
+        scope = ScopeMetrics(InstrumentationScope("perfkit", __version__), metrics, "")
+        sent = self._export(MetricsData([ResourceMetrics(self._resource, [scope], "")]))
         if sent:
             self._has_failed = False
         else:
@@ -120,11 +123,6 @@ class OtlpSender:
         except OSError as error:  # of `requests`: older exporters let it pass
             self._messages.first = _system_reason(error) or one_line(error)[:_LONGEST_REASON]
             return False
-
-    def _data(self, figures: list[Figure], now_ns: int) -> MetricsData:
-        metrics = [self._metric(figure, now_ns) for figure in figures]
-        scope = ScopeMetrics(InstrumentationScope("perfkit", __version__), metrics, "")
-        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
     def _metric(self, figure: Figure, now_ns: int) -> Metric:
         points = [
@@ -170,11 +168,7 @@ def _system_reason(error: BaseException) -> str | None:
 
 
 def _interval_s(environment: Mapping[str, str]) -> float:
-    """Return how often figures are sent, in seconds.
-
-    Raises:
-        UsageError: It is not a positive number of milliseconds.
-    """
+    """Return how often figures are sent, in seconds."""
     text = environment.get(_INTERVAL, "").strip()
     try:
         interval_ms = float(text) if text else _DEFAULT_INTERVAL_MS
@@ -195,5 +189,4 @@ def _refuse_other_protocols(environment: Mapping[str, str]) -> None:
 
 
 def is_disabled(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the environment switches all of OpenTelemetry off."""
     return environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -1,6 +1,5 @@
 """Samples of the host and the device, taken once per second in a thread: they cost too much to be taken per step."""
 
-import os
 import resource
 import sys
 import time
@@ -16,7 +15,6 @@ from perfkit.record.monitor.nvml import THROTTLING, NvmlDevice, open_nvml
 from perfkit.record.processor_time import processor_times
 from perfkit.records.monitor import THROTTLED, UNKNOWN
 
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
@@ -59,16 +57,15 @@ class Sampler:
     def take(self) -> Sample:
         """Take a sample: reads counters of the system, of torch's allocator and of NVML; waits for no device."""
         allocated, peak = self._memory()
-        device = self._nvml.read() if self._nvml is not None else None
         columns = SampledColumns(
             allocated_bytes=allocated,
             peak_allocated_bytes=peak,
-            rss_bytes=_resident_bytes(),
+            rss_bytes=_read_kib("/proc/self/status", "VmRSS:"),
             peak_rss_bytes=_peak_resident_bytes(),
             host_available_bytes=_read_kib("/proc/meminfo", "MemAvailable:"),
             process_busy=self._process_busy(),
             host_busy=self._host_busy(),
-            **({} if device is None else device._asdict()),
+            **({} if self._nvml is None else self._nvml.read()),
         )
         throttled = columns.throttle_reasons > 0 and columns.throttle_reasons & THROTTLING
         return Sample(time.perf_counter_ns(), THROTTLED if throttled else 0, columns)
@@ -92,12 +89,6 @@ def _device_memory(device: torch.device) -> Callable[[], tuple[int, int]]:
     if not (hasattr(module, "memory_allocated") and hasattr(module, "max_memory_allocated")):
         return lambda: (UNKNOWN, UNKNOWN)
     return lambda: (int(module.memory_allocated(device)), int(module.max_memory_allocated(device)))
-
-
-def _resident_bytes() -> int:
-    with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-    return UNKNOWN
 
 
 def _peak_resident_bytes() -> int:

@@ -24,8 +24,7 @@ from perfkit.record.monitor.samples import Sample, Sampler
 from perfkit.record.monitor.step_times import StepTimes
 from perfkit.record.monitor.torch_hooks import MonitorHooks
 from perfkit.record.own_threads import start_own_thread
-from perfkit.record.pause_state import PauseState
-from perfkit.record.step_listener import StepListener
+from perfkit.record.step_listener import PauseState, StepListener
 from perfkit.records.manifest import StepKind
 from perfkit.records.monitor import KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepRecord
 from perfkit.storage.step_log.writer import StepLogWriter
@@ -43,7 +42,6 @@ class StepMonitor(StepListener):
     """The monitor of this process.
 
     Args:
-        most_bytes: Size of the step log beyond which older records are rolled up.
         pauses: Whether training pauses for a checkpoint, an evaluation or logging, and for how long it has.
     """
 
@@ -68,7 +66,6 @@ class StepMonitor(StepListener):
         """What backward passes of the step in progress began from."""
         self._hooks = MonitorHooks(self.times, self.losses)
         self.has_failed = False
-        """Whether an error has stopped it."""
 
     @property
     def is_on(self) -> bool:
@@ -76,14 +73,12 @@ class StepMonitor(StepListener):
         return not self._stopped.is_set() and os.getpid() == self._pid
 
     def install(self) -> None:
-        """Install the hooks in torch that tell where the time of a step goes."""
         try:
             self._hooks.install()
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 
     def open(self, folder: Path, rank: int, world_size: int, device: torch.device) -> None:
-        """Create the step log, and begin to take samples."""
         if not self.is_on:
             return
         try:
@@ -125,7 +120,6 @@ class StepMonitor(StepListener):
             print_warning(f"--otlp: no figures for OpenTelemetry: {one_line(error)}")
 
     def begin_step(self, at_ns: int | None = None) -> None:
-        """Begin a step; a second call moves its beginning."""
         if self._is_stopped:
             return
         try:
@@ -141,7 +135,6 @@ class StepMonitor(StepListener):
             self._give_up(error)
 
     def end_step(self, step: int, kind: StepKind, loss: Tensor | float | None = None) -> None:
-        """End a step; what follows until `begin_step` is part of none."""
         if self._is_stopped:
             return
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from perfkit.record.pause_state import PauseState
+from perfkit.record.step_listener import PauseState
 
 DATA: Final = 0
 FORWARD: Final = 1
@@ -71,11 +71,7 @@ class StepTimes:
         """Whether forward passes are spans. Until one is, a forward pass is what lies before a backward pass."""
 
     def start(self, now_ns: int) -> None:
-        """Begin a step in this thread, and forget what there was since the end of the one before.
-
-        Args:
-            now_ns: The time (`time.perf_counter_ns`).
-        """
+        """Begin a step in this thread, and forget what there was since the end of the one before."""
         self._thread = get_ident()
         self._sums = self._first_sums.copy()
         self._depths = [0] * _SPANS
@@ -134,13 +130,14 @@ class StepTimes:
         if span == OPTIMIZER:
             if self._passes_ns:
                 lasted = self._optimizer_until(now)
-        elif depths[OPTIMIZER]:
-            self._note_pass(span, lasted)
+        elif depths[OPTIMIZER] and span in (FORWARD, BACKWARD):  # in the closure of its step in progress
+            self._passes_ns += lasted
         pauses = self._pauses
         if pauses.in_progress:
             return
         if span == FORWARD and not self._marks_forward:
-            self._mark_forward()
+            self._marks_forward = True  # from now on: forget those that were inferred
+            self._sums[FORWARD] = self._first_sums[FORWARD] = 0
         sums = self._sums
         if sums[span] < 0:
             sums[span] = self._first_sums[span] = 0
@@ -149,7 +146,6 @@ class StepTimes:
             self._computes_since, self._paused_before = now, pauses.total_ns
 
     def add(self, span: int, lasted_ns: int) -> None:
-        """Add time to a span, unless training pauses."""
         if self.counts:
             self._first_sums[span] = 0
             self._sums[span] = self.total(span) + lasted_ns
@@ -168,16 +164,6 @@ class StepTimes:
         if self._depths[span]:
             self._depths[span] -= 1
             self._inner_ends[span] = perf_counter_ns()
-
-    def _mark_forward(self) -> None:
-        """From now on forward passes are marked: forget those that were inferred."""
-        self._marks_forward = True
-        self._sums[FORWARD] = self._first_sums[FORWARD] = 0
-
-    def _note_pass(self, span: int, lasted: int) -> None:
-        """Note a pass in the closure of the optimizer's step in progress."""
-        if span in (FORWARD, BACKWARD):
-            self._passes_ns += lasted
 
     def _optimizer_until(self, now: int) -> int:
         """Return the time of the optimizer's step in progress, without passes in its closure."""

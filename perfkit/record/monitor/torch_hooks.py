@@ -99,7 +99,9 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
         def hooked(*args: Any, **kwargs: Any) -> Any:
             if not times.begin(BACKWARD):
                 return backward(*args, **kwargs)
-            loss = _only(args[0] if args else kwargs.get("tensors"))
+            loss = args[0] if args else kwargs.get("tensors")
+            if isinstance(loss, (list, tuple)) and len(loss) == 1:
+                loss = loss[0]
             end = _EndOfGradients(times, loss) if _has_peers() else None
             if losses.wanted and times.counts:
                 losses.note(loss)
@@ -113,11 +115,6 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
         return hooked
 
     return hook_engine(wrap, accumulates=True)
-
-
-def _only(tensors: Any) -> Any:
-    """Return the only one of several tensors; else what is given."""
-    return tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
 
 
 def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:

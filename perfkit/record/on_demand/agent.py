@@ -17,8 +17,6 @@ from perfkit.errors import StoreError
 from perfkit.options.conditions import CaptureRules
 from perfkit.options.schedule import Schedule
 from perfkit.record.distributed.topology import Topology
-from perfkit.record.hangs.processes import start_of
-from perfkit.record.lifecycle.watchdog import process_identity
 from perfkit.record.messages import one_line, print_status, print_warning
 from perfkit.record.on_demand.completion import complete
 from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot, has_died
@@ -26,6 +24,7 @@ from perfkit.record.on_demand.rank_capture import RankCapture
 from perfkit.record.on_demand.requesting_rank import RequestingRank
 from perfkit.record.on_demand.step_ring import LightStep, StepRing
 from perfkit.record.own_threads import start_own_thread
+from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.recording import Recording
 from perfkit.record.step_listener import StepListener
 from perfkit.records.manifest import StepKind
@@ -42,8 +41,6 @@ class CaptureAgent(StepListener):
     """Records captures on one rank of a run.
 
     Args:
-        recording: Times and records the run's own steps.
-        rules: When the run records by itself.
         load_ns: Returns how long the last step waited for its batch, None if unknown; by default what the recording
             knows.
     """
@@ -90,7 +87,6 @@ class CaptureAgent(StepListener):
         self._has_failed = False
         """Whether an error has ended captures before the run's end."""
         self.writing = False
-        """Whether a trace is being written."""
 
     @property
     def annotates(self) -> bool:
@@ -101,8 +97,7 @@ class CaptureAgent(StepListener):
         """Take requests from now on: the run's first step begins, or has ended."""
         with contextlib.suppress(Exception):  # a full disk: a run without captures
             if self._rank == 0:
-                place, pid = process_identity()
-                self._mailbox.open(OpenMark(place=place, pid=pid, started=start_of(pid), poll_s=self._poll_s))
+                self._mailbox.open(OpenMark(**process_identity()._asdict(), poll_s=self._poll_s))
         start_own_thread("captures", self._watch)
         if self._late is not None and self._requesting is not None:
             from perfkit.record.on_demand.late_ranks import look_from_now_on  # needs more of perfkit than the rest
@@ -190,10 +185,22 @@ class CaptureAgent(StepListener):
                 complete(slot, absent="the run failed")
 
     def _follow_capture(self, steps: int) -> StepKind | None:
-        """Record the step that begins, if a capture does; returns what that makes of it."""
+        """Record the step that begins, if it belongs to the plan, or end a capture that is over.
+
+        Returns what that makes of the step.
+        """
         was_recording = self._capture is not None
-        if was_recording or self._plan is not None:
-            self._follow_plan(steps)
+        with self._lock:
+            slot, plan = self._slot, self._plan
+        try:
+            if self._capture is not None:
+                self._step(self._capture)
+            elif slot is not None and plan is not None and steps >= plan.first_step - 1:
+                self._begin(slot, plan, steps)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            self._fail(error, slot)
+        finally:
+            self.writing = False
         if self._capture is not None:
             return "warmup"
         return "cold" if was_recording else None
@@ -213,20 +220,6 @@ class CaptureAgent(StepListener):
         return step > 0 and (schedule is None or (schedule.state(step) == schedule.state(step - 1) == "plain"))
 
     # ---- the steps of a capture, in the thread that trains ----------------------------------------------------------
-
-    def _follow_plan(self, steps: int) -> None:
-        """Record the step that begins, if it belongs to the plan; end a capture that is over."""
-        with self._lock:
-            slot, plan = self._slot, self._plan
-        try:
-            if self._capture is not None:
-                self._step(self._capture)
-            elif slot is not None and plan is not None and steps >= plan.first_step - 1:
-                self._begin(slot, plan, steps)
-        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
-            self._fail(error, slot)
-        finally:
-            self.writing = False
 
     def _begin(self, slot: Slot, plan: Plan, steps: int) -> None:
         if steps >= plan.first_step:
@@ -304,7 +297,6 @@ class CaptureAgent(StepListener):
         self.end()
 
     def _forget(self) -> None:
-        """Be ready for the next request."""
         with self._lock:
             self._slot = self._plan = None
 
@@ -330,8 +322,8 @@ class CaptureAgent(StepListener):
     def _look_at(self, slot: Slot) -> None:
         """Answer a request, unless this rank has; as rank 0, remove what nobody waits for any more."""
         request = slot.request()
-        if _is_forgotten(slot, slot.names()):
-            self._remove_if_first(slot)
+        if self._rank == 0 and _is_forgotten(slot, slot.names()):
+            slot.remove()
         if request is None or request.identifier == self._handled:
             return
         self._handled = request.identifier
@@ -369,7 +361,8 @@ class CaptureAgent(StepListener):
             self._forget()
         elif self._plan is None and ".plan.json" not in names:
             if _is_forgotten(slot, names):  # it is looked at seldom from now on; another request may follow it
-                self._remove_if_first(slot)
+                if self._rank == 0:
+                    slot.remove()
                 self._forget()
         elif self._plan is None:
             plan = slot.plan()
@@ -378,10 +371,6 @@ class CaptureAgent(StepListener):
                 return
             with self._lock:
                 self._plan = plan
-
-    def _remove_if_first(self, slot: Slot) -> None:
-        if self._rank == 0:
-            slot.remove()
 
     def _warn(self, error: Exception) -> None:
         with contextlib.suppress(Exception):

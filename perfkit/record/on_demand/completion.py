@@ -55,9 +55,6 @@ def _write_manifest(slot: Slot, record: CaptureRecord, done: dict[int, Done]) ->
 
     A rank and the process that asked for the capture may finish it at once: what one does renames the folder, or
     removes the temporary file of the other.
-
-    Raises:
-        StoreError: The manifest cannot be written.
     """
     try:
         _remove_of_others(slot, record.ranks)
@@ -112,7 +109,7 @@ def _give_up(slot: Slot, request: Request, reasons: dict[str, str]) -> None:
     """Report why nothing was recorded to the process that requested it."""
     if request.condition is None:
         with contextlib.suppress(StoreError):  # withdrawn meanwhile
-            slot.write_reasons(reasons)
+            slot.write(".nothing.json", reasons)
     else:
         slot.remove()
         Mailbox(slot.run_folder).remove_if_over()

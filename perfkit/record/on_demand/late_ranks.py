@@ -48,11 +48,7 @@ class LateRank(NamedTuple):
 
 
 class LateRanks:
-    """The condition `rank late > 20 %` of a run; one rank looks for all.
-
-    Args:
-        condition: The condition, of the kind `late`.
-    """
+    """The condition `rank late > 20 %` of a run; one rank looks for all."""
 
     def __init__(self, run: RunFollower, condition: Condition) -> None:
         self._run = run
@@ -74,20 +70,15 @@ class LateRanks:
             return None
         late = find_late_rank(recent, self._condition.limit)
         if late is None:
-            self._note_calm(int(recent.first[-1]))
+            step = int(recent.first[-1])
+            self._calm_since = step if self._calm_since is None else self._calm_since
+            self._is_asked &= step - self._calm_since < CALM_STEPS
             return None
         self._calm_since = None
         return None if self._is_asked else Firing(self._condition, _reason(late), asked=self.asked)
 
     def asked(self) -> None:
-        """Note that a capture has been asked for."""
         self._is_asked = True
-
-    def _note_calm(self, step: int) -> None:
-        if self._calm_since is None:
-            self._calm_since = step
-        elif step - self._calm_since >= CALM_STEPS:
-            self._is_asked = False
 
 
 def look_from_now_on(
@@ -100,7 +91,6 @@ def look_from_now_on(
     """Look at the logs of all ranks in a separate thread.
 
     Args:
-        condition: The condition, of the kind `late`.
         offer: Called while it holds, until a capture has been asked for.
         warn: Called with an error, which ends the thread.
     """

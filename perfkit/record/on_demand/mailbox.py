@@ -31,7 +31,7 @@ from perfkit.base.atomic_write import TEMPORARY_SUFFIX, atomic_write
 from perfkit.base.regular_file import read_regular
 from perfkit.base.validation import decode_json
 from perfkit.errors import StoreError
-from perfkit.record.hangs.processes import is_gone
+from perfkit.record.process_stat import is_gone
 from perfkit.records.manifest import RankRecord, StepKind
 
 MAILBOX_NAME: Final = ".captures"
@@ -48,12 +48,10 @@ class OpenMark(Struct, frozen=True, kw_only=True):
     """Marks that the run takes requests."""
 
     place: str
-    """Host and pid namespace of rank 0; empty if unknown."""
+    """Of rank 0, as `pid` and `started` (see `ProcessIdentity`)."""
     pid: int
     started: str = ""
-    """When its process started, as `start_of` returns it."""
     poll_s: Annotated[float, Meta(ge=0, le=3600)]
-    """How often ranks look for requests."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -85,7 +83,6 @@ class Answer(Struct, frozen=True, kw_only=True):
     free_until: int | None = None
     """The last step before the run's own schedule records again; None if it does not."""
     refusal: str | None = None
-    """Why the rank cannot record."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -141,12 +138,8 @@ class Slot:
         """Return the same files, as far as they belong to a request."""
         return Slot(self.run_folder, self.number, request.identifier)
 
-    def write(self, name: str, message: Struct) -> None:
-        """Write a message.
-
-        Raises:
-            StoreError: It cannot be written, or the capture has been withdrawn.
-        """
+    def write(self, name: str, message: Struct | dict[str, str]) -> None:
+        """Write a message."""
         with atomic_write(self.folder / name) as stream:
             stream.write(msgspec.json.encode(message))
 
@@ -155,11 +148,9 @@ class Slot:
         return _read(self.folder / name, kind)
 
     def request(self) -> Request | None:
-        """Return what is asked for; None before it is written."""
         return self.read(".request.json", Request)
 
     def plan(self) -> Plan | None:
-        """Return the plan; None before it is written."""
         plan = self.read(".plan.json", Plan)
         return None if plan is None or self.identifier not in (None, plan.identifier) else plan
 
@@ -174,7 +165,6 @@ class Slot:
         return self._by_rank("at", Answer, ranks)
 
     def done(self, plan: Plan) -> dict[int, Done]:
-        """Return what those of the plan's ranks have recorded that are done."""
         done = self._by_rank("done", Done, set(plan.ranks))
         return {rank: one for rank, one in done.items() if one.identifier == plan.identifier}
 
@@ -182,15 +172,6 @@ class Slot:
         """Return the ranks that have left a message: `at` or `done`."""
         found = (re.fullmatch(rf"\.rank(\d{{1,9}})\.{what}\.json", name) for name in self.names())
         return {int(match[1]) for match in found if match}
-
-    def write_reasons(self, reasons: dict[str, str]) -> None:
-        """Record, by rank, why nothing was recorded.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        with atomic_write(self.folder / ".nothing.json") as stream:
-            stream.write(msgspec.json.encode(reasons))
 
     def remove(self) -> None:
         """Withdraw the capture; ranks notice that its folder is gone.
@@ -220,11 +201,7 @@ class Mailbox:
         self._seen_ns = 0
 
     def open(self, mark: OpenMark) -> None:
-        """Create the folder, and mark that the run takes requests.
-
-        Raises:
-            StoreError: It cannot be created.
-        """
+        """Create the folder, and mark that the run takes requests."""
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -237,7 +214,6 @@ class Mailbox:
         return _read(self.folder / _OPEN_NAME, OpenMark)
 
     def close(self) -> None:
-        """Take no more requests."""
         with contextlib.suppress(OSError):
             (self.folder / _OPEN_NAME).unlink(missing_ok=True)
 
@@ -258,7 +234,6 @@ class Mailbox:
         return changed_ns != before or abs(time.time() - changed_ns / 1e9) < _RECENT_S
 
     def in_progress(self) -> list[Slot]:
-        """Return the captures in progress, in order."""
         return [Slot(self.run_folder, number) for number in sorted(_numbers(self.folder))]
 
     def next_number(self) -> int:
@@ -279,7 +254,6 @@ def has_died(run_folder: Path) -> bool:
 
 
 def finished_captures(run_folder: Path) -> list[Path]:
-    """Return the folders of a run's finished captures, in order."""
     return [run_folder / f"capture-{number}" for number in sorted(_numbers(run_folder))]
 
 

@@ -54,11 +54,7 @@ class RankCapture:
         return self.recording.steps >= self._plan.first_step + self._plan.steps
 
     def leave(self) -> Done:
-        """Return what was recorded, after the files beside the trace are written.
-
-        Raises:
-            StoreError: One cannot be written.
-        """
+        """Return what was recorded, after the files beside the trace are written."""
         rank, measured = self.recording.rank, self.recording.measurements(wait=False)
         recorded = max(0, min(self.recording.steps - self._plan.first_step, self._plan.steps))
         write_earlier_steps(self.slot.folder / f"rank{rank}.earlier_steps.json", rank, self._earlier)

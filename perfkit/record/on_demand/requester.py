@@ -12,9 +12,9 @@ from typing import Final
 
 from perfkit.base.polling import SHARED_POLL_S
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
-from perfkit.record.hangs.processes import is_gone
 from perfkit.record.on_demand.completion import complete
 from perfkit.record.on_demand.mailbox import Answer, Mailbox, OpenMark, Plan, Request, Slot, has_died
+from perfkit.record.process_stat import is_gone
 from perfkit.records.manifest import RunManifest
 from perfkit.storage.run_folder import read_manifest
 
@@ -89,11 +89,7 @@ def agree(slot: Slot, ranks: Iterable[int], wait: Callable[[float], object] = ti
 
 
 def make_plan(slot: Slot, answers: dict[int, Answer]) -> tuple[Plan, float | None]:
-    """Return the steps to record, and in how many seconds the first begins.
-
-    Raises:
-        CaptureError: A rank refuses.
-    """
+    """Return the steps to record, and in how many seconds the first begins."""
     for rank, answer in answers.items():
         if answer.refusal is not None:
             raise CaptureError(f"{slot.run_folder}: rank {rank} {answer.refusal}")
@@ -119,12 +115,7 @@ def make_plan(slot: Slot, answers: dict[int, Answer]) -> tuple[Plan, float | Non
 
 
 def _write_message(slot: Slot, name: str, message: Request | Plan) -> None:
-    """Write what the ranks are to do.
-
-    Raises:
-        CaptureError: The capture was withdrawn meanwhile.
-        StoreError: It cannot be written.
-    """
+    """Write what the ranks are to do."""
     try:
         slot.write(name, message)
     except StoreError as error:
@@ -194,11 +185,7 @@ def withdraw(slot: Slot) -> None:
 
 
 def _gather(slot: Slot, ranks: set[int], wait: Callable[[float], object]) -> dict[int, Answer]:
-    """Wait for the answers of the ranks; those that come long after the others are not waited for.
-
-    Raises:
-        CaptureError: No rank answers, or the capture was withdrawn.
-    """
+    """Wait for the answers of the ranks; those that come long after the others are not waited for."""
     there: set[int] = set()
     deadline = time.monotonic() + ANSWER_S
     while not there >= ranks and time.monotonic() < deadline:

@@ -38,7 +38,6 @@ class RequestingRank:
         self._asking: threading.Thread | None = None
 
     def step_ended(self, step: LightStep) -> None:
-        """Note a step that was not recorded."""
         self._step = step.step
         for trigger in self._triggers:
             firing = trigger.step_ended(step.step, step.step_ns, step.load_ns)
@@ -75,7 +74,8 @@ class RequestingRank:
 
     def _ask(self, firing: Firing, step: int) -> None:
         try:
-            if self._exceeds_bytes():
+            sizes = [folder_bytes(folder) for folder in finished_captures(self._folder)]
+            if sum(sizes) + max(sizes, default=0) > self._most_bytes:  # with one more, as large as the largest so far
                 return
             request = Request(
                 steps=STEPS,
@@ -92,14 +92,8 @@ class RequestingRank:
         except (PerfkitError, OSError) as error:  # another rank has asked for the same, or the run ends
             _LOG.info("no capture for %s: %s", firing.condition.text, one_line(error))
 
-    def _exceeds_bytes(self) -> bool:
-        """Whether one more capture, as large as the largest so far, would exceed the limit."""
-        sizes = [folder_bytes(folder) for folder in finished_captures(self._folder)]
-        return sum(sizes) + max(sizes, default=0) > self._most_bytes
-
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of the files of a capture, in bytes."""
     size = 0
     with contextlib.suppress(OSError):  # somebody removes it at this moment
         for entry in os.scandir(folder):

@@ -37,17 +37,12 @@ class StepRing:
         return list(self._steps)
 
     def usual_ns(self) -> int | None:
-        """Return the median of the last steps; None if there are none."""
         last = [one.step_ns for one in self.last()[-_USUAL:]]
         return round(statistics.median(last)) if last else None
 
 
 def write_earlier_steps(path: Path, rank: int, steps: list[LightStep]) -> None:
-    """Write the steps before a capture.
-
-    Raises:
-        StoreError: They cannot be written.
-    """
+    """Write the steps before a capture."""
     record = EarlierSteps(
         rank=rank,
         step=[one.step for one in steps],

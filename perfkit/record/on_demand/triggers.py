@@ -96,29 +96,25 @@ class Trigger:
         self._periods = Periods()
 
     def step_ended(self, step: int, step_ns: int, load_ns: int | None) -> Firing | None:
-        """Note a step that was not recorded; returns whether the condition has begun to hold."""
         reason = self._reason(step, step_ns, load_ns)
         if reason is None:
             self._calm += 1
             return None
         began, self._calm = self._calm >= CALM_STEPS, 0
-        if self.condition.kind != "step":
+        period = None
+        if self.condition.kind == "step":
+            period = self._periods.find(step, step_ns)
+            if self._periods.is_known(step):
+                return None
+        if period is None:
             return Firing(self.condition, reason) if began else None
-        return self._fire(step, step_ns, reason, began=began)
+        reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
+        return Firing(self.condition, reason, step + period - 1, period)
 
     def asked(self, first_step: int | None, period: int | None) -> None:
         """Note that this rank or another has asked for the stall that follows `first_step`; it does not fire again."""
         if first_step is not None and period:
             self._periods.expect(first_step + 1, period)
-
-    def _fire(self, step: int, step_ns: int, reason: str, *, began: bool) -> Firing | None:
-        period = self._periods.find(step, step_ns)
-        if self._periods.is_known(step):
-            return None
-        if period is None:
-            return Firing(self.condition, reason) if began else None
-        reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
-        return Firing(self.condition, reason, step + period - 1, period)
 
     def _every_reason(self, step: int, _step_ns: int, _load_ns: int | None) -> str | None:
         return f"step {step}" if step and step % int(self.condition.limit) == 0 else None

@@ -9,9 +9,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
@@ -24,28 +23,18 @@ from perfkit.record.distributed.rank_group import RankGroup
 from perfkit.record.processor_time import CoreMeter
 from perfkit.record.recording.module_names import RecordedModules
 from perfkit.record.recording.profiler_options import ProfilerOptions, activities, every_thread
-from perfkit.record.recording.side_profilers import Recorder
 from perfkit.record.recording.spans import begin_span, end_span
 from perfkit.record.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
-from perfkit.record.step_listener import StepListener
+from perfkit.record.step_listener import Recorder, StepListener
 from perfkit.records.manifest import StepKind
-from perfkit.records.trace_header import HEADER_KEY, PerfkitHeader, RecordedTensors
+from perfkit.records.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.storage.run_folder import file_stem
-
-if TYPE_CHECKING:
-    from perfkit.record.recording.held_tensors import HeldTensors
 
 _LOG: Final = logging.getLogger(__name__)
 
 _KINETO_QUIET: Final = "6"
 
 MOVED: Final = "a step ended in another thread than those before, where torch's profiler cannot be stopped"
-
-
-def _held_tensors() -> "HeldTensors":
-    from perfkit.record.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
-
-    return HeldTensors()
 
 
 _recorders: "WeakSet[CycleRecorder]" = WeakSet()
@@ -77,13 +66,7 @@ class CycleRecorder(StepListener):
     """Records the cycles of one rank with torch's profiler, and with what runs beside it.
 
     Args:
-        ranks: The ranks of the run.
-        device: Where the model is; determines what is recorded.
-        folder: Where traces are written.
         schedule: Which steps are recorded, counted from 0; None: no step is.
-        first_step: Number of the first step.
-        options: What is recorded besides operators.
-        recorders: Further profilers that record the same steps.
         header: Returns the trace's header of a cycle; called when everything beside torch's profiler has stopped.
         when_stopped: Called when the profiler has stopped, which has waited for the device.
     """
@@ -119,7 +102,6 @@ class CycleRecorder(StepListener):
         self._thread: threading.Thread | None = None
         """The one that must stop the profiler, since torch crashes elsewhere (segmentation fault); None: any may."""
         self._marker: Any = None
-        self._held = _held_tensors() if options.profile_memory else None
         self._modules = RecordedModules() if options.with_stack else None
         self.recording = False
         """Whether the step in progress is recorded."""
@@ -144,26 +126,15 @@ class CycleRecorder(StepListener):
         first, last = self._first_recorded, self._step
         return (first if self._schedule is None else self._schedule.first_kept(first, last)), last
 
-    def held_tensors(self) -> list[RecordedTensors] | None:
-        """Return what optimizers held in the latest cycle; None where memory is not recorded, or for too much."""
-        return None if self._held is None else self._held.records()
-
     def begin(self) -> None:
-        """Put the profiler into the state that the schedule has for the first step."""
         self._prepare_step(self._step + 1)
 
     def end_step(self, step: int, _kind: StepKind, _loss: Tensor | float | None, /) -> None:
-        """End the annotation of the step in progress, if it has one."""
         self._step = step
         self._end_annotation()
 
     def between_steps(self) -> None:
-        """Write a cycle that has ended, and put the profiler into the state of the next step.
-
-        Raises:
-            RunError: The profiler was prepared in another thread.
-            StoreError: A file cannot be written.
-        """
+        """Write a cycle that has ended, and put the profiler into the state of the next step."""
         if self._schedule is None:
             return
         if self._schedule.ends_cycle(self._step):
@@ -173,12 +144,7 @@ class CycleRecorder(StepListener):
         self._prepare_step(self._step + 1)
 
     def end(self) -> None:
-        """Write a cycle that the loop has left early, with the steps completed so far.
-
-        Raises:
-            RunError: The profiler was prepared in another thread.
-            StoreError: A file cannot be written.
-        """
+        """Write a cycle that the loop has left early, with the steps completed so far."""
         self._end_annotation()
         schedule = self._schedule
         if self.recording and schedule and schedule.records(self._step) and self._step >= self._first_recorded:
@@ -253,28 +219,20 @@ class CycleRecorder(StepListener):
         if self._modules is not None:
             self._modules.start()
         # Without this the first recorded collective includes the differences between the ranks' arrival times.
-        self._synchronize_ranks()
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).synchronize(self._device)
+        self._ranks.barrier()
         _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
         self.start_ns = time.time_ns()
         self._first_recorded = step
         torch_profiler.start_trace()
         self.recording = True
-        if self._held is not None:
-            self._held.start()
         for recorder in self._recorders:
             recorder.start()
 
     def _stop_others(self) -> None:
-        """Stop what records beside torch's profiler."""
-        if self._held is not None:
-            self._held.stop()
         for recorder in self._recorders:
             recorder.stop()
-
-    def _synchronize_ranks(self) -> None:
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device.type).synchronize(self._device)
-        self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
         _stop_in_children()
@@ -302,13 +260,5 @@ class CycleRecorder(StepListener):
 
 def give_back_free_memory() -> None:
     """Let the allocator return free pages (a few milliseconds); does nothing if it is not glibc's."""
-    _malloc_trim()(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], object]:
-    try:
-        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
-        return lambda _keep: None
-    return trim
+    with suppress(AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        ctypes.CDLL(None).malloc_trim(0)

@@ -8,7 +8,7 @@ they were allocated earlier (metrics.md section 11).
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from perfkit.record.autograd_engine import COMPILER, uncompiled
+from perfkit.record.step_listener import Recorder
 from perfkit.records.trace_header import RecordedTensors
 
-_COMPILER: Final = "torch._dynamo"
 _MOST: Final = 100_000
 """Memory blocks that are noted per cycle at most; the header has a line of about 25 bytes for each."""
 
@@ -31,7 +32,7 @@ _Blocks = dict[_Place, int]
 """Bytes of tensors by where their memory begins."""
 
 
-class HeldTensors:
+class HeldTensors(Recorder):
     """Notes what each optimizer holds whenever a step of it begins, between `start` and `stop`.
 
     Gradients are noted in each step, parameters and state when there are new ones: they rarely move.
@@ -49,7 +50,8 @@ class HeldTensors:
         self._known.clear()
         self._seen.clear()
         self._noted, self._records = 0, []
-        self._handle = register_optimizer_step_pre_hook(_uncompiled(self._note))
+        note = uncompiled(self._note) if COMPILER in sys.modules else self._note
+        self._handle = register_optimizer_step_pre_hook(note)
 
     def stop(self) -> None:
         if self._handle is not None:
@@ -83,14 +85,6 @@ class HeldTensors:
         fresh = {place: size for place, size in blocks.items() if place not in self._known}
         self._known |= fresh.keys()
         return fresh
-
-
-def _uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return the hook so that torch.compile leaves it alone, if the program has loaded that."""
-    if _COMPILER not in sys.modules:
-        return hook
-    disabled: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
-    return disabled
 
 
 def _tensors(states: Iterable[Any]) -> Iterator[Tensor]:

@@ -15,11 +15,11 @@ import threading
 import time
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from perfkit.record.recording.sampled_code import Row, SampledCode
+from perfkit.record.step_listener import Recorder
 from perfkit.records.samples import RecordedSamples
 
 if sys.platform == "linux":
@@ -57,7 +57,7 @@ class _Times(ctypes.Structure):
     )
 
 
-class HostSampler:
+class HostSampler(Recorder):
     """Samples the main thread of this process between `start` and `stop`; nothing where the system cannot.
 
     It can on Linux, where steps end in the main thread, and while no other sampler of this process runs.
@@ -74,7 +74,6 @@ class HostSampler:
         """Time, processor time and waits when sampling began."""
 
     def start(self) -> None:
-        """Begin to sample."""
         self._rows, self._first_samples = [], _FIRST_SAMPLES
         self.interval_ns = min(_FIRST_INTERVAL_NS, self._usual_interval_ns)
         number = _free_signal()
@@ -90,24 +89,20 @@ class HostSampler:
             signal.signal(number, signal.SIG_DFL)
             return
         _running.append(self)
-        _stop_at_exit()
+        atexit.register(self.stop)  # Python removes the handlers at its end: the timer's signal would end the process
         self._set_interval()
 
     def stop(self) -> None:
-        """Stop sampling, and keep what was sampled."""
         timer, self._timer = self._timer, None
         if timer is None or os.getpid() != self._pid:  # a forked child has no timer
             return
         _system().timer_delete(timer)
         _running.remove(self)
+        atexit.unregister(self.stop)
         with suppress(ValueError):  # in another thread the handler stays, which nobody calls
             signal.signal(self._signal, signal.SIG_DFL)
 
-    def write(self, stem: Path) -> None:
-        """Do nothing: the samples are in the trace's header."""
-
     def recorded(self) -> RecordedSamples | None:
-        """Return the samples; None without any."""
         if not self._rows:
             return None
         code = SampledCode(self.begin)
@@ -182,14 +177,3 @@ def _free_signal() -> int | None:
 @cache
 def _system() -> Any:
     return ctypes.CDLL(None)
-
-
-@cache
-def _stop_at_exit() -> None:
-    """Let no timer outlive the handlers, which Python removes at its end: the signal would end the process."""
-    atexit.register(_stop_all)
-
-
-def _stop_all() -> None:
-    for sampler in _running[:]:
-        sampler.stop()

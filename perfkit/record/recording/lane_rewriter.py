@@ -12,7 +12,7 @@ numbers. Nothing else is decoded or rewritten.
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -134,10 +134,11 @@ def find_edits(trace: Path) -> list[Edit]:
     if not len(moved) or scan.list_at is None:
         return []
     of = list(zip(thread[moved].tolist(), lane[moved].tolist(), strict=True))
-    lanes = _number_lanes(sorted(set(of)), scan)
+    tids = [thread.tid for thread in scan.threads.numbers]
+    free = (text for number in count(_FIRST_LANE) if (text := b"%d" % number) not in tids)  # which no thread has
+    lanes = dict(zip(sorted(set(of)), free, strict=False))
     begins = dict(zip(zip(thread[moved].tolist(), start_ns[moved].tolist(), strict=True), of, strict=True))
     places = [*zip(at[moved].tolist(), of, strict=True), *_moved_flows(scan, begins)]
-    tids = [thread.tid for thread in scan.threads.numbers]
     header, events = _lane_metadata(lanes, scan)
     edits = [Edit(place, len(tids[owner]), lanes[owner, number]) for place, (owner, number) in places]
     return sorted([*edits, Edit(scan.list_at[0], 0, header), Edit(scan.list_at[1], 0, events)])
@@ -145,13 +146,6 @@ def find_edits(trace: Path) -> list[Edit]:
 
 _Lane = tuple[int, int]
 """A thread's number, and the index of the lane."""
-
-
-def _number_lanes(wanted: list[_Lane], scan: _Scan) -> dict[_Lane, bytes]:
-    """Return for each lane a `tid` that no thread has."""
-    used = {thread.tid for thread in scan.threads.numbers}
-    free = (text for number in count(_FIRST_LANE) if (text := b"%d" % number) not in used)
-    return dict(zip(wanted, islice(free, len(wanted)), strict=True))
 
 
 def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[tuple[int, _Lane]]:
@@ -164,7 +158,6 @@ def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[
 
 
 def _lane_metadata(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes]:
-    """Return the header's list of lanes, and the metadata events that name them."""
     threads = list(scan.threads.numbers)
     rows, events = [], b""
     for (owner, number), lane in lanes.items():

@@ -44,7 +44,11 @@ class FetchFile:
         size = _COUNT.size + MOST * _RECORD.size
         with self._path.open("wb+") as file:
             try:
-                _allocate(file.fileno(), size)
+                # Its room at once: a worker that writes to a map of a sparse file is killed once the disk is full.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:  # macOS
+                    os.pwrite(file.fileno(), bytes(size), 0)
             except OSError:
                 self._path.unlink(missing_ok=True)
                 raise
@@ -61,14 +65,6 @@ class FetchFile:
     def is_over(self) -> bool:
         """Whether nobody reads the file any more: it has been removed."""
         return not os.path.exists(self._path)
-
-
-def _allocate(file: int, size: int) -> None:
-    """Give a file its room: a worker that writes to a map of a sparse file is killed once the disk is full."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, size)
-    else:  # macOS
-        os.pwrite(file, bytes(size), 0)
 
 
 class OwnFetches(deque[Record]):
@@ -235,7 +231,6 @@ class TimedWorker:
         self._own, self._folder = own, folder
 
     def __call__(self, worker: int) -> None:
-        """Begin; this runs in the worker."""
         self._time(worker)
         if self._own is not None:
             self._own(worker)

@@ -22,7 +22,7 @@ from perfkit.record.recording.loader_fetches import (
     worker_runs,
 )
 from perfkit.record.recording.worker_sampler import FLAG, read_samples
-from perfkit.record.step_listener import StepListener
+from perfkit.record.step_listener import Recorder, StepListener
 from perfkit.records.per_rank.loading import RecordedFetch
 from perfkit.records.samples import RecordedSamples
 
@@ -140,8 +140,8 @@ class LoaderWatch(StepListener):
         return running + [path for _, path in ended[:_MOST_FILES]]
 
 
-class SampledWorkers:
-    """Samples the worker processes of loaders in recorded steps (a `Recorder`)."""
+class SampledWorkers(Recorder):
+    """Samples the worker processes of loaders in recorded steps; the samples are in the trace's header."""
 
     def __init__(self, loaders: LoaderWatch) -> None:
         self._loaders = loaders
@@ -151,9 +151,6 @@ class SampledWorkers:
 
     def stop(self) -> None:
         self._loaders.sample_workers(False)
-
-    def write(self, stem: Path) -> None:
-        """Do nothing: the samples are in the trace's header."""
 
 
 _watches: list[LoaderWatch] = []
@@ -168,6 +165,5 @@ def watch_loaders() -> LoaderWatch:
 
 
 def stop_watching_loaders() -> None:
-    """Stop the watch of this process, if there is one."""
     for watch in _watches:
         watch.discard()

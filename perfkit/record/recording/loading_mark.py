@@ -29,12 +29,12 @@ def data_loading() -> Iterator[None]:
     from perfkit.record.recording.spans import begin_span, end_span
 
     listeners = LISTENERS.copy()
-    for listener in listeners:
-        listener.begin()
+    for begin, _ in listeners:
+        begin()
     span = begin_span(DATA_LOADING)
     try:
         yield
     finally:
         end_span(span)
-        for listener in listeners:
-            listener.end()
+        for _, end in listeners:
+            end()

@@ -25,7 +25,6 @@ class LossBuffer:
         self._count = 0
 
     def append(self, loss: Tensor) -> None:
-        """Copy a loss, without waiting for it."""
         chunk, place = divmod(self._count, _CAPACITY)
         if chunk == len(self._chunks):
             dtype = torch.promote_types(loss.dtype, torch.float32)

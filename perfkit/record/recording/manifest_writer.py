@@ -95,51 +95,43 @@ def open_run(
     Raises:
         StoreError: The folder cannot be created or written.
     """
-
-    def create() -> str:
-        return str(create_run(ranks.world_size, topology, description, trace_dir, name))
-
-    return Path(ranks.broadcast(ranks.run_on(ranks.rank == 0, create)))
+    made = ranks.run_on(
+        ranks.rank == 0, lambda: str(create_run(ranks.world_size, topology, description, trace_dir, name))
+    )
+    return Path(ranks.broadcast(made))
 
 
 def create_run(
     world_size: int, topology: Topology, description: RunDescription, trace_dir: Path, name: str | None
 ) -> Path:
-    """Create the run's folder as `open_run` does; called by one rank.
-
-    Raises:
-        StoreError: The folder cannot be created or written.
-    """
+    """Create the run's folder as `open_run` does; called by one rank."""
     started = utc_now()
     ranks_label = "1rank" if world_size == 1 else f"{world_size}ranks"
     default_name = f"{description.workload}-{description.source}-{ranks_label}-{started:%Y%m%dT%H%M%SZ}"
     folder = create_run_folder(trace_dir, name or default_name)
     note_run(folder)
-    write_manifest(folder, _running(folder.name, topology, description, started))
-    return folder
-
-
-def _running(run: str, topology: Topology, description: RunDescription, started: datetime) -> RunManifest:
-    return RunManifest(
-        run=run,
+    device_type = topology.device.partition(":")[0]
+    running = RunManifest(
+        run=folder.name,
         state="running",
         workload=description.workload,
         source=description.source,
         started_at=started.isoformat(timespec="seconds"),
         config=description.config,
-        versions=versions((description.source_package, *description.packages), topology.device.partition(":")[0]),
+        versions=versions((description.source_package, *description.packages), device_type),
         commit=current_commit(),
         backend=topology.backend,
-        device=topology.device.partition(":")[0],
+        device=device_type,
         world=topology.world,
         injections=list(description.injections),
         mesh=list(description.mesh),
         unknown=description.unknown,
     )
+    write_manifest(folder, running)
+    return folder
 
 
 def versions(packages: Iterable[str | None], device_type: str) -> dict[str, str]:
-    """Return the versions of the software that a run depends on."""
     result = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for toolkit in dict.fromkeys(row.toolkit for row in accelerators() if row.toolkit):
         version = getattr(torch.version, toolkit, None)
@@ -173,11 +165,6 @@ def write_completed_manifest(
 
     Args:
         work: What one rank does in one step; without it there are no rates.
-        model: The trained model, the same on all ranks, of which the checksum is computed.
-        checksum: The checksum, if it is known.
-        experts: The load of all ranks' experts, by layer.
-        peak_tflops: Peak of one device that the user has set; None uses the table.
-        device_table: File with the user's rows of the device table.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
 
     Raises:
@@ -223,16 +210,7 @@ def write_completed_manifest(
     ranks.run_on(ranks.rank == 0, write)
 
 
-def manifest_fields_after_failure(
-    rank: int, topology: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
-) -> dict[str, Any]:
-    """Return the fields of a failed run's manifest that `rank` can provide."""
-    fields = {"ranks": [rank_record(rank, topology, measured)], **manifest_fields(measured, work, model)}
-    return {**fields, "unknown": measured.unknown} if measured.unknown else fields
-
-
 def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:
-    """Return the manifest's fields that every rank can provide."""
     return {
         "step_kinds": measured.kinds,
         **({} if work is None else {name: getattr(work, name) for name in _WORK_FIELDS}),
@@ -266,11 +244,7 @@ def rank_record(
 
 
 def checksum_on_all_ranks(ranks: ProcessRankGroup, tensors: Iterable[Tensor], when: str) -> str:
-    """Return the SHA-256 of `tensors`, which must be the same on all ranks.
-
-    Raises:
-        RunError: It differs between ranks.
-    """
+    """Return the SHA-256 of `tensors`, which must be the same on all ranks."""
     checksums = ranks.all_gather(checksum_of(tensors))
     differing = [rank for rank, other in enumerate(checksums) if other != checksums[0]]
     if differing:

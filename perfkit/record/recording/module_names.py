@@ -37,7 +37,6 @@ class RecordedModules:
         self._alive: dict[int, ref[nn.Module]] = {}
 
     def start(self) -> None:
-        """Note which modules exist."""
         # `isinstance` would run the code of objects that stand for others.
         found = (one for one in gc.get_objects() if issubclass(type(one), nn.Module))
         self._alive = {id(module): ref(module) for module in found}
@@ -94,9 +93,6 @@ def name_modules(traced: Mapping[str, nn.Module], modules: Iterable[nn.Module]) 
 
     They are those of `nn.Module.named_modules` of the outermost module that holds them: of several such, of those that
     were called, each name after the outermost one's class.
-
-    Args:
-        traced: modules by class and number.
     """
     holders: dict[int, list[nn.Module]] = defaultdict(list)
     for module in modules:
@@ -153,14 +149,11 @@ def _prefixes(containers: list[nn.Module], called: Mapping[int, str]) -> dict[in
         return {}
     inner = {id(module): _unwrapped(module) for module in containers}
     classes = [type(module).__name__ for module in inner.values()]
-    return {
-        address: f"{name}." if classes.count(name) == 1 else _numbered(called.get(id(inner[address])))
+    shown = {
+        address: name if classes.count(name) == 1 else called.get(id(inner[address]))
         for address, name in zip(inner, classes, strict=True)
     }
-
-
-def _numbered(instance: str | None) -> str | None:
-    return None if instance is None else f"{instance}."
+    return {address: None if name is None else f"{name}." for address, name in shown.items()}
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
@@ -178,7 +171,6 @@ def _is_wrapped(holder: nn.Module, attribute: str) -> bool:
 
 
 def _add_names(outermost: nn.Module, prefix: str, names: dict[int, dict[str, None]]) -> None:
-    """Add the names of a module's parts; of shared ones a few."""
     stack = [(outermost, "")]
     visits = 0
     while stack and visits < _MOST_VISITS:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perfkit.engine.hangs.places import program_frame
 from perfkit.record.hangs.rank_state import frames_of
-from perfkit.record.pause_state import PauseState
+from perfkit.record.step_listener import PauseState
 from perfkit.records.per_run.pauses import MOST_CALLER, EarlierPauses, PausePhase, RecordedPause
 
 _MOST: Final = 10_000
@@ -31,7 +31,6 @@ class OpenPause:
         """As in `RecordedPause`."""
 
     def wrote(self, size: int) -> None:
-        """Note that a checkpoint has so many bytes."""
         self.bytes = (self.bytes or 0) + size
 
     def called_in(self, frame: FrameType) -> None:
@@ -55,12 +54,10 @@ class PauseLog:
 
     @property
     def total_ns(self) -> int:
-        """How long training has paused so far."""
         return self.state.total_ns
 
     @property
     def in_progress(self) -> bool:
-        """Whether training pauses now."""
         return self._open is not None
 
     @contextmanager
@@ -120,7 +117,6 @@ class PauseLog:
         return [one for one in self._last if one.end_ns > begin_ns]
 
     def all(self) -> list[RecordedPause]:
-        """Return the last pauses, in order."""
         return list(self._last)
 
     def earlier(self) -> list[EarlierPauses]:

@@ -41,10 +41,9 @@ from perfkit.record.recording.loss_log import LossLog
 from perfkit.record.recording.manifest_writer import StepMeasurements
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
 from perfkit.record.recording.profiler_options import ProfilerOptions
-from perfkit.record.recording.side_profilers import Recorder
 from perfkit.record.recording.spans import annotated
 from perfkit.record.recording.step_clock import step_clock
-from perfkit.record.step_listener import StepListener
+from perfkit.record.step_listener import Recorder, StepListener
 from perfkit.records.common import UNNAMED
 from perfkit.records.manifest import Injection, StepKind
 from perfkit.records.per_run.pauses import PAUSE_PHASES, PausePhase
@@ -52,6 +51,7 @@ from perfkit.records.trace_header import PerfkitHeader, RecordedPipeline
 
 if TYPE_CHECKING:
     from perfkit.record.monitor.step_monitor import StepMonitor
+    from perfkit.record.recording.held_tensors import HeldTensors
 
 _NO_MORE: Final = object()
 _SPANS: Final[Mapping[Phase, int]] = {
@@ -63,15 +63,6 @@ _SPANS: Final[Mapping[Phase, int]] = {
 """Phases that the monitor tells apart."""
 
 Batch = TypeVar("Batch")
-
-
-def _delays_s(injections: Iterable[Injection], rank: int) -> dict[Phase, float]:
-    """Return the delay of each phase on a rank, in seconds."""
-    delays_ns: dict[Phase, int] = defaultdict(int)
-    for injection in injections:
-        if injection.rank in (None, rank):
-            delays_ns[injection.phase] += injection.delay_ns
-    return {phase: delay_ns / 1e9 for phase, delay_ns in delays_ns.items()}
 
 
 class Recording:
@@ -121,7 +112,10 @@ class Recording:
         self._options = options or ProfilerOptions()
         self._names = workload, source
         self._mesh = dict(mesh or {})
-        self._delays_s = _delays_s(injections, ranks.rank)
+        self._delays_s: dict[Phase, float] = defaultdict(float)
+        for injection in injections:
+            if injection.rank in (None, ranks.rank):
+                self._delays_s[injection.phase] += injection.delay_ns / 1e9
         self._clock = step_clock(device)
         self._delayed: set[Phase] = set()
         self._batch_requested = False
@@ -132,7 +126,9 @@ class Recording:
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
         self._sampler = HostSampler() if sampling else None
-        sampled: list[Recorder] = [self._sampler, SampledWorkers(self._loaders)] if self._sampler else []
+        self._held = self._options.profile_memory and self._make_held_tensors()
+        beside: list[Recorder] = [self._held] if self._held else []
+        beside += [*recorders, *([self._sampler, SampledWorkers(self._loaders)] if self._sampler else [])]
         self._profiler = CycleRecorder(
             ranks,
             device,
@@ -140,7 +136,7 @@ class Recording:
             schedule,
             first_step,
             self._options,
-            [*recorders, *sampled],
+            beside,
             self._header,
             self._on_stopped,
         )
@@ -310,9 +306,6 @@ class Recording:
 
         Args:
             write: Whether to write a cycle that is in progress, with the steps completed so far.
-
-        Raises:
-            StoreError: It cannot be written.
         """
         ended = [one for one in (self._profiler, self._loaders) if one in self.listeners]
         self.listeners = [one for one in self.listeners if one not in ended]
@@ -453,6 +446,11 @@ class Recording:
 
         return StepMonitor(limit, self.pauses.state)
 
+    def _make_held_tensors(self) -> "HeldTensors":
+        from perfkit.record.recording.held_tensors import HeldTensors  # as above
+
+        return HeldTensors()
+
     def _on_stopped(self) -> None:
         """Read what the device has computed; the warm-up steps that count were recorded like active ones."""
         self._losses.read()
@@ -473,7 +471,7 @@ class Recording:
             steps=self._profiler.steps,
             collectives=collectives_since(start_ns),
             pipeline=self.pipeline,
-            tensors=self._profiler.held_tensors(),
+            tensors=self._held.records() if self._held else None,
             pauses=self.pauses.since(start_ns),
             fetches=self._loaders.since(start_ns) or None,
             core_use=self._profiler.cores.read(),

@@ -23,12 +23,7 @@ of each frame, innermost first."""
 
 
 class SampledCode:
-    """Numbers the functions, places and stacks of a thread's samples.
-
-    Args:
-        begin: the first three of a row when sampling began.
-        worker: number of the loader's worker process.
-    """
+    """Numbers the functions, places and stacks of a thread's samples."""
 
     def __init__(self, begin: tuple[int, int, int], worker: int = MAIN) -> None:
         self._begin_ns, self._last, self._worker = begin[0], begin, worker
@@ -42,7 +37,6 @@ class SampledCode:
         self._folders = sorted({os.path.abspath(path) + os.sep for path in sys.path}, key=len, reverse=True)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add samples, in order of time."""
         last_ns, last_cpu_ns, last_waits = self._last
         for ns, cpu_ns, waits, frames in rows:
             stack = self._stack(frames)
@@ -51,11 +45,7 @@ class SampledCode:
         self._last = last_ns, last_cpu_ns, last_waits
 
     def recorded(self, interval_ns: int) -> RecordedSamples:
-        """Return the samples so far.
-
-        Args:
-            interval_ns: time between two samples.
-        """
+        """Return the samples so far."""
         return RecordedSamples(
             worker=self._worker,
             begin_ns=self._begin_ns,
@@ -72,7 +62,8 @@ class SampledCode:
             number = self._stacks[frames] = len(self._stack_rows)
             pairs = list(zip(frames[::2], frames[1::2], strict=True))
             # A function that is about to begin has done nothing: the time was its caller's.
-            if len(pairs) > 1 and _begins(*pairs[0]):
+            code, instruction = pairs[0]
+            if len(pairs) > 1 and 0 <= instruction < len(code.co_code) and code.co_code[instruction] == _RESUME:
                 del pairs[0]
             places = [self._place(code, instruction) for code, instruction in reversed(pairs)]
             self._stack_rows.append(places[::-1])
@@ -106,10 +97,6 @@ def _function_name(qualified: str) -> str:
     while (outer := qualified.rpartition(".<locals>."))[0] and outer[2].startswith("<"):
         qualified = outer[0]
     return qualified.rpartition("<locals>.")[2]
-
-
-def _begins(code: CodeType, instruction: int) -> bool:
-    return 0 <= instruction < len(code.co_code) and code.co_code[instruction] == _RESUME
 
 
 def _line_and_call(code: CodeType, instruction: int) -> tuple[int, str]:

@@ -2,58 +2,36 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from perfkit.base.atomic_write import atomic_write, private_folder
 from perfkit.base.formatting import install_extra
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.options.recording import CommandOptions
 from perfkit.options.run import RunConfig
+from perfkit.record.step_listener import Recorder
 
 MEMORY_EVENTS: Final = 100_000
 """How many of the latest allocations and frees torch's memory history keeps."""
 
 
-class Recorder(Protocol):
-    """A profiler that is started before the first recorded step of a cycle and stopped after the last one.
-
-    Both happen between steps, and are part of no step's time.
-    """
-
-    def start(self) -> None:
-        """Begin to record."""
-
-    def stop(self) -> None:
-        """Stop recording, and keep what was recorded."""
-
-    def write(self, stem: Path) -> None:
-        """Write what was recorded to files that are named `stem` with a suffix.
-
-        Raises:
-            StoreError: One of them cannot be written.
-        """
-
-
-class PythonProfile:
+class PythonProfile(Recorder):
     """pyinstrument: where this thread's time goes in Python code, by sampling."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
 
     def start(self) -> None:
-        """Begin to sample this thread."""
         from pyinstrument import Profiler
 
         self._profiler = Profiler(async_mode="disabled")
         self._profiler.start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         if self._profiler is not None and self._profiler.is_running:
             self._profiler.stop()
 
     def write(self, stem: Path) -> None:
-        """Write HTML, speedscope's JSON and text."""
         from pyinstrument.renderers import SpeedscopeRenderer
 
         texts = {
@@ -66,7 +44,7 @@ class PythonProfile:
                 stream.write(text.encode())
 
 
-class MemoryHistory:
+class MemoryHistory(Recorder):
     """torch's own record of allocations with their stacks, for pytorch.org/memory_viz.
 
     It begins on construction, before the model is built, so that every block of a snapshot has its stack.
@@ -77,14 +55,7 @@ class MemoryHistory:
 
         torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
 
-    def start(self) -> None:
-        """Do nothing: the history has already begun."""
-
-    def stop(self) -> None:
-        """Do nothing: the history goes on until the run ends."""
-
     def write(self, stem: Path) -> None:
-        """Write a snapshot."""
         import torch
 
         target = stem.with_name(f"{stem.name}.memory.pickle")
@@ -104,11 +75,7 @@ def make_recorders(options: CommandOptions) -> list[Recorder]:
 
 
 def check_recorders(options: CommandOptions) -> None:
-    """Check that the profilers that the options ask for are installed.
-
-    Raises:
-        LaunchEnvironmentError: One is not.
-    """
+    """Check that the profilers that the options ask for are installed."""
     if options.pyinstrument and find_spec("pyinstrument") is None:
         raise LaunchEnvironmentError(
             f"--pyinstrument needs pyinstrument, which is not installed: {install_extra('run')}"

@@ -26,7 +26,6 @@ def begin_span(name: str) -> Any:
 
 
 def end_span(span: Any) -> None:
-    """End the annotation that `begin_span` has begun."""
     if _IS_THERE:
         _INTERNAL._record_function_with_args_exit(span)
     else:

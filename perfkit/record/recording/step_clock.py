@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -10,21 +10,8 @@ _MOST_EVENTS: Final = 256
 """Steps whose events are kept before those that the device has finished are read. The host is rarely as far ahead."""
 
 
-class StepClock(Protocol):
-    """Marks the beginning and the end of steps; the durations are read at the end of the run."""
-
-    def begin(self) -> None:
-        """Mark the beginning of a step; a second call moves it."""
-
-    def end(self, paused_ns: int = 0) -> None:
-        """Mark the end of the step, for `paused_ns` of which training paused."""
-
-    def wall_ns(self, wait: bool = True) -> list[int]:
-        """Return the durations of all steps that have ended, in order; without `wait`, of those known to have."""
-
-
 class HostClock:
-    """Times steps on the CPU, where the host does the work itself."""
+    """Times steps on the CPU, where the host does the work itself; a second call of `begin` moves the beginning."""
 
     def __init__(self) -> None:
         self._begin_ns = 0
@@ -37,7 +24,6 @@ class HostClock:
         self._wall_ns.append(max(0, time.perf_counter_ns() - self._begin_ns - paused_ns))
 
     def wall_ns(self, wait: bool = True) -> list[int]:  # noqa: ARG002
-        """Return the durations of all steps that have ended."""
         return self._wall_ns
 
 
@@ -95,5 +81,5 @@ def _reached(event: Any) -> bool:
         return False
 
 
-def step_clock(device: torch.device) -> StepClock:
+def step_clock(device: torch.device) -> HostClock | DeviceClock:
     return HostClock() if device.type == "cpu" else DeviceClock(device)

@@ -32,11 +32,8 @@ class StepWork(Struct, frozen=True, kw_only=True):
         return self.batch_size * (self.replicas or world_size) / world_size
 
 
-class PeakFlops(Struct, frozen=True, kw_only=True):
-    """Peak FLOP/s of one device, or why it is unknown."""
-
-    flops_per_s: float | None
-    reason: str | None = None
+PeakFlops = float | str
+"""Peak FLOP/s of one device, or why it is unknown."""
 
 
 def measure_throughput(
@@ -79,9 +76,7 @@ def _times(rate: float, factor: float | None) -> float | None:
 def _mfu(flops_per_s: float | None, devices: int, peak: PeakFlops) -> tuple[float | None, str | None]:
     if flops_per_s is None:
         return None, "the workload does not count its FLOPs"
-    if peak.flops_per_s is None:
-        return None, peak.reason
-    return flops_per_s / (devices * peak.flops_per_s), None
+    return (None, peak) if isinstance(peak, str) else (flops_per_s / (devices * peak), None)
 
 
 def _read_rate(chosen: Sequence[int], ranks: Sequence[RankRecord], work: StepWork) -> float | None:
@@ -100,18 +95,10 @@ def find_peak(
     table: DeviceTable = None,
     threads: int | None = None,
 ) -> PeakFlops:
-    """Return the peak of one device: `given_tflops`, else the table's, else the reason why it is unknown.
-
-    Raises:
-        UsageError: The user's table is invalid.
-    """
+    """Return the peak of one device: `given_tflops`, else the table's, else the reason why it is unknown."""
     if given_tflops is not None:
-        return PeakFlops(flops_per_s=given_tflops * 1e12)
+        return given_tflops * 1e12
     device = find_device(load_device_table(table), device_name, threads)
     flops_per_s = None if device is None else device.flops_per_s(dtype)
-    if flops_per_s is not None:
-        return PeakFlops(flops_per_s=flops_per_s)
-    return PeakFlops(
-        flops_per_s=None,
-        reason=f"no known {dtype} peak for {device_name}: run with --peak-tflops or --device-table",
-    )
+    unknown = f"no known {dtype} peak for {device_name}: run with --peak-tflops or --device-table"
+    return unknown if flops_per_s is None else flops_per_s

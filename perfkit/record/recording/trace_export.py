@@ -7,8 +7,7 @@ import logging
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -45,22 +44,16 @@ def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = N
     Raises:
         StoreError: The trace is incomplete, as on a full disk.
     """
-    with _folder_for_torch(target) as folder:
-        plain = folder / target.name.removesuffix(".gz")
-        profiler.export_chrome_trace(str(plain))
-        if not plain.is_file():
-            raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
-        edits = [*_header_edits(plain, modules), *_lane_edits(plain)]
-        with atomic_write(target) as packed:
-            compress(plain, packed, edits)
-        return plain.stat().st_size
-
-
-@contextmanager
-def _folder_for_torch(target: Path) -> Iterator[Path]:
     try:
         with private_folder(target) as folder:
-            yield folder
+            plain = folder / target.name.removesuffix(".gz")
+            profiler.export_chrome_trace(str(plain))
+            if not plain.is_file():
+                raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
+            edits = [*_header_edits(plain, modules), *_lane_edits(plain)]
+            with atomic_write(target) as packed:
+                compress(plain, packed, edits)
+            return plain.stat().st_size
     except OSError as error:
         raise StoreError(f"cannot write into {target.parent}: {error.strerror or error}") from error
 
@@ -139,9 +132,6 @@ def write_key_averages(profiler: profile, target: Path, by_shape: bool) -> None:
 
     It is left out where torch cannot make it: with stacks, torch keeps pointers to the names of functions, and those of
     code that was made and dropped while the program ran (a first import of a compiler does so) are memory of others.
-
-    Raises:
-        StoreError: It cannot be written.
     """
     try:
         averages = profiler.key_averages(group_by_input_shape=by_shape)

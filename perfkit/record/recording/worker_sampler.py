@@ -26,12 +26,7 @@ _WRITING: Final = 100
 
 
 class WorkerSampler:
-    """Samples the worker process that makes it.
-
-    Args:
-        folder: The folder that it shares with the process that trains.
-        worker: Number of the worker.
-    """
+    """Samples the worker process that makes it."""
 
     def __init__(self, folder: str, worker: int) -> None:
         self._flag = os.path.join(folder, FLAG)
@@ -46,12 +41,17 @@ class WorkerSampler:
         """Begin or end to sample, as the process that trains does."""
         wanted = os.path.exists(self._flag)
         if wanted and self._sampler is None:
-            self._start()
+            from perfkit.record.recording.host_sampler import HostSampler
+            from perfkit.record.recording.sampled_code import SampledCode
+
+            self._sampler = HostSampler()
+            self._sampler.start()
+            self._code = SampledCode(self._sampler.begin, self._worker)
+            self._count = 0
         elif not wanted:
             self.stop()
 
     def stop(self) -> None:
-        """Sample no more, for now."""
         if self._sampler is not None:
             self._sampler.stop()
             self._sampler = None
@@ -74,15 +74,6 @@ class WorkerSampler:
             partial.replace(self._target)
         self._written = time.perf_counter_ns()
         self._took = self._written - now
-
-    def _start(self) -> None:
-        from perfkit.record.recording.host_sampler import HostSampler
-        from perfkit.record.recording.sampled_code import SampledCode
-
-        self._sampler = HostSampler()
-        self._sampler.start()
-        self._code = SampledCode(self._sampler.begin, self._worker)
-        self._count = 0
 
 
 def read_samples(folder: Path, begin_ns: int) -> list[RecordedSamples]:

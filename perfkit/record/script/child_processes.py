@@ -75,7 +75,8 @@ def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambd
         is_free: Whether this process records nothing itself: a child that is forked while the profiler runs has half of
             it, and is left alone.
     """
-    _follow_spawned(settings)
+    prepare = multiprocessing.spawn.get_preparation_data
+    multiprocessing.spawn.get_preparation_data = lambda name: {**prepare(name), "perfkit": _Passenger(settings)}
     bootstrap = multiprocessing.process.BaseProcess._bootstrap  # type: ignore[attr-defined]
 
     def recorded_bootstrap(process: Any, *args: Any, **kwargs: Any) -> int:
@@ -107,15 +108,6 @@ class _Passenger:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return exec, (_ADOPT, {"settings": self._settings})
-
-
-def _follow_spawned(settings: ChildSettings) -> None:
-    prepare = multiprocessing.spawn.get_preparation_data
-
-    def prepare_and_follow(name: str) -> dict[str, Any]:
-        return {**prepare(name), "perfkit": _Passenger(settings)}
-
-    multiprocessing.spawn.get_preparation_data = prepare_and_follow
 
 
 class _Child:

@@ -7,11 +7,12 @@ Every wait is short, because any rank may never reach it: one that trains nothin
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
@@ -42,58 +43,58 @@ _LOOK_S_PER_RANK: Final = 0.03
 """Each look reads a small file of every rank."""
 
 
-class FolderExchange(Protocol):
+class FolderExchange(ABC):
     """Passes the path of the run's folder from the first rank that gets here to the others."""
 
+    @abstractmethod
     def claim(self) -> bool:
         """Return whether this rank is the first."""
 
+    @abstractmethod
     def publish(self, text: str) -> None:
         """Make `text` available to the others."""
 
+    @abstractmethod
     def is_published(self) -> bool:
         """Return whether the first rank has published anything."""
 
+    @abstractmethod
+    def published(self) -> str: ...
+
     def read(self, timeout: timedelta) -> str:
-        """Return what the first rank has published.
+        """Return what the first rank has published; other threads can use a store meanwhile.
 
         Raises:
             RunError: It has not published anything within `timeout`.
         """
+        if not wait_until(self.is_published, timeout.total_seconds()):
+            raise RunError(f"no rank has created the run's folder within --timeout {timeout.total_seconds():g}s")
+        return self.published()
 
-    def clear(self) -> None:
+    def clear(self) -> None:  # noqa: B027  a store ends with the script
         """Remove any file of the exchange; called once all ranks have read it."""
 
 
-class StoreFolderExchange:
+class StoreFolderExchange(FolderExchange):
     """Uses the store of the script's process group."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def claim(self) -> bool:
-        """Return whether this rank is the first."""
         return bool(self._store.add("claim", 1) == 1)
 
     def publish(self, text: str) -> None:
-        """Make `text` available to the others."""
         self._store.set("folder", text)
 
     def is_published(self) -> bool:
-        """Return whether the first rank has published anything."""
         return bool(self._store.check(["folder"]))
 
-    def read(self, timeout: timedelta) -> str:
-        """Return what the first rank has published; other threads can use the store meanwhile."""
-        if not wait_until(self.is_published, timeout.total_seconds()):
-            raise _no_folder(timeout)
+    def published(self) -> str:
         return bytes(self._store.get("folder")).decode()
 
-    def clear(self) -> None:
-        """Do nothing: the store ends with the script."""
 
-
-class FileFolderExchange:
+class FileFolderExchange(FolderExchange):
     """Uses a folder whose name is unique to this launch."""
 
     def __init__(self, folder: Path) -> None:
@@ -101,7 +102,6 @@ class FileFolderExchange:
         self._note = folder / "folder"
 
     def claim(self) -> bool:
-        """Return whether this rank is the first."""
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._folder.mkdir()
@@ -110,28 +110,19 @@ class FileFolderExchange:
         return True
 
     def publish(self, text: str) -> None:
-        """Make `text` available to the others."""
         with atomic_write(self._note) as stream:
             stream.write(text.encode())
 
     def is_published(self) -> bool:
-        """Return whether the first rank has published anything."""
         return self._note.exists()
 
-    def read(self, timeout: timedelta) -> str:
-        """Return what the first rank has published."""
-        if not wait_until(self.is_published, timeout.total_seconds()):
-            raise _no_folder(timeout)
+    def published(self) -> str:
         return self._note.read_text(encoding="utf-8")
 
     def clear(self) -> None:
         self._note.unlink(missing_ok=True)
         if self._folder.is_dir():
             self._folder.rmdir()
-
-
-def _no_folder(timeout: timedelta) -> RunError:
-    return RunError(f"no rank has created the run's folder within --timeout {timeout.total_seconds():g}s")
 
 
 class ScriptRankGroup:
@@ -165,12 +156,7 @@ class ScriptRankGroup:
             self._count("joined")
 
     def agree_on_folder(self, create: Callable[[], Path]) -> Path:
-        """Return the run's folder, which the first rank to call this creates.
-
-        Raises:
-            StoreError: The folder cannot be created.
-            RunError: The first rank has not created it.
-        """
+        """Return the run's folder, which the first rank to call this creates."""
         folder = self._agreed_folder(create)
         if self.world_size > 1:
             self._folder = folder
@@ -230,7 +216,6 @@ class ScriptRankGroup:
                 self._count(f"arrived/{barrier}")
 
     def clear(self) -> None:
-        """Remove any file of the folder exchange."""
         if self._exchange is not None:
             self._exchange.clear()
 
@@ -307,10 +292,10 @@ def find_ranks(trace_dir: Path, label: str, *, own_connection: bool = False) -> 
         exchange = None if store is None else StoreFolderExchange(store)
         return RankExchange(info, exchange, store)
     info = launcher_rank()
-    folder = None if launcher is None or info.world_size == 1 else _exchange_folder(trace_dir, label, launcher, info)
-    if folder is None:  # a single rank, or no way to agree: a separate run
+    identifier = None if launcher is None or info.world_size == 1 else launch_id(launcher, info)
+    if launcher is None or identifier is None:  # a single rank, or no way to agree: a separate run
         return RankExchange(RankInfo(launcher=info.launcher), None, None)
-    return RankExchange(info, FileFolderExchange(folder), None)
+    return RankExchange(info, FileFolderExchange(trace_dir / f".{label}-{launcher.name}-{identifier}"), None)
 
 
 def _process_group_rank(launcher: Launcher | None) -> RankInfo:
@@ -342,9 +327,3 @@ def _connected_again(store: Store) -> Store:
             own: Store = store.clone()  # type: ignore[attr-defined]  # missing in its stubs
             return own
     return store
-
-
-def _exchange_folder(trace_dir: Path, label: str, launcher: Launcher, info: RankInfo) -> Path | None:
-    """Return a folder whose name the ranks of this launch share; None if there is no such name."""
-    identifier = launch_id(launcher, info)
-    return None if identifier is None else trace_dir / f".{label}-{launcher.name}-{identifier}"

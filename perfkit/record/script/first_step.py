@@ -102,7 +102,6 @@ class FirstStepWatch:
     rank has begun the run: it may be the one that waits.
 
     Args:
-        limit_s: The value of `--hang-after`.
         exchange: Returns how the ranks find each other, as far as that is known by now.
         is_busy: Whether the script does what is no part of a step.
     """
@@ -151,4 +150,4 @@ class FirstStepWatch:
         hangs = self._run.get().hangs
         with self._lock:
             if not self._stopped.is_set():
-                hangs.start(begin_s)
+                hangs.begin(begin_s)

@@ -15,8 +15,6 @@ from perfkit.record.hangs.step_watch import StepWatch
 from perfkit.record.script.first_cause import Cause
 from perfkit.record.script.manifest_assembly import read_exit_records
 from perfkit.record.script.rank_marks import joined_processes
-from perfkit.record.step_listener import StepListener
-from perfkit.records.manifest import StepKind
 from perfkit.storage.run_folder import read_failure
 
 _PEERS_WAIT_S: Final = 3.0
@@ -26,17 +24,14 @@ _PEERS_WAIT_S: Final = 3.0
 _TURN: Final = ".explains"
 
 
-class ScriptHangWatch(StepListener):
+class ScriptHangWatch(StepWatch):
     """The step watch of a script's rank."""
 
     def __init__(
         self, folder: Path, rank: int, world_size: int, config: ScriptConfig, is_busy: Callable[[], bool]
     ) -> None:
-        self._folder = folder
-        self._rank = rank
-        self._world_size = world_size
-        reporter = HangReporter(rank, config.on_hang, self._absent, lambda: joined_processes(folder))
-        self._watch = StepWatch(
+        reporter = HangReporter(rank, config.on_hang, self._find_absent, lambda: joined_processes(folder))
+        super().__init__(
             folder,
             rank,
             world_size,
@@ -44,17 +39,8 @@ class ScriptHangWatch(StepListener):
             reporter.report,
             reporter.end_with_others,
             is_busy=is_busy,
-            absent=self._absent,
+            absent=self._find_absent,
         )
-        self.start = self._watch.start
-
-    def end_step(self, _step: int, _kind: StepKind, _loss: object, /) -> None:
-        self._watch.step_ended()
-
-    def stop(self, error: BaseException | None) -> None:
-        """Watch no longer: the script ends. With an error, leave what this rank did for the diagnosis of the others."""
-        ended = self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError))
-        self._watch.stop(None if ended else error)
 
     def explain(self, cause: Cause, error: BaseException) -> Cause:
         """Return the cause with what the ranks waited for, if a lost connection is why the script has ended.
@@ -69,7 +55,10 @@ class ScriptHangWatch(StepListener):
         if isinstance(error, TerminatedError):
             self._let_another_explain()
             return cause
-        if not self._takes_turn():
+        try:
+            (self._folder / _TURN).touch(exist_ok=False)
+        except OSError:  # another rank was quicker
+            self._let_another_explain()
             return cause
         why = self._diagnose()
         return Cause(cause.rank, RunError(f"{cause.error}; {why}"), why) if why else cause
@@ -77,14 +66,14 @@ class ScriptHangWatch(StepListener):
     def _diagnose(self) -> str:
         """Return why ranks have lost each other; those that have not noticed it, and still wait, are asked."""
         try:
-            request = self._watch.ask()
+            request = self.ask()
         except OSError:
             return ""
         return diagnose_lost_ranks(
             self._folder,
             set(range(self._world_size)),
             request,
-            absent=self._absent,
+            absent=self._find_absent,
             silent=lambda: silent_ranks(joined_processes(self._folder)),
             wait_s=_PEERS_WAIT_S,
         )
@@ -93,21 +82,12 @@ class ScriptHangWatch(StepListener):
         """Remove what tells the other ranks that this one explains the failure, which is recorded by now."""
         (self._folder / _TURN).unlink(missing_ok=True)
 
-    def _takes_turn(self) -> bool:
-        """Return whether this rank is the first to explain the failure; otherwise wait until it is recorded."""
-        try:
-            (self._folder / _TURN).touch(exist_ok=False)
-        except OSError:
-            self._let_another_explain()
-            return False
-        return True
-
     def _let_another_explain(self) -> None:
         """If another rank explains the failure, wait until it is recorded."""
         turn = self._folder / _TURN
         wait_until(lambda: not turn.exists() or read_failure(self._folder) is not None, 2 * _PEERS_WAIT_S)
 
-    def _absent(self) -> dict[int, str]:
+    def _find_absent(self) -> dict[int, str]:
         left = {
             record.record.rank: f"has ended its script, with exit code {record.code}"
             for record in read_exit_records(self._folder)

@@ -8,7 +8,7 @@ records. A rank also does so when its schedule is over: it may end where no code
 import contextlib
 import os
 import socket
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,7 +28,6 @@ from perfkit.record.script.rank_marks import (
     joined_ranks,
     process_mark,
     remove_mark,
-    remove_marks,
 )
 from perfkit.records.manifest import Failure, RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import claim_failure, list_files, read_manifest, write_manifest
@@ -59,11 +58,7 @@ class RankExitRecord(Struct, frozen=True, kw_only=True):
 def write_exit_record(
     folder: Path, record: RankRecord, kinds: list[StepKind], *, ended: bool = True, code: int = 0
 ) -> None:
-    """Leave this rank's record in the run's folder.
-
-    Raises:
-        StoreError: The record cannot be written.
-    """
+    """Leave this rank's record in the run's folder."""
     exit_record = RankExitRecord(record=record, kinds=kinds, ended=ended, code=code)
     with atomic_write(folder / _RECORD_NAME.format(record.rank)) as stream:
         stream.write(msgspec.json.encode(exit_record))
@@ -73,12 +68,12 @@ def remove_exit_records(folder: Path) -> None:
     """Remove the records and marks of all ranks, and what they asked each other: the run has ended."""
     for path in _record_paths(folder):
         path.unlink(missing_ok=True)
-    remove_marks(folder)
+    for rank in joined_ranks(folder):
+        remove_mark(folder, rank)
     remove_requests(folder)
 
 
 def read_exit_records(folder: Path) -> list[RankExitRecord]:
-    """Return the records that are there, by rank."""
     records = []
     for path in _record_paths(folder):
         with contextlib.suppress(OSError, msgspec.DecodeError):  # removed meanwhile
@@ -122,17 +117,6 @@ def _state_of_folder(folder: Path) -> tuple[dict[str, tuple[int, int]], set[int]
     return records, joined_ranks(folder)
 
 
-def _is_complete(folder: Path, exit_records: Sequence[RankExitRecord], gone: Container[int]) -> bool:
-    """Return whether all ranks that have stepped have ended, some perhaps by a signal after their schedule was over.
-
-    Args:
-        exit_records: What the ranks have left by now.
-        gone: The ranks whose processes had ended before these were read: they have left their last record.
-    """
-    left = {each.record.rank for each in exit_records}
-    return joined_ranks(folder) <= left and all(each.ended or each.record.rank in gone for each in exit_records)
-
-
 def _record_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob(_RECORD_NAME.format("*")))
 
@@ -167,11 +151,14 @@ def _release_if_killed(lock: Path) -> None:
 
 def _write(folder: Path, world_size: int, launcher: str) -> bool:
     """Write the manifest, and remove what it was written from if it is complete; returns whether it is."""
-    gone = set(ended_ranks(folder, -1))
+    gone = set(ended_ranks(folder, -1))  # before the records are read
     exit_records = read_exit_records(folder)
     if not exit_records:  # a rank that ended at the same time was the last
         return False
-    complete = _is_complete(folder, exit_records, gone)
+    left = {each.record.rank for each in exit_records}
+    # Some may have ended by a signal after their schedule was over; those have left their last record.
+    ended = all(each.ended or each.record.rank in gone for each in exit_records)
+    complete = joined_ranks(folder) <= left and ended
     _update(folder, exit_records, world_size, launcher, complete=complete)
     if complete or world_size == 1:
         for each in exit_records:
@@ -231,9 +218,6 @@ def fields_of_failed(
     Args:
         left_before: The records that were there before the failure was claimed: a rank that fails afterwards may have
             removed them by now.
-
-    Raises:
-        StoreError: The manifest cannot be read.
     """
     own = RankExitRecord(record=record, kinds=kinds)
     last = {each.record.rank: each for each in [*left_before, *read_exit_records(folder), own]}

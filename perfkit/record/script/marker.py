@@ -30,5 +30,4 @@ def is_listened_to() -> bool:
 
 
 def on_step(listener: Callable[[], None]) -> None:
-    """Call `listener` at each mark."""
     _listeners.append(listener)

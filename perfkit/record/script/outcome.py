@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from perfkit.base.formatting import shell_word
 from perfkit.options.script import ScriptConfig
 from perfkit.record.endings import TerminatedError, exit_cause
 from perfkit.record.lifecycle.end_answer import hangs_in_words, has_small_traces, print_answer
-from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
+from perfkit.record.lifecycle.launched_runs import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child
 from perfkit.record.messages import one_line, print_error, print_status
 from perfkit.record.script.first_cause import Cause
@@ -25,14 +23,10 @@ class OutcomeReporter:
     def __init__(self, script: str, config: ScriptConfig) -> None:
         self._script = script
         self._config = config
+        self.prints_answer = config.report
+        """Whether it prints the answer of the analysis, which takes time, instead of the command."""
         self.explained = False
         """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
-
-    def without_answer(self) -> "OutcomeReporter":
-        """Return one that prints the command instead of the answer of the analysis, which takes time."""
-        other = OutcomeReporter(self._script, msgspec.structs.replace(self._config, report=False))
-        other.explained = self.explained
-        return other
 
     def report_end(self, folder: Path, what: str, *, failed: bool = False) -> None:
         """Print where the traces are, or why there are none; `what` describes how the script has ended.
@@ -40,7 +34,7 @@ class OutcomeReporter:
         After a failure without the answer of their analysis, which would push the script's own error off the screen.
         """
         if _has_trace(folder):
-            self._report_traces(folder, what, with_answer=self._config.report and not failed)
+            self._report_traces(folder, what, with_answer=self.prints_answer and not failed)
         elif not self.explained:
             self._print_hangs(folder)
             print_status(f"{self._script}: {what}{self._why_no_trace(folder)}")
@@ -53,7 +47,6 @@ class OutcomeReporter:
         return f", and no trace: it takes {needed} steps with --schedule {self._config.schedule} ({folder})"
 
     def _report_traces(self, folder: Path, what: str, *, with_answer: bool) -> None:
-        """Print what was recorded and the answer of its analysis, or the command that shows it."""
         shown = self._as_given(folder)
         how = f"to see where the time went: perfkit analyze {shell_word(shown)}"
         if not (with_answer and has_small_traces(folder)):
@@ -99,16 +92,13 @@ class OutcomeReporter:
             print_status(f"{self._script}: {'rank 0: ' if one_of_several else ''}{reason.text}")
 
     def report_own_profiler(self, *, has_begun: bool) -> None:
-        """Print that the script profiles itself; `has_begun` is whether perfkit has recorded steps of it before."""
         what = "records no more steps" if has_begun else "does not record it beside that"
         print_status(f"{self._script} profiles itself with torch.profiler: perfkit {what}")
 
     def report_error(self, error: BaseException) -> None:
-        """Print that an error of perfkit's own has ended the recording."""
         print_error(f"{one_line(error)}: {self._script} is not recorded any further")
 
     def report_incomplete(self, error: BaseException) -> None:
-        """Print that an error of perfkit's own has kept what is known at the end from being written."""
         print_error(f"{one_line(error)}: what is recorded of {self._script} is incomplete")
 
 

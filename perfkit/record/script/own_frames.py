@@ -30,7 +30,7 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    kept = [frame for frame in frames if not _is_own(frame) and not _leads_to_own(frame)]
+    kept = [frame for frame in frames if not _is_own(frame)]
     rest: TracebackType | None = None
     for frame in reversed(kept):
         frame.tb_next = rest
@@ -39,10 +39,6 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_own(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith(_OWN)
-
-
-def _leads_to_own(frame: TracebackType) -> bool:
-    """Return whether this is the compiler's function around a hook."""
-    of_compiler = frame.tb_frame.f_code.co_filename.endswith(_COMPILER)
-    return of_compiler and frame.tb_next is not None and _is_own(frame.tb_next)
+    """Return whether a frame is perfkit's, or the compiler's function around a hook of perfkit's."""
+    file, inner = frame.tb_frame.f_code.co_filename, frame.tb_next
+    return file.startswith(_OWN) or (file.endswith(_COMPILER) and inner is not None and _is_own(inner))

@@ -53,9 +53,6 @@ def set_rank_environment(trace_dir: Path, timeout_ns: int) -> None:
 
     Nothing is set if the ranks have no way to find each other (see `launch_id`), nor, with a warning, if they do not
     find each other in time.
-
-    Args:
-        timeout_ns: How long to wait for rank 0's address.
     """
     launcher, info = find_launcher(os.environ), launcher_rank()
     if launcher is None or launcher.name in _COMPLETE_LAUNCHERS or info.world_size == 1:
@@ -135,11 +132,7 @@ def _reserve_port() -> int:
 
 
 def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
-    """Return the text of this rank's file, and remove it; the last rank to do so removes the folder.
-
-    Raises:
-        LaunchEnvironmentError: There is no file in time.
-    """
+    """Return the text of this rank's file, and remove it; the last rank to do so removes the folder."""
     file = folder / str(info.rank)
     deadline, pause_s = time.monotonic() + timeout_ns / 1e9, POLL_S
     while time.monotonic() < deadline:

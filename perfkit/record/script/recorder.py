@@ -31,11 +31,9 @@ from perfkit.record.distributed.topology import Topology, device_in_use
 from perfkit.record.endings import TerminatedError
 from perfkit.record.hangs.messages import count_messages
 from perfkit.record.hangs.worker_stacks import follow_forks
-from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
-from perfkit.record.lifecycle.parent_watch import before_end_with_parent
+from perfkit.record.lifecycle.failure_guard import fail_with_parent, record_failure
 from perfkit.record.messages import one_line, print_warning
 from perfkit.record.on_demand.agent import CaptureAgent
-from perfkit.record.pause_state import PauseState
 from perfkit.record.recording.cycle_recorder import has_profiled
 from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.record.recording.manifest_writer import RunDescription, create_run
@@ -48,7 +46,7 @@ from perfkit.record.script.first_step import BegunRun, FirstStepWatch, RunBeginn
 from perfkit.record.script.hang_watch import ScriptHangWatch
 from perfkit.record.script.hooks.exit_hook import before_exit_at_once
 from perfkit.record.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
-from perfkit.record.script.hooks.script_pauses import PauseKeeper, ScriptPauses
+from perfkit.record.script.hooks.script_pauses import ScriptPauses
 from perfkit.record.script.hooks.sigterm_hook import SigtermHook
 from perfkit.record.script.hooks.torch_hooks import (
     after_gradients,
@@ -59,10 +57,7 @@ from perfkit.record.script.hooks.torch_hooks import (
     device_of,
     in_backward,
 )
-from perfkit.record.script.manifest_assembly import (
-    UNKNOWN_FIELDS,
-    script_topology,
-)
+from perfkit.record.script.manifest_assembly import UNKNOWN_FIELDS, script_topology
 from perfkit.record.script.marker import on_step
 from perfkit.record.script.outcome import OutcomeReporter
 from perfkit.record.script.rank_environment import launcher_rank
@@ -70,6 +65,7 @@ from perfkit.record.script.script_monitor import ScriptMonitor
 from perfkit.record.script.script_run import ScriptRun
 from perfkit.record.script.step_counter import StepCounter
 from perfkit.record.script.step_messages import count_steps, explain_no_steps
+from perfkit.record.step_listener import PauseState
 from perfkit.storage.run_folder import read_manifest
 
 TIMED_AFTER: Final = 100
@@ -113,20 +109,18 @@ class ScriptRecorder:
         self._over = False
         self._has_ended = False
         self._backward_threads = weakref.WeakSet[threading.Thread]()
-        """Where backward passes have run."""
         self.missed = False
         """Whether the script has ended well, and what `--step-on` names was not among what ran."""
         self._run: ScriptRun | None = None
         self._beginning = RunBeginning(self._begin_run)
         self._first_step: FirstStepWatch | None = None
         """None if the first step is not watched."""
-        self._sigterm = SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck)
+        self._sigterm = SigtermHook(lambda: self.end(TerminatedError("ended by SIGTERM")), self._on_sigterm_while_stuck)
         if config.hang_after_s is not None:
             self._first_step = FirstStepWatch(config.hang_after_s, self._beginning, self._find_ranks, self._is_busy)
 
     @property
     def has_begun(self) -> bool:
-        """Whether this process has a recording."""
         return self._run is not None
 
     @property
@@ -135,19 +129,18 @@ class ScriptRecorder:
         return os.getpid() != self._pid and has_profiled()
 
     def attach(self) -> None:
-        """Install the hooks in torch."""
         try:
             follow_forks()
             count_messages()
             self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
-            around_backward(self._backward)
+            around_backward(self._backward.begin, self._backward.end)
             after_gradients(self._counter.after_gradients)
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
             self._loaders = watch_loaders()  # before the script makes its loaders
-            on_step(self._on_marker)
+            on_step(lambda: self._note(None, self._counter.after_marker))
             before_exit_at_once(self._on_exit_at_once)
             if self._counts_forward:
                 self._forward.calls.install()
@@ -195,9 +188,9 @@ class ScriptRecorder:
         if self._first_step is not None:
             self._first_step.stop()
 
-    def _pause_keeper(self) -> PauseKeeper | None:
+    def _pause_keeper(self) -> Recording | ScriptMonitor | None:
         if self._run is None:
-            return self._monitor.keeper
+            return None if self._monitor.monitor is None else self._monitor
         if not self._over or self._busy:
             return self._monitor if self._busy else self._run.recording
         return self._run.captures.recording_in_progress or self._monitor
@@ -219,9 +212,6 @@ class ScriptRecorder:
         if self._counts_forward:
             self._note(module, self._counter.after_forward)
 
-    def _on_marker(self) -> None:
-        self._note(None, self._counter.after_marker)
-
     def _note(self, subject: Any, ends_step: Callable[[], bool]) -> None:
         """Note an event of the script, and end its step if `ends_step` returns so.
 
@@ -231,7 +221,9 @@ class ScriptRecorder:
             return
         try:
             if self._run is None and not self._over:
-                self._note_device(subject)
+                device = device_of(subject)
+                if device is not None and device.type != "meta":  # on which nothing runs
+                    self._device = device
             ended = ends_step()
         except Exception as error:  # noqa: BLE001
             self._on_error(error)
@@ -250,19 +242,6 @@ class ScriptRecorder:
         elif run is not None:
             self._end_unrecorded_step(run)
         self._monitor.begin_step()
-
-    def _note_device(self, subject: Any) -> None:
-        device = device_of(subject)
-        if device is not None and device.type != "meta":  # on which nothing runs
-            self._device = device
-
-    def _check_backward_thread(self) -> None:
-        """Refuse to record without the forward and backward passes, which would pass for idle time."""
-        threads = self._backward_threads
-        if threads and threading.current_thread() not in threads and not self._counts_forward:
-            raise RunError(
-                "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
-            )
 
     def _end_step(self) -> None:
         with self._errors_contained():
@@ -327,15 +306,19 @@ class ScriptRecorder:
             self._outcome.report_own_profiler(has_begun=self._run is not None)
 
     def _start(self) -> ScriptRun:
-        self._check_backward_thread()
+        threads = self._backward_threads
+        if threads and threading.current_thread() not in threads and not self._counts_forward:
+            # Forward and backward passes would be missing, and pass for idle time.
+            raise RunError(
+                "the optimizer steps in another thread than backward passes run in: --step-on backward counts those"
+            )
         cold_ns = time.perf_counter_ns() - self._begin_ns
         self._stop_first_step()
         ranks, folder, hangs = self._beginning.get()
         device = self._device or device_in_use()
         topology = script_topology(ranks.info, device)
         recording = self._make_recording(ranks, device, folder)
-        self._monitor.open(recording, folder, ranks.world_size, device)
-        self._monitor.publish(self._config, folder, topology.local_rank)
+        self._monitor.open(recording, self._config, topology.local_rank, device)
         rules = self._capture_rules(topology, ranks)
         captures = CaptureAgent(recording, topology, self._schedule, rules, lambda: self._monitor.last_load_ns)
         recording.listeners += [captures, hangs]
@@ -348,7 +331,6 @@ class ScriptRecorder:
         return find_ranks(self._trace_dir, self._config.workload, own_connection=self._first_step is not None)
 
     def _begin_run(self) -> BegunRun:
-        """Begin the run in a folder that the ranks agree on."""
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         barriers = 0 if self._schedule is None else 2 * self._schedule.repeat
         ranks = ScriptRankGroup(*self._find_ranks(), barriers, timeout)
@@ -357,8 +339,7 @@ class ScriptRecorder:
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
-        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
-        before_end_with_parent(lambda: clean_after_end_of_parent(folder), last=True)
+        fail_with_parent(lambda: folder, ranks.rank)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         return BegunRun(ranks, folder, hangs)
 
@@ -406,22 +387,15 @@ class ScriptRecorder:
             return
         self._has_ended = True
         try:
-            self._leave_at_once(code)
+            if self._run is None:
+                self._beginning.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
+            # Another thread of the script may end a step; if that writes a trace, it will not be complete.
+            elif not wait_until(lambda: not self._busy, _BUSY_WAIT_S):
+                self._run.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
+            else:
+                self._run.leave_at_once(code, self._counter, self._outcome)
         except Exception as error:  # noqa: BLE001  the outermost boundary of the thread
             self._outcome.report_incomplete(error)
-
-    def _leave_at_once(self, code: int) -> None:
-        if self._run is None:
-            self._beginning.leave(SystemExit(code) if code else None, _SIGTERM_WAIT_S)
-            return
-        # Another thread of the script may end a step; if that writes a trace, it will not be complete.
-        if not wait_until(lambda: not self._busy, _BUSY_WAIT_S):
-            self._run.fail_at_once(RunError(f"ended with exit code {code} (os._exit) while perfkit ended a step"))
-        else:
-            self._run.leave_at_once(code, self._counter, self._outcome)
-
-    def _on_sigterm(self) -> None:
-        self.end(TerminatedError("ended by SIGTERM"))
 
     def _on_sigterm_while_stuck(self) -> None:
         """Mark the run as failed, without what only the main thread knows: it does not return to Python."""
@@ -432,7 +406,6 @@ class ScriptRecorder:
             self._beginning.leave(error, _SIGTERM_WAIT_S)
 
     def _stop(self, run: ScriptRun, error: BaseException | None) -> None:
-        """Stop recording and timing; the run's folder is completed when the script ends."""
         if self._over:
             return
         self._over = True
@@ -473,4 +446,4 @@ class ScriptRecorder:
             run.ranks.stop_waiting()
             run.recording.end_schedule(write=False)
         with suppress(Exception):
-            run.record_failure(error)
+            record_failure(run.recording.folder, run.ranks.rank, error, None)

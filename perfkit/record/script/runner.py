@@ -29,7 +29,7 @@ from perfkit.record.distributed.host_address import listen
 from perfkit.record.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.record.endings import exit_cause
 from perfkit.record.import_hook import run_after_import
-from perfkit.record.lifecycle.first_failure import FirstFailure, write_first_failure
+from perfkit.record.lifecycle.launched_runs import FirstFailure, write_first_failure
 from perfkit.record.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
 from perfkit.record.messages import one_line, print_status, print_warning
@@ -271,7 +271,6 @@ class _Ending:
 
     def __init__(self) -> None:
         self.by_sigint = False
-        """Whether the script was interrupted."""
         self.exit_code: int | None = None
         """With which to end the process at once; None leaves that to the interpreter."""
         atexit.register(self._end)  # registered before any of the script's, so called last

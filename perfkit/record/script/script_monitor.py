@@ -1,17 +1,15 @@
 """The monitor of a script's rank, which goes on when the recording is over."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
 
 from perfkit.options.script import ScriptConfig
 from perfkit.record.monitor.step_times import DATA
-from perfkit.record.pause_state import PauseState
 from perfkit.record.recording.pause_log import OpenPause, PauseLog
 from perfkit.record.recording.recording import Recording
+from perfkit.record.step_listener import PauseState
 from perfkit.records.manifest import StepKind
 from perfkit.records.monitor import UNKNOWN
 from perfkit.records.per_run.pauses import PausePhase
@@ -46,15 +44,12 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.install()
 
-    def open(self, recording: Recording, folder: Path, world_size: int, device: torch.device) -> None:
-        """Create the step log in the run's folder."""
+    def open(self, recording: Recording, config: ScriptConfig, local_rank: int, device: torch.device) -> None:
+        """Create the step log in the run's folder, and let others read the figures, on one rank of each host."""
         if self.monitor is not None:
-            self.monitor.open(folder, recording.rank, world_size, device)
-
-    def publish(self, config: ScriptConfig, folder: Path, local_rank: int) -> None:
-        """Let others read the figures, on one rank of each host; how many samples a step has is unknown."""
-        if self.monitor is not None and local_rank == 0:
-            self.monitor.publish(config.metrics_port, config.otlp, folder, None)
+            self.monitor.open(recording.folder, recording.rank, recording.world_size, device)
+            if local_rank == 0:  # how many samples a step has is unknown
+                self.monitor.publish(config.metrics_port, config.otlp, recording.folder, None)
 
     def end_step(self, kind: StepKind) -> None:
         if self.monitor is not None:
@@ -77,12 +72,5 @@ class ScriptMonitor:
         if self.monitor is not None:
             self.monitor.close()
 
-    @property
-    def keeper(self) -> "ScriptMonitor | None":
-        """What keeps the pauses before the first step has ended; None if the monitor is off."""
-        return None if self.monitor is None else self
-
-    @contextmanager
-    def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
-        with self.pauses.pause(phase, self.steps) as pause:
-            yield pause
+    def pause(self, phase: PausePhase) -> AbstractContextManager[OpenPause]:
+        return self.pauses.pause(phase, self.steps)

@@ -53,10 +53,6 @@ class ScriptRun:
         self._cold_ns = cold_ns
         self._measured: StepMeasurements | None = None
 
-    def record_failure(self, error: BaseException) -> None:
-        """Mark the run as failed, unless another rank failed first."""
-        record_failure(self.recording.folder, self.ranks.rank, error, None)
-
     def fail_at_once(self, error: BaseException) -> None:
         """Mark the run as failed where nothing more can be waited for, and leave nothing that only a run needs."""
         cause = cause_of_end(self.recording.folder, self.ranks.rank, error)
@@ -72,11 +68,7 @@ class ScriptRun:
             self.captures.fail(error)
 
     def stop(self, error: BaseException | None) -> None:
-        """Stop recording and timing; the run's folder is completed when the script ends.
-
-        Raises:
-            StoreError: The trace of a cycle that has just ended cannot be written.
-        """
+        """Stop recording and timing; the run's folder is completed when the script ends."""
         self.ranks.stop_waiting()
         # After an error a device may wait for a rank that is gone.
         wait = error is None or self.ranks.world_size == 1 or self._topology.device == "cpu"
@@ -85,11 +77,7 @@ class ScriptRun:
         self._measured = self._measurements(wait)
 
     def leave_record(self) -> None:
-        """Write what was measured now that the schedule is over: the script may end where no code of ours runs.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
+        """Write what was measured now that the schedule is over: the script may end where no code of ours runs."""
         recording, ranks = self.recording, self.ranks
         measured = self._measurements(wait=False)
         record = rank_record(ranks.rank, self._topology, measured)
@@ -97,11 +85,7 @@ class ScriptRun:
         assemble_manifest(recording.folder, ranks.world_size, ranks.info.launcher)
 
     def complete(self, error: BaseException | None, counter: StepCounter, outcome: OutcomeReporter) -> None:
-        """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last.
-
-        Raises:
-            StoreError: The manifest cannot be read or written.
-        """
+        """Write this rank's part of the manifest, and the whole of it if this rank failed first or ended last."""
         measured = self._measured or self._measurements(wait=False)
         record = rank_record(self.ranks.rank, self._topology, measured)
         if error is not None:
@@ -130,7 +114,8 @@ class ScriptRun:
         if self.captures.recording_in_progress is None:  # else the steps that it has recorded are lost
             self.end_captures(SystemExit(code) if code else None)
         if not has_failed:
-            self._complete_ended(counter, outcome.without_answer())
+            outcome.prints_answer = False
+            self._complete_ended(counter, outcome)
         self.ranks.stop_waiting()
 
     def _complete_failed(

@@ -31,13 +31,11 @@ class StepCounter:
         self._any_gradients = False
         self._pending = False
         self.seen = SeenOptimizers()
-        """All optimizers that have stepped."""
         self.counted: SeenOptimizer | None = None
         """The optimizer whose steps are counted now."""
         self.enders: list[SeenOptimizer] = []
         """All whose steps were counted, one after the other."""
         self.count = 0
-        """Steps that have ended."""
         self.skipped = 0
         """Steps of which a GradScaler has skipped the update."""
         self.backward_passes = 0
@@ -77,11 +75,9 @@ class StepCounter:
         return False
 
     def after_gradients(self) -> None:
-        """Note that gradients were computed, by a backward pass or without one (`torch.autograd.grad`)."""
         self._gradients = self._any_gradients = True
 
     def after_forward(self) -> bool:
-        """Note the end of a forward pass of the module that the rule names."""
         return self._rule.kind == "forward" and self._in_thread() and self._end()
 
     def after_marker(self) -> bool:

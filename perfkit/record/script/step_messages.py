@@ -77,7 +77,10 @@ def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[s
     if rule.kind == "forward" and rule.name is not None and modules:
         text = f"--step-on {config.step_on}: no such module was called; those that were: {', '.join(modules)}"
         return NoSteps(text, missed=True)
-    return NoSteps(f"{_what_is_missing(counter, rule.kind, stepped)}{_others_to_count(counter)}", missed=False)
+    others = "for inference: --step-on forward; or call perfkit.step() after each step"
+    if counter.backward_passes:
+        others = f"{counter.backward_passes} backward passes ran: --step-on backward counts those"
+    return NoSteps(f"{_what_is_missing(counter, rule.kind, stepped)}; {others}", missed=False)
 
 
 def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:
@@ -91,9 +94,3 @@ def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:
     }[kind]
     children = any(name in sys.modules for name in _START_METHODS) and not counter.backward_passes
     return f"{what}: nothing of it was recorded{_CHILDREN if children else ''}"
-
-
-def _others_to_count(counter: StepCounter) -> str:
-    if counter.backward_passes:
-        return f"; {counter.backward_passes} backward passes ran: --step-on backward counts those"
-    return "; for inference: --step-on forward; or call perfkit.step() after each step"

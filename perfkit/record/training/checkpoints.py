@@ -28,7 +28,6 @@ class Checkpoints:
         self._ranks, self._folder = ranks, folder
 
     def after_step(self, trainer: Trainer, recording: Recording) -> None:
-        """Write a checkpoint if it is time."""
         if recording.steps % self._every:
             return
         if self._is_whole:
@@ -39,10 +38,7 @@ class Checkpoints:
                     torch.save({"step": recording.steps, **trainer.state()}, new)
                     new.replace(path)
                     pause.wrote(path.stat().st_size)
-        else:
-            self._write_parts(trainer, recording)
-
-    def _write_parts(self, trainer: Trainer, recording: Recording) -> None:
+            return
         from torch.distributed.checkpoint import state_dict_saver  # takes time to import
 
         folder = self._folder / FOLDER_NAME.format(recording.steps)

@@ -18,11 +18,7 @@ class CompileMonitor:
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
-        """Record whether anything is compiled in `step`.
-
-        Raises:
-            LaunchEnvironmentError: The compiler fails, or is missing.
-        """
+        """Record whether anything is compiled in `step`."""
         from torch._dynamo.exc import BackendCompilerFailed
 
         begin = _graphs()

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
@@ -23,12 +22,14 @@ class Evaluation:
         layout = run.layout(ranks.world_size)
         own, count = layout.replica(ranks.rank), run.eval_batches * run.batch_size
         self._samples = {
-            part: _slice(workload.evaluation_samples(part, run.seed, count * layout.replicas), own * count, count)
+            part: {
+                name: np.ascontiguousarray(array[own * count : (own + 1) * count])
+                for name, array in (workload.evaluation_samples(part, run.seed, count * layout.replicas) or {}).items()
+            }
             for part in EVALUATION_PARTS
         }
 
     def after_step(self, trainer: Trainer, recording: Recording) -> None:
-        """Evaluate if it is time, and print the losses as nanoGPT does."""
         if recording.steps % self._every:
             return
         with recording.pause("evaluation"):
@@ -41,18 +42,11 @@ class Evaluation:
         count = len(next(iter(samples.values())))
         with trainer.evaluating() as model:
             losses = [
-                self._loss(trainer, model, {name: array[at : at + self._batch] for name, array in samples.items()})
+                self._workload.loss(
+                    model,
+                    {n: torch.from_numpy(a[at : at + self._batch]).to(trainer.device) for n, a in samples.items()},
+                ).float()
                 for at in range(0, count, self._batch)
             ]
         own = float(torch.stack(losses).mean().item())
         return float(np.mean(self._ranks.all_gather(own)))
-
-    def _loss(self, trainer: Trainer, model: nn.Module, batch: Arrays) -> Tensor:
-        moved = {name: torch.from_numpy(array).to(trainer.device) for name, array in batch.items()}
-        return self._workload.loss(model, moved).detach().float()
-
-
-def _slice(samples: Arrays | None, start: int, count: int) -> Arrays:
-    if samples is None:
-        raise ValueError("the workload has no samples for evaluation")
-    return {name: np.ascontiguousarray(array[start : start + count]) for name, array in samples.items()}

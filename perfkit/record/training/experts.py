@@ -31,7 +31,6 @@ class Experts:
         self._steps = 0
 
     def count_tokens(self) -> None:
-        """Count the tokens of the latest forward pass."""
         routed = [layer.routed for layer in self._layers]
         before = self._tokens or [torch.zeros_like(one) for one in routed]
         self._tokens = [old + new for old, new in zip(before, routed, strict=True)]

@@ -20,7 +20,6 @@ def average_gradients(
     Args:
         parameters: In the order of the model; the same ones must have gradients on every rank.
         bucket_cap_mb: Size of a bucket; None is DDP's default.
-        group: The ranks; None is all.
     """
     ranks = dist.get_world_size(group)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

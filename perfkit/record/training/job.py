@@ -23,11 +23,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """Every option by name, as the manifest records it."""
 
     def check_world(self, world_size: int) -> None:
-        """Refuse options that do not fit the number of ranks.
-
-        Raises:
-            UsageError: The message names the option.
-        """
+        """Refuse options that do not fit the number of ranks."""
         self.run.check_world(world_size)
         replicas = self.run.layout(world_size).replicas
         spec = self.workload.data_spec(self.run.seed)
@@ -37,5 +33,4 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def trace_dir(self) -> Path:
-        """Folder in which the run's folder is created."""
         return Path(self.run.trace_dir)

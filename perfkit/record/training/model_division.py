@@ -78,7 +78,6 @@ def make_device_mesh(layout: MeshLayout, device_type: str, timeout: timedelta) -
 
 
 def _make_group(layout: MeshLayout, name: str, timeout: timedelta) -> dist.ProcessGroup:
-    """Return this rank's group along a dimension."""
     members = layout.groups(name)
     if len(members) == 1 and dist.group.WORLD is not None:
         return dist.group.WORLD

@@ -25,11 +25,7 @@ Batch = Mapping[str, Tensor]
 
 
 class Pipeline:
-    """One rank's part of a pipeline.
-
-    Args:
-        model: The whole model, of which the rank keeps its stages.
-    """
+    """One rank's part of a pipeline."""
 
     def __init__(
         self,
@@ -51,7 +47,12 @@ class Pipeline:
         self._micro_batches = run.micro_batches or default_micro_batches(self._name, size)
         self.modules = [workload.make_stage(model, index, self._count) for index in self._indices]
         """The stages of this rank, bare."""
-        self._ends = _make_ends_group(layout, run)
+        ends = [[line[0], line[-1]] for line in layout.groups("pp")]
+        made: tuple[dist.ProcessGroup | None, object] = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+            ends, timeout=run.timeout_delta, group_desc="mesh_pp_ends"
+        )
+        self._ends = made[0]
+        """The first and last rank of this rank's pipeline, if it is one of them."""
         self._recording: Recording | None = None
         self._stages: list[AnnotatedStage] = []
         self._messages = MessageLog()
@@ -62,7 +63,6 @@ class Pipeline:
 
     @property
     def has_last(self) -> bool:
-        """Whether this rank has the last stage, and so the loss."""
         return self._count - 1 in self._indices
 
     def tied_copies(self) -> list[nn.Parameter]:
@@ -70,7 +70,6 @@ class Pipeline:
         return self._workload.tied_parameters(self.modules[-1]) if self.has_last else []
 
     def connect(self, wrapped: list[nn.Module]) -> None:
-        """Make the stages and the schedule of the `wrapped` modules."""
         device = next(self.modules[0].parameters()).device
         group = self._mesh.get_group("pp")
         self._stages = [
@@ -91,19 +90,16 @@ class Pipeline:
         losses: list[Tensor] = []
         given = (inputs,) if 0 in self._indices else ()
         self._schedule.step(*given, **({"target": targets, "losses": losses} if self.has_last else {}))
-        recording.pipeline = self._recorded()
-        with recording.phase("backward"):
-            self._add_tied_gradients()
-        return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
-
-    def _recorded(self) -> RecordedPipeline:
-        return RecordedPipeline(
+        recording.pipeline = RecordedPipeline(
             schedule=self._name,
             stages=self._count,
             micro_batches=self._micro_batches,
             own=self._own,
             messages=self._messages.taken(),
         )
+        with recording.phase("backward"):
+            self._add_tied_gradients()
+        return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
     def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
         with self._stages[-1].loss():
@@ -130,23 +126,10 @@ class Pipeline:
                 dist.all_reduce(gradient, group=self._ends)
 
     def checksum(self, ranks: ProcessRankGroup, tensors: Iterator[Tensor]) -> str:
-        """Return the SHA-256 of all stages' checksums; called by all ranks.
-
-        Raises:
-            RunError: Ranks of one stage differ.
-        """
+        """Return the SHA-256 of all stages' checksums; called by all ranks."""
         found = ranks.all_gather((self._mesh.get_local_rank("pp"), checksum_of(tensors)))
         of_stage = dict(reversed(found))
         for rank, (stage, checksum) in enumerate(found):
             if checksum != of_stage[stage]:
                 raise RunError(f"the parameters after the last step of rank {rank} differ from others of its stage")
         return hashlib.sha256("".join(of_stage[stage] for stage in sorted(of_stage)).encode()).hexdigest()
-
-
-def _make_ends_group(layout: MeshLayout, run: RunConfig) -> dist.ProcessGroup | None:
-    """Return the group of the first and last rank of this rank's pipeline, if it is one of them; called by all."""
-    ends = [[line[0], line[-1]] for line in layout.groups("pp")]
-    made: tuple[dist.ProcessGroup | None, object] = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
-        ends, timeout=run.timeout_delta, group_desc="mesh_pp_ends"
-    )
-    return made[0]

@@ -26,7 +26,6 @@ class MessageLog:
         self._messages: list[RecordedMessage] = []
 
     def clear(self) -> None:
-        """Forget the messages of the step before."""
         self._messages = []
 
     def add(self, operations: list[dist.P2POp], operator: str, stage: int, micro_batch: int) -> None:
@@ -64,7 +63,6 @@ class AnnotatedStage(PipelineStage):
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> Any:
-        """Compute the gradients of one micro-batch, or those of its input only."""
         with self._action("backward", "B" if full_backward else "I", bwd_chunk_id):
             return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
@@ -76,7 +74,6 @@ class AnnotatedStage(PipelineStage):
         return self._noted(super().get_fwd_recv_ops(fwd_chunk_id), "recv", fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Return what receives the gradients of one micro-batch's output."""
         return self._noted(super().get_bwd_recv_ops(bwd_chunk_id), "recv", bwd_chunk_id)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:

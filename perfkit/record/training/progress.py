@@ -1,44 +1,34 @@
 """Progress on rank 0, on stderr: a live bar on a terminal, plain lines otherwise; with step time and loss."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfkit.base.formatting import duration
 from perfkit.record.messages import print_status
+from perfkit.record.recording.recording import Recording
 
 _LINES: Final = 10
 """Approximate maximum of plain lines per run."""
 
 
-class Show(Protocol):
-    """Shows progress."""
-
-    def __call__(self, done: int) -> None:
-        """Show that `done` steps are complete."""
-
-
-class Measured(Protocol):
-    """What is known of the steps so far, as of a `Recording`."""
-
-    def typical_step_ns(self, first: int) -> float | None:
-        """Return the typical time of the steps from `first` on."""
-
-    def last_loss(self) -> float | None:
-        """Return the loss of the last step."""
+Show = Callable[[int], None]
+"""Called with the number of steps that are complete."""
 
 
 @contextmanager
-def progress(total: int, steps: Measured, visible: bool) -> Iterator[Show]:
-    """Show the progress of `total` steps while the body runs, if `visible`."""
+def progress(total: int, steps: Recording, visible: bool) -> Iterator[Show]:
     if not visible:
-        yield _nothing
+        yield lambda _done: None
     elif sys.stderr.isatty():
-        with _bar() as bar:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        more = (TextColumn("{task.fields[measured]}"), TimeElapsedColumn())
+        # No refresh by a separate thread: it would run during the steps that are measured.
+        with Progress(*columns, *more, console=Console(stderr=True), auto_refresh=False) as bar:
             task = bar.add_task("steps", total=total, measured="")
 
             def draw(done: int) -> None:
@@ -59,25 +49,8 @@ def progress(total: int, steps: Measured, visible: bool) -> Iterator[Show]:
         yield line
 
 
-def _measured(steps: Measured, first: int) -> str:
+def _measured(steps: Recording, first: int) -> str:
     """Return the typical time of the steps from `first` on, and the last loss, as far as they are known."""
     step_ns, loss = steps.typical_step_ns(first), steps.last_loss()
     time = [] if step_ns is None else [f"{duration(step_ns)} per step"]
     return ", ".join([*time, *([] if loss is None else [f"loss {loss:.4g}"])])
-
-
-def _nothing(done: int) -> None:
-    pass
-
-
-def _bar() -> Progress:
-    # No refresh by a separate thread: it would run during the steps that are measured.
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[measured]}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-    )

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from perfkit.options.mesh import MeshLayout
 from perfkit.options.run import RunConfig
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.recording.manifest_writer import checksum_on_all_ranks
@@ -43,15 +41,10 @@ class Input(Struct, frozen=True, kw_only=True):
     sampler: EpochSampler
     """Samples single samples; the loader may wrap it in a batch sampler."""
     steps: int
-    """Number of steps to train."""
 
 
 class Trainer:
-    """Trains a model on one rank.
-
-    Args:
-        model: Not wrapped, on its device, the same on every rank.
-    """
+    """Trains a model on one rank."""
 
     def __init__(
         self, workload: Workload[Any], run: RunConfig, ranks: ProcessRankGroup, model: nn.Module, steps: int
@@ -67,7 +60,8 @@ class Trainer:
         """What was compiled; None unless the model is to be compiled."""
         self.memory: RankMemory | None = None
         """What this rank holds; None before the first step has ended."""
-        self._mesh = _make_mesh(layout, run, self._device)
+        plain = run.dp == "ddp" and list(layout.sizes) == ["dp"]  # DDP over all ranks needs no mesh
+        self._mesh = None if plain else make_device_mesh(layout, self._device.type, run.timeout_delta)
         self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
         self._pipeline: Pipeline | None = None
         if self._mesh is not None and "pp" in layout.sizes:
@@ -81,7 +75,8 @@ class Trainer:
             for module in bare
             for own, part in divide_model(workload, run, self._strategy, self._mesh, module).items()
         }
-        self.experts = self._find_experts(model, [*parts]) if self._pipeline is None else None
+        mixtures = workload.expert_layers(model) if isinstance(workload, ExpertParallel) else []
+        self.experts = Experts(mixtures, [*parts], self._mesh) if mixtures and self._pipeline is None else None
         """The mixtures of experts; None if the model has none."""
         # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
         averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
@@ -96,10 +91,6 @@ class Trainer:
         # A disabled scaler passes everything through.
         scaled = run.precision == "float16" and not self._strategy.OWN_PRECISION
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=scaled)
-
-    def _find_experts(self, model: nn.Module, divided: list[nn.Parameter]) -> Experts | None:
-        layers = self._workload.expert_layers(model) if isinstance(self._workload, ExpertParallel) else []
-        return Experts(layers, divided, self._mesh) if layers else None
 
     def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
         factory = self._strategy.optimizer_factory()
@@ -122,28 +113,21 @@ class Trainer:
     ) -> None:
         """Train all steps, over as many epochs as needed, and call `between` after each."""
         recording.begin()
-        with _split_losses() if self._run.loss_parallel else nullcontext():
-            self._train(_batches(data, recording), recording, show, between)
+        split: AbstractContextManager[None] = nullcontext()
+        if self._run.loss_parallel:
+            from torch.distributed.tensor.parallel import loss_parallel  # takes time to import
 
-    def _train(
-        self,
-        batches: Iterator[Batch],
-        recording: Recording,
-        show: Show,
-        between: Sequence["Callable[[Trainer, Recording], None]"],
-    ) -> None:
-        while recording.steps < self._steps:
-            step = recording.steps
-            if self.compiled is None:
-                loss = self._step(batches, recording)
-            else:
-                with self.compiled.watching(step):
+            split = loss_parallel()  # of outputs that are split along their classes, for forward and backward
+        batches = _batches(data, recording)
+        with split:
+            while recording.steps < self._steps:
+                with nullcontext() if self.compiled is None else self.compiled.watching(recording.steps):
                     loss = self._step(batches, recording)
-            recording.step(loss)
-            for action in between:
-                action(self, recording)
-            if not recording.recording or recording.steps == self._steps:
-                show(recording.steps)
+                recording.step(loss)
+                for action in between:
+                    action(self, recording)
+                if not recording.recording or recording.steps == self._steps:
+                    show(recording.steps)
 
     @property
     def device(self) -> torch.device:
@@ -176,15 +160,10 @@ class Trainer:
         return self._optimization.optimizer
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield name and tensor of each parameter that this rank trains, as its strategy has wrapped them."""
         return self._model.named_parameters()
 
     def checksum(self, ranks: ProcessRankGroup) -> str:
-        """Return the SHA-256 of the trained parameters; called by all ranks.
-
-        Raises:
-            RunError: It differs between ranks.
-        """
+        """Return the SHA-256 of the trained parameters; called by all ranks."""
         if self._pipeline is not None:
             return self._pipeline.checksum(ranks, self._parameters.whole())
         with self._strategy.gathered(self._model):
@@ -244,21 +223,6 @@ class Trainer:
             held = self._strategy.memory()
             self.memory = held or self._parameters.measure_memory(self._strategy.local_optimizer(optimizer))
         optimizer.zero_grad(set_to_none=True)
-
-
-def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> DeviceMesh | None:
-    """Return the mesh of the ranks; None if DDP over all ranks, which needs none, is all there is."""
-    if run.dp == "ddp" and list(layout.sizes) == ["dp"]:
-        return None
-    return make_device_mesh(layout, device.type, run.timeout_delta)
-
-
-def _split_losses() -> AbstractContextManager[None]:
-    """Return the context, for forward and backward, of losses of outputs that are split along their classes."""
-    from torch.distributed.tensor.parallel import loss_parallel  # takes time to import
-
-    context: AbstractContextManager[None] = loss_parallel()
-    return context
 
 
 def checkpoint_activations(layers: list[nn.Module]) -> None:

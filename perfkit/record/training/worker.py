@@ -21,8 +21,9 @@ from perfkit.record.distributed.torch_environment import collect_log
 from perfkit.record.hangs.worker_stacks import follow_forks
 from perfkit.record.lifecycle.failure_guard import FailureGuard
 from perfkit.record.lifecycle.parent_watch import exit_with_parent
-from perfkit.record.lifecycle.watchdog import Watchdog, process_identity
+from perfkit.record.lifecycle.watchdog import Watchdog
 from perfkit.record.messages import print_warning
+from perfkit.record.process_stat import ProcessIdentity, process_identity
 from perfkit.record.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -33,9 +34,10 @@ from perfkit.record.recording.manifest_writer import (
 )
 from perfkit.record.recording.profiler_options import ProfilerOptions
 from perfkit.record.recording.recording import Recording
-from perfkit.record.recording.side_profilers import Recorder, check_recorders, make_recorders
+from perfkit.record.recording.side_profilers import check_recorders, make_recorders
 from perfkit.record.recording.throughput import StepWork
 from perfkit.record.run_listeners import ManifestListener, listen
+from perfkit.record.step_listener import Recorder
 from perfkit.record.training.checkpoints import Checkpoints
 from perfkit.record.training.evaluation import Evaluation
 from perfkit.record.training.file_bandwidth import measure_file_bandwidth
@@ -82,11 +84,7 @@ def run_rank(job: Job, debug: bool = False) -> Path | None:
 
 
 def _check_start(job: Job, ranks: ProcessRankGroup, device: torch.device) -> None:
-    """Refuse what the strategy cannot do with these ranks and devices.
-
-    Raises:
-        UsageError: The message names the option.
-    """
+    """Refuse what the strategy cannot do with these ranks and devices."""
     job.check_world(ranks.world_size)
     job.run.capture_rules.refuse_unseen_waits(ranks.world_size, device.type)
     replicas = job.run.layout(ranks.world_size).replicas
@@ -107,7 +105,6 @@ def _describe_run(job: Job, world_size: int) -> RunDescription:
 
 
 def _warn_of_oversubscription(ranks: ProcessRankGroup, topology: Topology) -> None:
-    """Warn before the run if its ranks use more threads than there are cores."""
     no_steps = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
     records = ranks.all_gather(rank_record(ranks.rank, topology, no_steps))
     for finding in word_all(oversubscription(records)) if ranks.rank == 0 else ():
@@ -120,7 +117,7 @@ def _train(
     topology: Topology,
     folder: Path,
     guard: FailureGuard,
-    places: Sequence[tuple[str, int]],
+    places: Sequence[ProcessIdentity],
 ) -> None:
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
@@ -138,21 +135,15 @@ def _train(
     captures = listen(recording, topology, job.run, job.run.plan, places, manifest, samples)
     guard.stop, guard.run_failed = recording.fail, captures.run_failed
     guard.manifest_fields = manifest.fields_after_failure
-    between = _between_steps(job, ranks, folder)
-    follow_forks()
-    with progress(data.steps, recording, visible=ranks.rank == 0) as show:
-        trainer.train(data, recording, show, between)
-    recording.end()
-
-
-def _between_steps(job: Job, ranks: ProcessRankGroup, folder: Path) -> list[Callable[[Trainer, Recording], None]]:
-    """Return what the options request between steps: evaluation, checkpoints."""
     between: list[Callable[[Trainer, Recording], None]] = []
     if job.run.eval_interval:
         between.append(ranks.run_on_all(lambda: Evaluation(job.workload, job.run, ranks)).after_step)
     if job.run.checkpoint_interval:
         between.append(Checkpoints(job.run, ranks, folder).after_step)
-    return between
+    follow_forks()
+    with progress(data.steps, recording, visible=ranks.rank == 0) as show:
+        trainer.train(data, recording, show, between)
+    recording.end()
 
 
 def _measured_at_end(

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.record.hangs.processes import start_of
-from perfkit.record.lifecycle.watchdog import process_identity
 from perfkit.record.on_demand.mailbox import Mailbox, OpenMark
+from perfkit.record.process_stat import process_identity, start_of
 
 
 def mark_rank_0(run: Path, which: str) -> None:
     """Leave the mark of rank 0 that runs, has ended, ran on another host, or whose pid is another process's by now."""
-    place, pid = process_identity()
+    place, pid, started = process_identity()
     if not place:
         pytest.skip("this system has no pidfds")
-    started = start_of(pid)
     if which == "ended":
         pid = os.posix_spawn("/bin/true", ["true"], {})
         started = start_of(pid)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def _find_problem(name: str, found: Any) -> str | None:
-    """Return what is wrong with a plug-in's source, or None."""
     from perfkit_workloads.data.source import Source  # numpy: not needed to list the names
 
     if not isinstance(found, type) or not issubclass(found, Source):
@@ -114,13 +113,7 @@ class DataOptions(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{option} has no effect without workers: set num_workers too")
 
     def find_world_problem(self, world_size: int, replicas: int, samples: int) -> str | None:
-        """Return what the number of ranks does not allow; None if nothing.
-
-        Args:
-            world_size: Number of ranks.
-            replicas: Number of ranks, or groups of ranks, that train on different samples.
-            samples: Number of samples.
-        """
+        """Return what the number of ranks does not allow; None if nothing."""
         if self.files > samples:
             return f"files {self.files} are more than the {samples:,} samples"
         if self.files > 1 and self.files % replicas:

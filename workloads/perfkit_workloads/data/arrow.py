@@ -18,27 +18,21 @@ if TYPE_CHECKING:
 class Arrow(FileSource[NoOptions]):
     """Files that `datasets.Dataset.from_file` and `pyarrow.ipc.open_stream` can open."""
 
+    suffix = ".arrow"
     package = "pyarrow"
     extra = "arrow"
 
-    def file_name(self, spec: DataSpec) -> str:
-        """Return workload and fingerprint."""
-        return f"{spec.workload}-{spec.fingerprint[:12]}.arrow"
-
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-        """Write one column per field."""
         from perfkit_workloads.data.arrow_file import write_file
 
         write_file(path, workload, spec)
 
     def open(self, path: Path) -> AbstractContextManager[Stored]:
-        """Open a file to check it."""
         from perfkit_workloads.data.arrow_file import open_file
 
         return open_file(path)
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return the function that opens the file for reads of samples or batches."""
         from perfkit_workloads.data.arrow_file import open_batched, open_per_sample
 
         return open_per_sample if options.read == "per-sample" else open_batched

@@ -52,11 +52,7 @@ class _Mapped(NamedTuple):
 
 
 def write_file(path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-    """Write the samples, one record batch per slab, then the schema again: its metadata are the checksums.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write the samples, one record batch per slab, then the schema again: its metadata are the checksums."""
     slab = slab_samples(spec, multiple_of=spec.block_samples)
     slabs = -(-spec.samples // slab)
     blank = _schema(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
@@ -66,7 +62,8 @@ def write_file(path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
 
             def put(name: str, start: int, samples: NDArray[Any]) -> None:
                 del start  # slabs come in order
-                columns[name] = _column(samples)
+                flat = pa.array(samples.reshape(-1))
+                columns[name] = reduce(pa.FixedSizeListArray.from_arrays, reversed(samples.shape[1:]), flat)
                 if len(columns) == len(spec.fields):
                     writer.write_batch(pa.record_batch([columns[name] for name in blank.names], schema=blank))
                     columns.clear()
@@ -78,12 +75,7 @@ def write_file(path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Stored]:
-    """Open a file to check it.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged, or not of this format.
-    """
+    """Open a file to check it."""
     mapped = _map(path)
 
     def read(name: str, start: int, stop: int) -> NDArray[Any]:
@@ -95,7 +87,6 @@ def open_file(path: Path) -> Iterator[Stored]:
 
 
 def open_per_sample(path: Path, spec: DataSpec) -> Read:
-    """Take one row of each column at a time, through Arrow."""
     parts = _map(path).parts
     firsts = [part.first for part in parts]
 
@@ -137,23 +128,12 @@ def _pick(field: Field, parts: list[_Part], at: list[int], indices: list[int]) -
 
 
 def _schema(stamp: Stamp) -> Any:
-    """Return the schema of a file."""
     columns = [(field.name, reduce(pa.list_, reversed(field.shape), TYPES[field.dtype])) for field in stamp.spec.fields]
     return pa.schema(columns, metadata={STAMP: msgspec.json.encode(stamp)})
 
 
-def _column(samples: NDArray[Any]) -> Any:
-    """Return samples, `(samples, ...)`, as a column; the memory is shared."""
-    return reduce(pa.FixedSizeListArray.from_arrays, reversed(samples.shape[1:]), pa.array(samples.reshape(-1)))
-
-
 def _map(path: Path) -> _Mapped:
-    """Map a file into memory.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged, or not of this format.
-    """
+    """Map a file into memory."""
     try:
         return _read_stream(pa.memory_map(str(path)))
     except KeyError as error:  # two columns of one name
@@ -191,11 +171,7 @@ def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str] | None:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return the numbers of a column of any depth along one axis: the file's memory, read-only.
-
-    Raises:
-        ValueError: Some are missing.
-    """
+    """Return the numbers of a column of any depth along one axis: the file's memory, read-only."""
     while pa.types.is_fixed_size_list(column.type):
         column = column.flatten()
     if column.null_count:

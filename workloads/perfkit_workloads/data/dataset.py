@@ -25,7 +25,6 @@ class SampleDataset(Dataset[Sample]):
     none is sent to a spawned worker.
 
     Args:
-        samples: Number of samples.
         open_read: Opens the samples; this is what is pickled. See `perfkit_workloads.data.source.Read`.
     """
 
@@ -62,13 +61,7 @@ def pick_sample(tensors: Sample, index: int) -> Sample:
 
 
 def preload(dataset: Dataset[Sample], spec: DataSpec, options: DataOptions) -> SampleDataset:
-    """Read all samples into memory, as `options.read` has it, and return them.
-
-    Args:
-        dataset: Any data set of the samples `spec`.
-        spec: Describes the samples.
-        options: How they are read.
-    """
+    """Read all samples into memory, as `options.read` has it, and return them."""
     tensors = {
         field.name: torch.empty((spec.samples, *field.shape), dtype=getattr(torch, field.dtype))
         for field in spec.fields
@@ -81,9 +74,10 @@ def preload(dataset: Dataset[Sample], spec: DataSpec, options: DataOptions) -> S
         part = anything[numbers] if batched else anything[start]
         for name, tensor in tensors.items():
             tensor[start : start + len(numbers)] = part[name]
-    return SampleDataset(spec.samples, partial(_already_open, partial(pick_batch if batched else pick_sample, tensors)))
+    return in_memory(tensors, spec.samples, options)
 
 
-def _already_open(read: Callable[[Any], Sample]) -> Callable[[Any], Sample]:
-    """Return `read`: its tensors are shared with forked workers and sent to spawned ones."""
-    return read
+def in_memory(tensors: Sample, samples: int, options: DataOptions) -> SampleDataset:
+    """Return samples whose tensors are shared with forked workers and sent to spawned ones."""
+    pick = pick_batch if options.read == "batched" else pick_sample
+    return SampleDataset(samples, partial(partial, pick, tensors))

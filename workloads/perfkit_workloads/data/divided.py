@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -76,16 +76,7 @@ def open_samples(
     options: DataOptions,
     own: list[int],
 ) -> Dataset[Sample]:
-    """Return the samples of all parts, of which this rank reads the parts `own` only.
-
-    Args:
-        source: Where they come from.
-        generator: Generates them.
-        spec: Describes all of them.
-        paths: What `prepare_files` returned.
-        options: How they are read; with `preload`, the parts `own` are read now.
-        own: Numbers of the parts.
-    """
+    """Return the samples of all parts, of which this rank reads the parts `own` only."""
     from perfkit_workloads.data.dataset import SampleDataset, preload
 
     parts = divide(generator, spec, options.files)
@@ -97,15 +88,10 @@ def open_samples(
     if len(parts) == 1:
         return opened[0]
     read = _read_batch if options.read == "batched" else _read_sample
-    return SampleDataset(spec.samples, partial(_open_divided, read, [part.first for part in parts], opened))
+    return SampleDataset(spec.samples, partial(partial, read, [part.first for part in parts], opened))
 
 
 _Opened = Mapping[int, Any]
-_Reading = Callable[[list[int], _Opened, Any], Any]
-
-
-def _open_divided(read: _Reading, firsts: list[int], opened: _Opened) -> Callable[[Any], Any]:
-    return partial(read, firsts, opened)
 
 
 def _read_sample(firsts: list[int], opened: _Opened, index: int) -> Sample:

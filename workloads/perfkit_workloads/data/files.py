@@ -78,13 +78,14 @@ class FileSource(Source[ConfigT]):
     """A source with one file per data set."""
 
     @property
+    @abstractmethod
+    def suffix(self) -> str:
+        """Ends the file's name; another layout of the same content has another one."""
+
+    @property
     def compresses(self) -> bool:
         """Whether the file may be smaller than the samples."""
         return False
-
-    @abstractmethod
-    def file_name(self, spec: DataSpec) -> str:
-        """Return the name of the file; different content or layout gives a different name."""
 
     def companions(self, path: Path) -> list[Path]:  # noqa: ARG002  # for subclasses
         """Return the further files that `write` creates beside `path`: none, unless overridden."""
@@ -118,7 +119,6 @@ class FileSource(Source[ConfigT]):
         path: Path | None,
         options: DataOptions,
     ) -> Dataset[Sample]:
-        """Return the samples of the file at `path`, which is what `prepare` returned."""
         from perfkit_workloads.data.dataset import SampleDataset
 
         if path is None:
@@ -134,7 +134,7 @@ class FileSource(Source[ConfigT]):
         """
         if options.data_dir is None:
             raise UsageError(f"source {options.source} needs a folder: set data_dir")
-        path = Path(options.data_dir) / self.file_name(spec)
+        path = Path(options.data_dir) / f"{spec.workload}-{spec.fingerprint[:12]}{self.suffix}"
         # A finished file appears by a rename, so it is read without the lock (and from read-only folders).
         if path.exists():
             self._check(path, spec)
@@ -143,8 +143,8 @@ class FileSource(Source[ConfigT]):
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path) as alone:
                 if not path.exists():
-                    if alone:
-                        self._clear(path)
+                    for left_over in path.parent.glob(f"{_prefix(path)}*.tmp") if alone else ():  # of a killed writer
+                        shutil.rmtree(left_over, ignore_errors=True)  # does not follow links
                     self._write(path, workload, spec)
                     return path
         except OSError as error:
@@ -166,17 +166,8 @@ class FileSource(Source[ConfigT]):
             _to_disk(temporary)
             temporary.rename(path)
 
-    def _clear(self, path: Path) -> None:
-        """Remove what a killed writer on this host left behind; the caller holds the lock."""
-        for left_over in path.parent.glob(f"{_prefix(path)}*.tmp"):
-            shutil.rmtree(left_over, ignore_errors=True)  # does not follow links
-
     def _check(self, path: Path, spec: DataSpec) -> None:
-        """Refuse a file that does not contain all samples of `spec`.
-
-        Raises:
-            StoreError: The file is foreign, stale or damaged.
-        """
+        """Refuse a file that does not contain all samples of `spec`."""
         try:
             with self.open(path) as stored:
                 damage = _damage(stored, _stamp(stored, path, spec), spec)
@@ -203,7 +194,6 @@ def write_slabs(
 
 
 def make_stamp(spec: DataSpec, slab_samples: int, checksums: str) -> Stamp:
-    """Return the stamp of a file with the samples of `spec`."""
     return Stamp(fingerprint=spec.fingerprint, spec=spec, slab_samples=slab_samples, checksums=checksums)
 
 
@@ -323,9 +313,7 @@ class Readahead:
     three times as long. A hint costs 1.5 us per sample, hence only the first time.
 
     Args:
-        path: The file.
         fields: (offset of the first sample, bytes per sample) of each field.
-        samples: Number of samples.
     """
 
     def __init__(self, path: Path, fields: list[tuple[int, int]], samples: int) -> None:
@@ -336,21 +324,10 @@ class Readahead:
     def ask(self, indices: list[int]) -> None:
         """Start reading those of `indices` that were not read before."""
         new = [index for index in indices if not self._seen[index]]
-        if not new:
+        if not (new and hasattr(os, "posix_fadvise")):
             return
         self._seen[new] = True
         with self._path.open("rb") as file:
             for index in new:
                 for offset, size in self._fields:
-                    _will_need(file.fileno(), offset + index * size, size)
-
-
-if hasattr(os, "posix_fadvise"):
-
-    def _will_need(descriptor: int, offset: int, size: int) -> None:
-        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_WILLNEED)
-
-else:
-
-    def _will_need(descriptor: int, offset: int, size: int) -> None:
-        """Do nothing: this system does not support the hint."""
+                    os.posix_fadvise(file.fileno(), offset + index * size, size, os.POSIX_FADV_WILLNEED)

@@ -46,30 +46,25 @@ class Hdf5(FileSource[Hdf5Config]):
 
     @property
     def compresses(self) -> bool:
-        """Whether the file may be smaller than the samples."""
         return self.config.hdf5_compression != "none"
 
-    def file_name(self, spec: DataSpec) -> str:
-        """Return workload, fingerprint and layout."""
+    @property
+    def suffix(self) -> str:
+        """With the layout of the file."""
         layout = f"-chunk{self.config.hdf5_chunk}" if self.config.hdf5_chunk else ""
-        if self.compresses:
-            layout += f"-{self.config.hdf5_compression}"
-        return f"{spec.workload}-{spec.fingerprint[:12]}{layout}.h5"
+        return f"{layout}-{self.config.hdf5_compression}.h5" if self.compresses else f"{layout}.h5"
 
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
-        """Write one dataset per field."""
         from perfkit_workloads.data.hdf5_file import write_file
 
         write_file(path, workload, spec, self.config)
 
     def open(self, path: Path) -> AbstractContextManager[Stored]:
-        """Open a file to check it."""
         from perfkit_workloads.data.hdf5_file import open_file
 
         return open_file(path)
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return the function that opens the file for reads of samples, or of batches by the file's layout."""
         from perfkit_workloads.data.hdf5_file import open_chunked, open_mapped, open_per_sample
 
         if options.read == "per-sample":

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ALIGNMENT: Final = 4096
 MAX_CHUNK_BYTES: Final = (1 << 32) - 1
-"""HDF5's own limit."""
 
 CACHE_BYTES: Final = 1 << 30
 """Limit of one process's cache of the decompressed chunks of a field. With shuffling almost every batch needs almost
@@ -53,12 +52,7 @@ def write_file(path: Path, workload: SampleGenerator, spec: DataSpec, config: Hd
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Stored]:
-    """Open a file to check it.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: Its metadata is damaged.
-    """
+    """Open a file to check it."""
     try:
         with _opened(path) as file:
             fields = {
@@ -77,7 +71,6 @@ def open_file(path: Path) -> Iterator[Stored]:
 
 
 def _fill(file: h5py.File, workload: SampleGenerator, spec: DataSpec, config: Hdf5Config) -> None:
-    """Write the samples and the stamp into an empty file."""
     chunk = config.hdf5_chunk
     compression = None if config.hdf5_compression == "none" else config.hdf5_compression
     for field in spec.fields:

@@ -4,10 +4,9 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Sized
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,25 +29,14 @@ def make_loader(
     An incomplete last batch is dropped, so that every step does the same work. Workers live as long as the loader, so
     that no epoch waits for them to start.
 
-    Args:
-        dataset: The data set of the source, built with the same `options`.
-        sampler: Yields the sample numbers of this rank.
-        options: How to read.
-        batch_size: Samples per batch and rank.
-
     Returns:
         A loader of dicts of tensors, `(batch_size, *field.shape)` each.
 
     Raises:
-        UsageError: Too few samples for a batch, or pinned memory without an accelerator.
+        UsageError: Pinned memory without an accelerator.
     """
-    available = len(cast("Sized", sampler))
-    if available < batch_size:
-        raise UsageError(
-            f"batch_size {batch_size} exceeds the {available} samples per rank: "
-            "choose a smaller batch_size or more samples"
-        )
-    if options.pin_memory and not _has_accelerator():
+    modules = [getattr(torch, kind, None) for kind in device_types()]
+    if options.pin_memory and not any(module is not None and module.is_available() for module in modules):
         raise UsageError("pin_memory needs an accelerator, and none was found: remove it")
     common: dict[str, Any] = {"pin_memory": options.pin_memory, **_workers(options)}
     if options.read == "batched":
@@ -57,13 +45,7 @@ def make_loader(
     return DataLoader(dataset, batch_size, sampler=sampler, drop_last=True, **common)
 
 
-def _has_accelerator() -> bool:
-    modules = (getattr(torch, kind, None) for kind in device_types())
-    return any(module is not None and module.is_available() for module in modules)
-
-
 def _workers(options: DataOptions) -> dict[str, Any]:
-    """Return the loader's arguments for workers."""
     if options.num_workers == 0:
         return {"num_workers": 0}
     context = processes.get_context(options.worker_start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from perfkit_workloads.data.source import NoOptions, Source
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from perfkit_workloads.data.source import Read, Sample
+    from perfkit_workloads.data.source import Sample
 
 
 class Memory(Source[NoOptions]):
@@ -27,7 +26,6 @@ class Memory(Source[NoOptions]):
         spec: DataSpec,  # noqa: ARG002
         options: DataOptions,  # noqa: ARG002
     ) -> Path | None:
-        """Write nothing."""
         return None
 
     def dataset(
@@ -37,17 +35,10 @@ class Memory(Source[NoOptions]):
         path: Path | None,  # noqa: ARG002
         options: DataOptions,
     ) -> Dataset[Sample]:
-        """Generate all samples."""
         import torch
 
-        from perfkit_workloads.data.dataset import SampleDataset, pick_batch, pick_sample
+        from perfkit_workloads.data.dataset import in_memory
 
         arrays = workload.generate(spec, 0, spec.samples)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        read = partial(pick_batch if options.read == "batched" else pick_sample, tensors)
-        return SampleDataset(spec.samples, partial(_already_open, read))
-
-
-def _already_open(read: Read) -> Read:
-    """Return `read`: its tensors are shared with forked workers and sent to spawned ones."""
-    return read
+        return in_memory(tensors, spec.samples, options)

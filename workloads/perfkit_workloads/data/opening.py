@@ -14,7 +14,7 @@ from perfkit_workloads.data import DataOptions
 from perfkit_workloads.data.divided import open_samples
 from perfkit_workloads.data.loader import make_loader
 from perfkit_workloads.data.sampling import EpochSampler, InTurns, make_sampler, own_files
-from perfkit_workloads.data.scattered import ScatteredLoader, Served, join_readers
+from perfkit_workloads.data.scattered import ScatteredLoader, join_readers
 from perfkit_workloads.data.source import Source
 
 Batch = dict[str, Tensor]
@@ -56,16 +56,7 @@ class Opened(NamedTuple):
 
 
 def open_input(samples: Samples, place: Place, timeout: timedelta | None = None) -> Opened:
-    """Open the samples of this rank; called by every rank.
-
-    Args:
-        samples: What to read.
-        place: Which part of it.
-        timeout: Limit of sending a batch.
-
-    Raises:
-        UsageError: Too few samples for a batch, or pinned memory without an accelerator.
-    """
+    """Open the samples of this rank; called by every rank."""
     options = samples.options
     if options.readers is None:
         return _open_for(samples, place, [place.replica])
@@ -74,7 +65,9 @@ def open_input(samples: Samples, place: Place, timeout: timedelta | None = None)
         opened = _open_for(samples, place, list(served.ranks))
         batches = len(opened.loader) // len(served.ranks)
         return Opened(ScatteredLoader(opened.loader, served, samples.spec, place.batch_size, batches), opened.sampler)
-    return _receive(samples, place, served)
+    sampler = _sampler(samples, place, place.replica)
+    batches = len(sampler) // place.batch_size
+    return Opened(ScatteredLoader(None, served, samples.spec, place.batch_size, batches), sampler)
 
 
 def _open_for(samples: Samples, place: Place, replicas: list[int]) -> Opened:
@@ -84,20 +77,13 @@ def _open_for(samples: Samples, place: Place, replicas: list[int]) -> Opened:
     files = sorted({file for replica in replicas for file in own_files(options, place.replicas, replica)})
     dataset = open_samples(samples.source, samples.generator, samples.spec, samples.paths, options, files)
     sampler = samplers[0] if len(samplers) == 1 else InTurns(samplers, place.batch_size)
-    _check_batch(samplers[0], place)
     loader = make_loader(dataset, cast("Sampler[int]", sampler), options, place.batch_size)
     return Opened(cast("Loader", loader), sampler)
 
 
-def _receive(samples: Samples, place: Place, served: Served) -> Opened:
-    sampler = _sampler(samples, place, place.replica)
-    _check_batch(sampler, place)
-    batches = len(sampler) // place.batch_size
-    return Opened(ScatteredLoader(None, served, samples.spec, place.batch_size, batches), sampler)
-
-
 def _sampler(samples: Samples, place: Place, replica: int) -> EpochSampler:
-    return make_sampler(
+    """Return the sampler of a rank."""
+    sampler = make_sampler(
         samples.options,
         samples.spec.samples,
         replicas=place.replicas,
@@ -105,16 +91,9 @@ def _sampler(samples: Samples, place: Place, replica: int) -> EpochSampler:
         seed=place.seed,
         batch_size=place.batch_size,
     )
-
-
-def _check_batch(sampler: EpochSampler, place: Place) -> None:
-    """Refuse a batch that is larger than a rank's samples.
-
-    Raises:
-        UsageError: It is.
-    """
     if len(sampler) < place.batch_size:
         raise UsageError(
             f"batch_size {place.batch_size} exceeds the {len(sampler)} samples per rank: "
             "choose a smaller batch_size or more samples"
         )
+    return sampler

@@ -37,9 +37,7 @@ _RECORD_HEADER: Final = 30
 class Pt(FileSource[NoOptions]):
     """Files that `torch.load` can open anywhere, mapped into memory."""
 
-    def file_name(self, spec: DataSpec) -> str:
-        """Return workload and fingerprint."""
-        return f"{spec.workload}-{spec.fingerprint[:12]}.pt"
+    suffix = ".pt"
 
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write the fields to separate files, then all of them, mapped, to one: torch.save needs whole tensors."""
@@ -63,7 +61,6 @@ class Pt(FileSource[NoOptions]):
 
     @contextmanager
     def open(self, path: Path) -> Iterator[Stored]:
-        """Open a file to check it."""
         stamp, tensors = _load(path)
         fields = {name: (tuple(one.shape), str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()}
 
@@ -74,7 +71,6 @@ class Pt(FileSource[NoOptions]):
         yield Stored(stamp=stamp, fields=fields, read=read)
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return the function that opens the file for reads of samples or batches."""
         return _open_per_sample if options.read == "per-sample" else _open_batched
 
 
@@ -95,12 +91,7 @@ def _save(path: Path, stamp: str, arrays: dict[str, Any]) -> None:
 
 
 def _load(path: Path) -> _Loaded:
-    """Map a file.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged, or not a dictionary of tensors.
-    """
+    """Map a file."""
     import torch
 
     try:

@@ -41,12 +41,9 @@ ALIGNMENT: Final = 64
 class Safetensors(FileSource[NoOptions]):
     """Files that the safetensors library, and anything else that reads the format, can open."""
 
+    suffix = ".safetensors"
     package = "safetensors"
     extra = "run"
-
-    def file_name(self, spec: DataSpec) -> str:
-        """Return workload and fingerprint."""
-        return f"{spec.workload}-{spec.fingerprint[:12]}.safetensors"
 
     def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write the tensors, then the header: its size is known before the checksums are."""
@@ -67,7 +64,6 @@ class Safetensors(FileSource[NoOptions]):
 
     @contextmanager
     def open(self, path: Path) -> Iterator[Stored]:
-        """Open a file to check it."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -88,7 +84,6 @@ class Safetensors(FileSource[NoOptions]):
             raise ValueError(str(error)) from error
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return the function that opens the file for reads of samples or batches."""
         return _open_per_sample if options.read == "per-sample" else _open_mapped
 
 
@@ -109,7 +104,6 @@ def _header(stamp: Stamp) -> bytes:
 
 
 def _offsets(spec: DataSpec, header_bytes: int) -> dict[str, int]:
-    """Return the offset of each field's first sample in the file."""
     offsets = {}
     for field in spec.fields:
         offsets[field.name] = header_bytes

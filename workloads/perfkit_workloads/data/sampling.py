@@ -24,16 +24,7 @@ class EpochSampler(Protocol):
 def make_sampler(
     options: DataOptions, samples: int, *, replicas: int, replica: int, seed: int, batch_size: int
 ) -> EpochSampler:
-    """Return the sampler of a rank.
-
-    Args:
-        options: With several files, each rank gets samples of its own files.
-        samples: Number of samples of the data set.
-        replicas: Number of ranks, or groups of ranks, that train on different samples.
-        replica: Which of them this is.
-        seed: Seed of the order.
-        batch_size: Samples per batch.
-    """
+    """Return the sampler of a rank."""
     if options.files > 1:
         own = own_files(options, replicas, replica)
         # A reader's workers serve several ranks, so that none reads for one rank only.
@@ -45,7 +36,6 @@ def make_sampler(
 
 
 def own_files(options: DataOptions, replicas: int, replica: int) -> list[int]:
-    """Return the numbers of the files that a rank reads."""
     return [0] if options.files == 1 else list(range(replica, options.files, replicas))
 
 
@@ -58,8 +48,6 @@ class FileSampler(Sampler[int]):
     Args:
         firsts: First sample of each file, and the number of all samples.
         groups: Files of each group, as many in each.
-        seed: Seed of the order.
-        batch_size: Samples per batch.
     """
 
     def __init__(self, firsts: list[int], groups: list[list[int]], seed: int, batch_size: int) -> None:
@@ -72,7 +60,6 @@ class FileSampler(Sampler[int]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the epoch."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -86,25 +73,18 @@ class FileSampler(Sampler[int]):
                 yield from order[batch * self._batch_size : (batch + 1) * self._batch_size]
 
     def _order(self, files: list[int]) -> list[int]:
-        """Return the samples of a group of files, shuffled."""
         samples = np.concatenate([np.arange(self._firsts[file], self._firsts[file + 1]) for file in files])
         order: list[int] = np.random.default_rng((self._seed, self._epoch, files[0])).permutation(samples).tolist()
         return order
 
 
 class InTurns(Sampler[int]):
-    """Batches of several samplers in turns.
-
-    Args:
-        samplers: As many samples in each.
-        batch_size: Samples per batch.
-    """
+    """Batches of several samplers in turns."""
 
     def __init__(self, samplers: list[EpochSampler], batch_size: int) -> None:
         self._samplers, self._batch_size = samplers, batch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the epoch."""
         for sampler in self._samplers:
             sampler.set_epoch(epoch)
 

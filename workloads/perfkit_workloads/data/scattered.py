@@ -18,13 +18,10 @@ class Served(NamedTuple):
 
     ranks: Sequence[int]
     rank: int
-    """This rank."""
     group: Any
-    """Their process group."""
 
     @property
     def reads(self) -> bool:
-        """Whether this rank reads for all."""
         return self.rank == self.ranks[0]
 
 
@@ -44,9 +41,6 @@ class ScatteredLoader:
 
     Args:
         loader: On the rank that reads: batches of the first rank, the second, and so on in turns. None on the others.
-        served: The ranks.
-        spec: Describes a sample.
-        batch_size: Samples per batch.
         batches: Batches per rank and epoch.
     """
 

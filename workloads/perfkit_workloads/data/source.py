@@ -83,8 +83,5 @@ class Source(ABC, Generic[ConfigT]):
         """Return the samples, for reading by `options.read`; called by every rank.
 
         Args:
-            workload: Generates the samples.
-            spec: Describes them.
             path: What `prepare` returned.
-            options: How the samples are read.
         """

@@ -34,7 +34,6 @@ class Vocabulary(Struct, frozen=True, kw_only=True):
     fingerprint: str
     """SHA-256 (hexadecimal) over the text, the validation share and `TEXT_VERSION`."""
     source: str
-    """Name of the original file."""
 
 
 class Text:
@@ -46,7 +45,6 @@ class Text:
 
     @property
     def vocab_size(self) -> int:
-        """Number of distinct characters."""
         return len(self.vocabulary.characters)
 
     @property
@@ -56,7 +54,6 @@ class Text:
 
     @property
     def train_tokens(self) -> int:
-        """Number of characters in the training part."""
         return self.vocabulary.train_tokens
 
     def train(self) -> NDArray[Any]:
@@ -68,16 +65,11 @@ class Text:
         return _part(self.folder / "validation.npy", self.vocabulary.validation_tokens)
 
     def decode(self, ids: NDArray[Any]) -> str:
-        """Return the text of `ids`."""
         return "".join(self.vocabulary.characters[i] for i in ids)
 
 
 def load_text(folder: Path) -> Text:
-    """Open a folder that `prepare_text` wrote.
-
-    Raises:
-        StoreError: It is missing, foreign, damaged, or of another version.
-    """
+    """Open a folder that `prepare_text` wrote."""
     path = folder / VOCABULARY
     try:
         vocabulary = msgspec.json.decode(path.read_bytes(), type=Vocabulary)
@@ -100,7 +92,6 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
     """Turn a UTF-8 text into a prepared folder.
 
     Args:
-        file: The text.
         folder: The folder to create; it may exist if it is empty or contains the same prepared text.
         validation: Share of the characters, from the end of the text, for validation.
 

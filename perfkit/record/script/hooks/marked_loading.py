@@ -25,7 +25,6 @@ _matched: Final[set[str]] = set()
 
 
 def has_matched() -> bool:
-    """Return whether anything in this process has been marked."""
     return bool(_matched)
 
 
@@ -59,11 +58,7 @@ def mark(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_marked(source: bytes, path: str, pattern: "re.Pattern[str]") -> CodeType:
-    """Compile a file, with a mark at each function whose name matches.
-
-    Raises:
-        SyntaxError: As without marks.
-    """
+    """Compile a file, with a mark at each function whose name matches."""
     tree = ast.parse(source, path)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and pattern.search(node.name):
@@ -76,11 +71,7 @@ def compile_marked(source: bytes, path: str, pattern: "re.Pattern[str]") -> Code
 
 
 class MarkedModules(MetaPathFinder):
-    """Marks functions in the modules of a folder.
-
-    Args:
-        folder: The folder; not what is installed in it.
-    """
+    """Marks functions in the modules of a folder."""
 
     def __init__(self, folder: Path, pattern: "re.Pattern[str]") -> None:
         self._folder = folder

@@ -26,21 +26,18 @@ class Annotations:
         self._thread: int | None = None
 
     def enable(self, enabled: bool) -> None:
-        """Annotate the passes of this thread from now on, or none."""
         self._thread = get_ident() if enabled else None
 
     def begin(self, phase: Phase) -> Any:
-        """Begin a phase; returns what `end` needs."""
         return begin_span(annotation(phase)) if self._thread == get_ident() else None
 
     def end(self, span: Any) -> None:
-        """End the phase that `begin` has begun."""
         if span is not None:
             end_span(span)
 
 
 class _Passes(ABC):
-    """A `PassHook` that annotates passes of one kind; a pass inside another one of the thread is a part of that.
+    """Annotates passes of one kind; a pass inside another one of the thread is a part of that.
 
     Args:
         on_end: Called with what the pass was called with first, after each that has not failed.
@@ -106,7 +103,7 @@ class ForwardPasses(_Passes):
     ) -> None:
         super().__init__(annotations, on_end, on_error)
         self._module = module
-        self.calls = ModuleCalls(self)
+        self.calls = ModuleCalls(self.begin, self.end)
         """Calls this hook around each call of a module, once installed."""
         self.seen: dict[str, None] = {}
         """Classes of the first modules that were called, if the module is chosen by its class."""

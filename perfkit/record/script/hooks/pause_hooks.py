@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -27,7 +27,6 @@ Pause = Callable[[], AbstractContextManager[OpenPause | None]]
 
 
 def around_checkpoints(pause: Pause) -> None:
-    """Note each checkpoint, with its bytes."""
     hooked = torch.save = torch.serialization.save = _around_save(torch.save, pause)
 
     def leave_alone() -> None:
@@ -75,10 +74,7 @@ def _position(target: Any) -> int | None:
 def _around_distributed(pause: Pause) -> None:
     package: Any = __import__(_DISTRIBUTED, fromlist=["state_dict_saver"])
     for name, asynchronous in (("save", False), ("async_save", True)):
-        function = getattr(package, name, None)
-        if function is None:  # before torch 2.3
-            continue
-        hooked = _around_distributed_save(function, pause, asynchronous)
+        hooked = _around_distributed_save(getattr(package, name), pause, asynchronous)
         setattr(package, name, hooked)
         setattr(package.state_dict_saver, name, hooked)
 
@@ -99,18 +95,8 @@ def _around_distributed_save(save: Callable[..., Any], pause: Pause, asynchronou
     return hooked
 
 
-class EvaluationHook(Protocol):
-    """Is told when a module begins and ends to evaluate."""
-
-    def begin(self, module: nn.Module) -> None:
-        """Note that a module that was training has been switched to evaluation."""
-
-    def end(self, module: nn.Module) -> None:
-        """Note that a module has been switched to training."""
-
-
-def around_evaluations(hook: EvaluationHook) -> None:
-    """Tell `hook` of the outermost calls of `Module.train` and `Module.eval`, which call it for all modules within."""
+def around_evaluations(begin: Callable[[nn.Module], None], end: Callable[[nn.Module], None]) -> None:
+    """Call `end` after the outermost calls of `Module.train`, and `begin` after those that end a module's training."""
     train = nn.Module.train
     inside = [False]
 
@@ -124,9 +110,9 @@ def around_evaluations(hook: EvaluationHook) -> None:
         finally:
             inside[0] = False
         if mode:
-            hook.end(self)
+            end(self)
         elif was_training:
-            hook.begin(self)
+            begin(self)
         return result
 
     nn.Module.train = hooked  # type: ignore[method-assign]

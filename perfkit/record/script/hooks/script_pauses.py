@@ -4,16 +4,23 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from threading import get_ident
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from torch import nn
 
-from perfkit.record.pause_state import PauseState
-from perfkit.record.recording.pause_log import OpenPause, PauseLog
+from perfkit.record.recording.pause_log import OpenPause
 from perfkit.record.script.hooks.pause_hooks import around_checkpoints, around_evaluations
-from perfkit.records.per_run.pauses import PausePhase, RecordedPause
+from perfkit.record.step_listener import PauseState
+from perfkit.records.per_run.pauses import RecordedPause
+
+if TYPE_CHECKING:
+    from perfkit.record.recording.recording import Recording
+    from perfkit.record.script.script_monitor import ScriptMonitor
+
+    PauseKeeper: TypeAlias = Recording | ScriptMonitor
+    """What pauses are noted in: a recording, or the monitor where nothing is recorded."""
 
 _STEPS_IN_A_ROW: Final = 3
 """Steps in a row with an evaluation which tell that it is part of the steps; two in a row may be an interval's and
@@ -29,21 +36,6 @@ class _Evaluation(NamedTuple):
     """By the monotonic clock."""
 
 
-class PauseKeeper(Protocol):
-    """What pauses are noted in: a recording, or the monitor where nothing is recorded."""
-
-    @property
-    def pauses(self) -> PauseLog:
-        """The pauses so far."""
-
-    @property
-    def steps(self) -> int:
-        """Steps that have ended."""
-
-    def pause(self, phase: PausePhase) -> AbstractContextManager[OpenPause]:
-        """Note a pause."""
-
-
 class ScriptPauses:
     """Follows the checkpoints and evaluations of the thread that steps.
 
@@ -53,7 +45,7 @@ class ScriptPauses:
         state: Where to note that the script pauses.
     """
 
-    def __init__(self, recording: Callable[[], PauseKeeper | None], state: PauseState) -> None:
+    def __init__(self, recording: "Callable[[], PauseKeeper | None]", state: PauseState) -> None:
         self._recording = recording
         self._state = state
         self._pid = os.getpid()
@@ -71,9 +63,8 @@ class ScriptPauses:
         return self._checkpoints > 0 or evaluates
 
     def attach(self) -> None:
-        """Install the hooks in torch."""
         around_checkpoints(self._checkpoint)
-        around_evaluations(self)
+        around_evaluations(self.begin, self.end)
 
     def trains(self) -> None:
         """Note that the calling thread trains: what has begun is no evaluation."""
@@ -84,10 +75,6 @@ class ScriptPauses:
 
     def _note_state(self) -> None:
         self._state.in_progress = self.in_progress
-
-    def _current(self) -> PauseKeeper | None:
-        """Return the recording if this is the thread that steps: others write while training goes on."""
-        return self._recording() if get_ident() == self._thread and os.getpid() == self._pid else None
 
     @contextmanager
     def _checkpoint(self) -> Iterator[OpenPause | None]:
@@ -105,19 +92,25 @@ class ScriptPauses:
             self._note_state()
 
     def begin(self, module: nn.Module) -> None:
-        """Note that a module that was training has been switched to evaluation."""
         if self._evaluation is None and get_ident() == self._thread:
             self._evaluation = _Evaluation(weakref.ref(module), time.time_ns(), time.perf_counter_ns())
             self._note_state()
 
     def end(self, module: nn.Module) -> None:
-        """Note that a module has been switched to training."""
-        begun, recording = self._evaluation, self._current()
+        begun = self._evaluation
         if begun is None or begun.module() is not module:
             return
+        # Other threads write, and forked processes train, while training goes on.
+        steps_here = get_ident() == self._thread and os.getpid() == self._pid
+        recording = self._recording() if steps_here else None
         self._evaluation = None
         self._note_state()
-        if recording is None or self._is_part_of_steps(recording):
+        if recording is None:
+            return
+        if not self._within_steps and self._rhythm.evaluated(recording.steps):
+            self._within_steps = True
+            recording.pauses.drop_evaluations()
+        if self._within_steps:
             return
         lasted_ns = time.perf_counter_ns() - begun.begin
         recording.pauses.add(
@@ -128,13 +121,6 @@ class ScriptPauses:
                 end_ns=begun.begin_ns + lasted_ns,
             )
         )
-
-    def _is_part_of_steps(self, recording: PauseKeeper) -> bool:
-        """Return whether the script evaluates within its steps, as the evaluation that has just ended tells."""
-        if not self._within_steps and self._rhythm.evaluated(recording.steps):
-            self._within_steps = True
-            recording.pauses.drop_evaluations()
-        return self._within_steps
 
 
 class _Rhythm:

@@ -28,7 +28,6 @@ class SeenOptimizer(Struct, kw_only=True):
     """Steps of the script that its steps, or skipped updates, have ended."""
 
     def is_called(self, name: str) -> bool:
-        """Return whether `name` is its class, or a variable that holds it."""
         return name == self.class_name or name in self.names
 
 
@@ -42,7 +41,6 @@ class SeenOptimizers:
         """Those that are told apart, in the order of their first steps."""
 
     def add(self, optimizer: Optimizer) -> SeenOptimizer:
-        """Count a step of `optimizer`."""
         seen = self.find(optimizer)
         seen.steps += 1
         return seen
@@ -51,7 +49,13 @@ class SeenOptimizers:
         """Return what is known of `optimizer`, from now on at the latest."""
         seen = self._by_optimizer.get(optimizer)
         if seen is None:
-            seen = self._by_optimizer[optimizer] = self._first_sight(optimizer)
+            kind = type(optimizer).__name__
+            if len(self.all) < _MOST:
+                seen = SeenOptimizer(class_name=kind, names=names_of(optimizer, sys._getframe()))
+                self.all.append(seen)
+            else:
+                seen = self._unnamed.setdefault(kind, SeenOptimizer(class_name=kind, names=()))
+            self._by_optimizer[optimizer] = seen
         return seen
 
     def everyone(self) -> list[SeenOptimizer]:
@@ -59,19 +63,10 @@ class SeenOptimizers:
         return [*self.all, *self._unnamed.values()]
 
     def by_class(self) -> Counter[str]:
-        """Return the steps by class."""
         counts: Counter[str] = Counter()
         for seen in self.everyone():
             counts[seen.class_name] += seen.steps
         return counts
-
-    def _first_sight(self, optimizer: Optimizer) -> SeenOptimizer:
-        class_name = type(optimizer).__name__
-        if len(self.all) >= _MOST:
-            return self._unnamed.setdefault(class_name, SeenOptimizer(class_name=class_name, names=()))
-        seen = SeenOptimizer(class_name=class_name, names=names_of(optimizer, sys._getframe()))
-        self.all.append(seen)
-        return seen
 
 
 def names_of(target: object, frame: FrameType | None) -> tuple[str, ...]:

@@ -53,7 +53,6 @@ class SigtermHook:
         return signal.getsignal(signal.SIGTERM) == self._handle
 
     def _uninstall(self) -> None:
-        """Remove the handler from a forked child."""
         if self._installed:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)

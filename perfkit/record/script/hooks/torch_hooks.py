@@ -7,7 +7,7 @@ takes seconds. A compiled call is left alone as a whole; its modules are not cal
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,29 +56,32 @@ def after_scaler_step(hook: Callable[[Any], None]) -> None:
     torch.amp.GradScaler.step = hooked_step  # type: ignore[method-assign]
 
 
-def _never_compile_alone(function: Callable[..., Any]) -> None:
-    """Have torch.compile run a function as it is where it would begin to compile there; it must have been loaded.
-
-    It does so with torch's own `Module.__call__`, and compiles the forward passes within. A compiled function that
-    calls this one is compiled with it.
-    """
-    with contextlib.suppress(AttributeError):  # torch calls this internal
-        torch._dynamo.eval_frame.skip_code(function.__code__)
+Begin = Callable[[Any], bool]
+"""Is told that a pass begins, of a module or from a loss; returns whether its end is wanted."""
+End = Callable[[Any, bool], None]
+"""Is told that it has ended, and whether by an error."""
 
 
-class PassHook(Protocol):
-    """Is told when a forward or backward pass begins and ends."""
+def around_backward(begin: Begin, end: End) -> None:
+    """Call both around each backward pass that adds gradients to `.grad`, with what it begins from."""
 
-    def begin(self, subject: Any) -> bool:
-        """Note that a pass begins, of a module or from a loss; returns whether `end` is wanted."""
+    def wrap(engine: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(engine)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            subject = args[0] if args else None
+            if not begin(subject):
+                return engine(*args, **kwargs)
+            try:
+                result = engine(*args, **kwargs)
+            except BaseException:
+                end(subject, True)
+                raise
+            end(subject, False)
+            return result
 
-    def end(self, subject: Any, failed: bool) -> None:
-        """Note that it has ended; `failed` if by an error."""
+        return hooked
 
-
-def around_backward(hook: PassHook) -> None:
-    """Call `hook` around each backward pass that adds gradients to `.grad`, with what it begins from."""
-    hook_engine(lambda engine: _wrapped(engine, hook), accumulates=True)
+    hook_engine(wrap, accumulates=True)
 
 
 def after_gradients(hook: Callable[[], None]) -> None:
@@ -99,32 +102,14 @@ def after_gradients(hook: Callable[[], None]) -> None:
     hook_engine(wrap, accumulates=False)
 
 
-def _wrapped(function: Callable[..., Any], hook: PassHook) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def hooked(*args: Any, **kwargs: Any) -> Any:
-        subject = args[0] if args else None
-        if not hook.begin(subject):
-            return function(*args, **kwargs)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException:
-            hook.end(subject, True)
-            raise
-        hook.end(subject, False)
-        return result
-
-    return hooked
-
-
 class ModuleCalls:
-    """Calls a hook around each call of a module, while installed.
+    """Calls functions around each call of a module, while installed.
 
     Unlike torch's global forward hooks it costs a compiled module nothing: it is no reason to compile it again.
     """
 
-    def __init__(self, hook: PassHook) -> None:
+    def __init__(self, begin: Begin, end: End) -> None:
         call, is_compiling = nn.Module.__call__, torch.compiler.is_compiling
-        begin, end = hook.begin, hook.end
 
         @functools.wraps(call)
         def hooked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -138,10 +123,15 @@ class ModuleCalls:
             end(self, False)
             return result
 
+        function: Any = hooked
+
         def leave_alone() -> None:
             nonlocal begin, end
             begin, end = uncompiled(begin), uncompiled(end)
-            _never_compile_alone(hooked)
+            # It begins to compile with torch's own `Module.__call__`, and compiles the forward passes within. A
+            # compiled function that calls this one is compiled with it.
+            with contextlib.suppress(AttributeError):  # torch calls this internal
+                torch._dynamo.eval_frame.skip_code(function.__code__)
 
         run_after_import(COMPILER, leave_alone)
         self._call = call

@@ -11,7 +11,6 @@ from perfkit.record.training.strategies.base import Strategy
 
 
 def _find_problem(entry: str, found: Any) -> str | None:
-    """Return what is wrong with a plug-in's strategy, or None."""
     if not isinstance(found, type) or not issubclass(found, Strategy):
         return "is not a subclass of perfkit.record.training.strategies.base.Strategy"
     return None if getattr(found, "name", None) == entry else f"has the name {getattr(found, 'name', None)!r}"

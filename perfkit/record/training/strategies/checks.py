@@ -20,18 +20,13 @@ _BASIC = "ddp"
 
 
 def check_parallelism(workload: Workload[Any], run: RunConfig) -> None:
-    """Refuse options that the workload, the strategy or torch does not support together.
-
-    Raises:
-        UsageError: The message names the options.
-    """
+    """Refuse options that the workload, the strategy or torch does not support together."""
     strategy = STRATEGIES.load(run.dp)
     for problem in _problems(workload, strategy, run):
         raise UsageError(problem)
 
 
 def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
-    """Yield what is wrong, the most important first."""
     if run.dp not in {_BASIC, *workload.STRATEGIES}:
         known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.STRATEGIES})
         yield f"--dp {run.dp}: the workload {workload.name} supports {known}"
@@ -54,7 +49,6 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
 
 
 def _between_steps_problems(workload: Workload[Any], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what does not work with evaluation and checkpoints."""
     if run.eval_interval is not None:
         if not workload.EVALUATES:
             yield f"--eval-interval: the workload {workload.name} has no samples for evaluation: remove it"
@@ -85,7 +79,6 @@ def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunCo
 
 
 def _deepspeed_problems(run: RunConfig) -> Iterator[str]:
-    """Yield the options of DeepSpeed that would have no effect."""
     given = {"--zero": run.zero is not None, "--ds-config": run.ds_config is not None}
     if run.dp != "deepspeed":
         yield from (f"{option} needs --dp deepspeed" for option, is_given in given.items() if is_given)
@@ -94,7 +87,6 @@ def _deepspeed_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _ddp_problems(run: RunConfig) -> Iterator[str]:
-    """Yield the options of DDP that would have no effect, or would not work."""
     given = {
         "--bucket-cap-mb": run.bucket_cap_mb is not None,
         "--static-graph": run.static_graph,
@@ -110,7 +102,6 @@ def _ddp_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what does not work with tensor parallelism."""
     if "tp" not in sizes:
         if run.sequence_parallel:
             yield "--sequence-parallel needs tensor parallelism, for example --mesh tp=2"
@@ -126,7 +117,6 @@ def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def _expert_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what does not work with expert parallelism."""
     if "ep" not in sizes:
         return
     for name in sizes.keys() - {"dp", "ep"}:
@@ -141,7 +131,6 @@ def _expert_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def _context_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what does not work with context parallelism."""
     if "cp" not in sizes:
         return
     for name in sizes.keys() - {"dp", "cp"}:
@@ -157,7 +146,6 @@ def _refuse(refused: Mapping[str, bool], dimension: str) -> Iterator[str]:
 
 
 def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what does not work with a pipeline."""
     given = {
         "--pp-schedule": run.pp_schedule is not None,
         "--micro-batches": run.micro_batches is not None,

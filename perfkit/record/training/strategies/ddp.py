@@ -64,7 +64,6 @@ class DDP(Strategy):
         return cast("DistributedDataParallel", model).no_sync()
 
     def finish_backward(self, model: nn.Module) -> None:
-        """Average the gradients if DDP did not."""
         from perfkit.record.training.gradient_averaging import average_gradients
 
         if not self.run.overlap:

@@ -39,12 +39,10 @@ class DeepSpeed(Strategy):
 
     @classmethod
     def find_problems(cls, run: RunConfig) -> Iterator[str]:
-        """Yield what does not work with DeepSpeed, and where its file contradicts an option."""
         yield from deepspeed_config.find_problems(run)
 
     @classmethod
     def find_start_problems(cls, run: RunConfig, replicas: int, device_type: str) -> Iterator[str]:
-        """Yield another batch size in the file, and what it offloads from the CPU."""
         yield from deepspeed_config.find_start_problems(run, replicas, device_type)
 
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:  # noqa: ARG002
@@ -72,11 +70,7 @@ class DeepSpeed(Strategy):
         return made
 
     def start(self, model: nn.Module, optimization: Optimization) -> tuple[nn.Module, Optimization]:
-        """Return DeepSpeed's engine, and an optimization whose step is the engine's.
-
-        Raises:
-            LaunchEnvironmentError: DeepSpeed refuses the model or the configuration, or needs a compiler.
-        """
+        """Return DeepSpeed's engine, and an optimization whose step is the engine's."""
         from perfkit.record.training.strategies.deepspeed_engine import DeepSpeedOptimizer, start_engine
         from perfkit_workloads.base import Optimization
 
@@ -99,11 +93,9 @@ class DeepSpeed(Strategy):
             engine.step()
 
     def memory(self) -> RankMemory | None:
-        """Return what the engine held in its first step."""
         return None if self._optimizer is None else self._optimizer.memory
 
     def gathered(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Return a context in which every rank has all of the parameters."""
         from deepspeed import zero
 
         context: AbstractContextManager[Any] = zero.GatheredParameters([*model.parameters()])
@@ -127,11 +119,7 @@ def _prepare_environment(device: torch.device) -> None:
 
 
 def _require_compiler(config: dict[str, Any]) -> None:
-    """Refuse a configuration that needs a C++ compiler where there is none.
-
-    Raises:
-        LaunchEnvironmentError: The message names what would be compiled.
-    """
+    """Refuse a configuration that needs a C++ compiler where there is none."""
     part = deepspeed_config.compiled_part(config)
     if part is not None and shutil.which(os.environ.get("CXX", "c++")) is None:
         raise LaunchEnvironmentError(

@@ -37,11 +37,7 @@ Values = dict[str, Any]
 
 
 def read_config(path: str) -> Values:
-    """Return the content of a DeepSpeed configuration file.
-
-    Raises:
-        UsageError: It cannot be read, or is not a JSON object.
-    """
+    """Return the content of a DeepSpeed configuration file."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -56,11 +52,7 @@ def read_config(path: str) -> Values:
 
 
 def find_problems(run: RunConfig) -> Iterator[str]:
-    """Yield what does not work with `--dp deepspeed`, and where the file contradicts an option.
-
-    Raises:
-        UsageError: The file cannot be read.
-    """
+    """Yield what does not work with `--dp deepspeed`, and where the file contradicts an option."""
     if run.compile:
         yield "--compile does not work with --dp deepspeed: remove one of them"
     if run.ds_config is None:
@@ -131,16 +123,10 @@ def _contradictions(values: Values, run: RunConfig) -> Iterator[str]:
         if values.get(name, AUTO) not in (AUTO, own):
             yield f"{name} {values[name]} contradicts {option} {own}: add {option} {values[name]}"
     stage = _section(values, "zero_optimization").get("stage", AUTO)
-    if stage == AUTO:
-        return (yield from _precision_contradiction(values, run))
-    if stage not in (0, 1, 2, 3):
+    if stage not in (AUTO, 0, 1, 2, 3):
         yield f"zero_optimization.stage {stage}: choose from 0, 1, 2, 3"
-    elif run.zero is not None and run.zero != stage:
+    elif run.zero is not None and stage not in (AUTO, run.zero):
         yield f"zero_optimization.stage {stage} contradicts --zero {run.zero}: remove --zero"
-    yield from _precision_contradiction(values, run)
-
-
-def _precision_contradiction(values: Values, run: RunConfig) -> Iterator[str]:
     precision = _precision(values)
     if precision is not None and precision != run.precision:
         yield f"it computes in {precision}, which contradicts --precision {run.precision}: add --precision {precision}"
@@ -197,7 +183,6 @@ def _enabled(values: Values, name: str) -> bool:
 
 
 def _without_auto(value: Any) -> Any:
-    """Return a section without the values that are 'auto'."""
     return {key: own for key, own in value.items() if own != AUTO} if isinstance(value, dict) else value
 
 

@@ -27,7 +27,6 @@ class DeepSpeedOptimizer(Optimizer):
         """What this rank held when it was updated for the first time."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Clip the gradients, update the parameters and clear the gradients."""
         if self.memory is not None:
             self._engine.step()
             return
@@ -51,9 +50,6 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
 
     Args:
         optimizer: Of the model's parameters; None lets DeepSpeed make the one of `config`.
-
-    Raises:
-        LaunchEnvironmentError: DeepSpeed refuses one of them.
     """
     for handler in deepspeed.utils.logger.handlers:
         handler.setStream(sys.stderr)  # its log would be mixed into results on stdout
@@ -68,16 +64,12 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
     except Exception as error:  # foreign code, which raises whatever it likes for what a file contains
         if isinstance(error, RuntimeError) and "extension" not in text_of(error):
             raise  # a rank that has left, for example
+        text = " ".join(text_of(error).split())[:_MOST_CHARACTERS]  # of its validation, the first line names nothing
         raise LaunchEnvironmentError(
-            f"DeepSpeed {deepspeed.__version__} cannot start: {type(error).__name__}: {_one_line(error)}"
+            f"DeepSpeed {deepspeed.__version__} cannot start: {type(error).__name__}: {text}"
         ) from error
     assert isinstance(engine, DeepSpeedEngine)  # noqa: S101
     return engine
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error's message in one line: of those of DeepSpeed's validation, the first names nothing."""
-    return " ".join(text_of(error).split())[:_MOST_CHARACTERS]
 
 
 def total_bytes(tensors: Iterable[Tensor]) -> int:
@@ -121,7 +113,6 @@ def optimizer_state(engine: DeepSpeedEngine) -> Iterator[Tensor]:
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
-    """Yield the tensors among `values`: a tensor, or several."""
     if isinstance(values, Tensor):
         yield values
     elif values is not None:

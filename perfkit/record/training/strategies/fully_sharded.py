@@ -25,11 +25,7 @@ class Zero3(Strategy):
     RESHARD_AFTER_FORWARD: ClassVar[bool] = True
 
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
-        """Shard each layer, then what remains of the model.
-
-        Raises:
-            LaunchEnvironmentError: This torch is too old.
-        """
+        """Shard each layer, then what remains of the model."""
         import torch
 
         try:
@@ -63,7 +59,6 @@ class Zero3(Strategy):
         return MixedPrecisionPolicy(param_dtype=getattr(torch, self.run.precision), reduce_dtype=torch.float32)
 
     def _prefetch(self, model: FSDPModule, layers: Sequence[FSDPModule], depth: int) -> None:
-        """Gather the parameters of the next `depth` layers before each layer computes, forward and backward."""
         ahead = [model, *layers]
         for number, module in enumerate(ahead):
             module.set_modules_to_forward_prefetch(ahead[number + 1 : number + 1 + depth])

@@ -18,7 +18,6 @@ class Zero1(DDP):
     name = "zero1"
 
     def optimizer_factory(self) -> OptimizerFactory:
-        """Return a factory of optimizers whose state is partitioned over the data-parallel ranks."""
         return self._make
 
     def _make(self, kind: type[Optimizer], parameters: Any, **options: Any) -> Optimizer:

@@ -7,36 +7,24 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from perfkit.record.hangs import processes
-from perfkit.record.hangs.processes import (
-    ENDED,
-    SILENT,
-    STOPPED,
-    absent_ranks,
-    is_gone,
-    kill_ranks,
-    note_starts,
-    silent_ranks,
-)
-from perfkit.record.lifecycle import watchdog
-from perfkit.record.lifecycle.watchdog import process_identity
-from perfkit.record.process_stat import STATE, stat_fields
+from perfkit.record import process_stat
+from perfkit.record.hangs.processes import ENDED, SILENT, STOPPED, absent_ranks, kill_ranks, silent_ranks
+from perfkit.record.process_stat import STATE, is_gone, process_identity, stat_fields
 from perfkit.record.script.rank_marks import joined_processes, mark_joined
 from tests.support.processes.waiting import MOST_S, wait_until
 
 
 def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
-    place, _ = process_identity()
     sleeps = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) for _ in range(3)]
-    running, stopped, killed = sleeps
+    _, stopped, killed = sleeps
     try:
         stopped.send_signal(signal.SIGSTOP)
         killed.kill()
         wait_until(lambda: (stat_fields(stopped.pid)[STATE], stat_fields(killed.pid)[STATE]) == ("T", "Z"))
-        places = {rank: (place, each.pid) for rank, each in enumerate(sleeps)} | {3: ("another host", running.pid)}
+        places = {rank: process_identity(each.pid) for rank, each in enumerate(sleeps)}
+        places[3] = places[0]._replace(place="another host")
         assert absent_ranks(places) == {1: STOPPED, 2: ENDED}
         assert silent_ranks(places) == {0: SILENT, 1: STOPPED, 2: ENDED}
         killed.wait()
@@ -49,28 +37,33 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
 
 def test_another_host_of_the_same_name_is_not_taken_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as there:
-        there.setattr(watchdog, "_boot_id", lambda: "another")
-        place, _ = process_identity()
+        there.setattr(process_stat, "_boot_id", lambda: "another")
+        place = process_identity().place
     ended = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(ended, 0)
     assert not is_gone(place, ended, "")
-    assert is_gone(process_identity()[0], ended, "")
+    assert is_gone(process_identity().place, ended, "")
 
 
-def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, _ = process_identity()
-    monkeypatch.setattr(processes, "_started", {})
+def test_a_process_that_is_about_to_close_its_connections_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = stat_fields(os.getpid())
+    assert not is_gone(*process_identity())
+    fields[6] = str(int(fields[6]) | 0x4)
+    monkeypatch.setattr(process_stat, "stat_fields", lambda _: fields)
+    assert is_gone(*process_identity())
+
+
+def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         try:
-            places = {1: (place, other.pid)}
-            note_starts(places)
+            mark_joined(tmp_path, 1, pid=other.pid)
+            places = joined_processes(tmp_path)
             assert absent_ranks(places) == {}
-            processes._started[other.pid] = "1"  # as if the rank with this pid had started with the system
-            assert absent_ranks(places) == {1: ENDED}
-            kill_ranks(places, [1])
+            earlier = {1: places[1]._replace(started="1")}  # as if the rank with this pid had started with the system
+            assert absent_ranks(earlier) == {1: ENDED}
+            kill_ranks(earlier, [1])
             time.sleep(0.2)
             assert other.poll() is None
-            note_starts(places)
             kill_ranks(places, [1])
             assert other.wait(MOST_S) == -signal.SIGKILL
         finally:
@@ -78,7 +71,7 @@ def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pyt
 
 
 def test_of_a_pid_that_is_none_it_is_not_known_that_it_is_gone() -> None:
-    place, _ = process_identity()
+    place = process_identity().place
     assert not is_gone(place, 1 << 70, "")
     assert not is_gone(place, 1 << 31, "1")
 
@@ -89,27 +82,5 @@ def test_a_name_that_is_cut_within_a_character_does_not_matter() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        places = {0: (process_identity()[0], process.pid)}
-        note_starts(places)
-        assert absent_ranks(places) == {}
+        assert absent_ranks({0: process_identity(process.pid)}) == {}
         process.kill()
-
-
-def test_a_process_that_has_got_the_pid_of_a_scripts_rank_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_started", {})
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
-        try:
-            mark_joined(tmp_path, 1, pid=other.pid)
-            assert absent_ranks(joined_processes(tmp_path)) == {}
-            mark = tmp_path / ".rank1.process"
-            started = msgspec.json.decode(mark.read_bytes())["started"]
-            mark.write_bytes(mark.read_bytes().replace(f'"{started}"'.encode(), b'"1"'))
-            places = joined_processes(tmp_path)
-            assert absent_ranks(places) == {1: ENDED}
-            kill_ranks(places, [1])
-            time.sleep(0.2)
-            assert other.poll() is None
-        finally:
-            other.kill()

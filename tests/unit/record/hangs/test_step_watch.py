@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from perfkit.engine.hangs.folder import STATE_NAME, diagnose_folder
-from perfkit.record.hangs.answers import read_answers
-from perfkit.record.hangs.rank_state import read_rank_state, write_rank_state
+from perfkit.record.hangs.rank_state import read_answers, read_rank_state, write_rank_state
 from perfkit.record.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
 from perfkit.record.own_threads import all_threads
 from perfkit.records.hang import Frame, RankState
@@ -36,12 +35,12 @@ def watches(folder: Path, count: int, hangs: list[Hang], **options: Callable[[],
     """Yield the watches of the ranks of one run, whose first step has ended."""
     all_watches = [StepWatch(folder, rank, count, LIMIT_S, hangs.append, **options) for rank in range(count)]  # type: ignore[arg-type]
     for watch in all_watches:
-        watch.step_ended()
+        watch.end_step()
     try:
         yield all_watches
     finally:
         for watch in all_watches:
-            watch.stop()
+            watch.end()
 
 
 class Clock:
@@ -96,7 +95,7 @@ def test_steps_that_end_keep_it_silent(tmp_path: Path, clock: Clock) -> None:
         for _ in range(4):
             clock.move(0.9 * LIMIT_S)
             for watch in running:
-                watch.step_ended()
+                watch.end_step()
     assert (hangs, list(tmp_path.iterdir())) == ([], [])
 
 
@@ -104,7 +103,7 @@ def test_before_the_first_step_and_after_the_last_nothing_is_watched(tmp_path: P
     hangs: list[Hang] = []
     StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
     with watches(tmp_path, 1, hangs) as (watch,):
-        watch.stop()
+        watch.end()
         clock.now += 2 * LIMIT_S
         wait_for_threads("perfkit-steps")
     assert (hangs, list(tmp_path.iterdir())) == ([], [])
@@ -114,10 +113,10 @@ def test_the_first_step_is_watched_from_the_start_on_for_longer(tmp_path: Path) 
     hangs: list[Hang] = []
     watch = StepWatch(tmp_path, 0, 1, LIMIT_S / 8, hangs.append)
     assert watch.limit_s == pytest.approx(10 * LIMIT_S / 8)
-    watch.start()
+    watch.begin()
     wait_until(lambda: bool(hangs))
-    watch.step_ended()
-    watch.stop()
+    watch.end_step()
+    watch.end()
     (hang,) = hangs
     assert (hang.step, hang.idle_s >= 10 * LIMIT_S / 8) == (0, True)
     assert state_of(tmp_path, 0).steps == 0
@@ -128,13 +127,13 @@ def test_a_first_step_that_ends_in_time_is_silent_and_the_next_one_has_the_usual
 ) -> None:
     hangs: list[Hang] = []
     watch = StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
-    watch.start()
+    watch.begin()
     clock.move(2 * LIMIT_S)
     assert hangs == []
-    watch.step_ended()
+    watch.end_step()
     clock.now += 1.5 * LIMIT_S
     wait_until(lambda: bool(hangs))
-    watch.stop()
+    watch.end()
     assert hangs[0].step == 1
     assert StepWatch(tmp_path, 0, 1, None, hangs.append).limit_s == 1800
 
@@ -151,7 +150,7 @@ def test_after_another_step_it_watches_again_for_twice_as_long(tmp_path: Path) -
     hangs: list[Hang] = []
     with watches(tmp_path, 1, hangs) as (watch,):
         wait_until(lambda: len(hangs) == 1)
-        watch.step_ended()
+        watch.end_step()
         wait_until(lambda: len(hangs) == 2)
     assert hangs[1].idle_s >= 2 * LIMIT_S
 
@@ -161,7 +160,7 @@ def test_when_steps_go_on_a_rank_marks_its_answer(tmp_path: Path) -> None:
     with watches(tmp_path, 1, hangs) as (watch,):
         wait_until(lambda: bool(hangs))
         assert not state_of(tmp_path, 0).resumed
-        watch.step_ended()
+        watch.end_step()
         wait_until(lambda: state_of(tmp_path, 0).resumed)
     assert hangs[0].resumed()
 
@@ -169,11 +168,11 @@ def test_when_steps_go_on_a_rank_marks_its_answer(tmp_path: Path) -> None:
 def test_a_hang_that_is_over_before_all_have_answered_is_not_reported(tmp_path: Path) -> None:
     hangs: list[Hang] = []
     watch = StepWatch(tmp_path, 0, 2, LIMIT_S, hangs.append)  # the other rank does not answer
-    watch.step_ended()
+    watch.end_step()
     wait_until(lambda: (tmp_path / STATE_NAME.format(0)).exists())
-    watch.step_ended()
+    watch.end_step()
     wait_until(lambda: state_of(tmp_path, 0).resumed)
-    watch.stop()
+    watch.end()
     assert hangs == []
 
 
@@ -192,10 +191,10 @@ def test_a_watch_that_cannot_begin_or_fails_does_not_reach_the_program(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fail)
         watch = StepWatch(tmp_path, 0, 1, LIMIT_S, fail)
-        watch.step_ended()
-        watch.step_ended()
+        watch.end_step()
+        watch.end_step()
     failing = StepWatch(tmp_path, 1, 1, LIMIT_S, fail, is_busy=fail)  # type: ignore[arg-type]
-    failing.step_ended()
+    failing.end_step()
     wait_for_threads("perfkit-steps")
     assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["rank 0", "rank 1"]
 

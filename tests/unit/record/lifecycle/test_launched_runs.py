@@ -10,7 +10,7 @@ import pytest
 from perfkit.errors import RunError
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
 from perfkit.record.endings import HangupError, TerminatedError
-from perfkit.record.lifecycle.failure_guard import clean_after_end_of_parent, record_end_of_parent
+from perfkit.record.lifecycle.failure_guard import fail_with_parent
 from perfkit.record.lifecycle.launched_runs import close_runs, name_cause, note_run, remove_temporary
 from perfkit.record.lifecycle.local_launch import launch
 from perfkit.records.manifest import Failure
@@ -150,15 +150,21 @@ def test_what_cannot_be_removed_keeps_nothing_else(run: Path, monkeypatch: pytes
 
 
 def test_where_a_rank_failed_before_its_launcher_was_killed_nothing_temporary_stays(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    actions: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        "perfkit.record.lifecycle.failure_guard.before_end_with_parent", lambda action, **_: actions.append(action)
+    )
+    fail_with_parent(lambda: run, 0)
+    record, clean = actions
     failure = Failure(rank=1, message="ValueError: no")
     claim_failure(run, failure)
-    record_end_of_parent(run, 0)
-    clean_after_end_of_parent(run)
+    record()
+    clean()
     assert all((run / name).exists() for name in LEFT)  # rank 1 still writes the manifest, by one of these files
     fail(run, failure, {})
-    clean_after_end_of_parent(run)
+    clean()
     assert sorted(path.name for path in run.iterdir()) == [".mine", "failure.json", "rank0.json.gz", "run.json"]
     assert read_manifest(run).failure == failure
     assert capsys.readouterr().err == ""

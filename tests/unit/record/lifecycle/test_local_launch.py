@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.record.distributed.known_launchers import RENDEZVOUS_VARIABLE
-from perfkit.record.lifecycle.first_failure import FirstFailure, read_first_failure, write_first_failure
+from perfkit.record.lifecycle.launched_runs import FirstFailure, read_first_failure, write_first_failure
 from perfkit.record.lifecycle.local_launch import launch, wait_for_ranks
 
 

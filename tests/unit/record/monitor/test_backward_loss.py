@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.step_times import StepTimes
 from perfkit.record.monitor.torch_hooks import MonitorHooks
-from perfkit.record.pause_state import PauseState
+from perfkit.record.step_listener import PauseState
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from perfkit.record.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, StepTimes
-from perfkit.record.pause_state import PauseState
+from perfkit.record.step_listener import PauseState
 
 
 class Clock:

@@ -18,11 +18,11 @@ from torch import profiler
 import perfkit
 from perfkit.base.atomic_write import atomic_write
 from perfkit.errors import CaptureBusyError, CaptureError, StoreError
-from perfkit.record.lifecycle.watchdog import process_identity
 from perfkit.record.on_demand import agent
 from perfkit.record.on_demand.completion import complete
 from perfkit.record.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Request, Slot
 from perfkit.record.on_demand.requester import agree, ask, await_end, make_plan, withdraw
+from perfkit.record.process_stat import process_identity
 from perfkit.record.recording.recording import Recording
 from perfkit.records.manifest import CaptureRecord, RunManifest
 from perfkit.records.monitor import EarlierSteps
@@ -370,7 +370,7 @@ def test_a_loop_that_fails_within_a_capture(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_is_recognised(tmp_path: Path) -> None:
-    place, _ = process_identity()
+    place = process_identity().place
     if not place:
         pytest.skip("this system has no pidfds")
     with perfkit.profile(tmp_path / "mine", schedule=SHORT) as prof:

@@ -92,3 +92,10 @@ def test_code_without_a_file_is_no_line_of_the_program() -> None:
     thread.start()
     thread.join()
     assert pause.caller is None
+
+
+def test_a_log_knows_whether_training_pauses_now() -> None:
+    log = PauseLog()
+    with log.pause("checkpoint", 3):
+        during = log.in_progress
+    assert (during, log.in_progress) == (True, False)

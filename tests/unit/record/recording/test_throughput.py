@@ -9,7 +9,7 @@ import torch
 from perfkit.errors import StoreError
 from perfkit.record.distributed.topology import threads_per_rank
 from perfkit.record.recording.manifest_writer import checksum_of
-from perfkit.record.recording.throughput import PeakFlops, StepWork, find_peak, measure_throughput
+from perfkit.record.recording.throughput import StepWork, find_peak, measure_throughput
 from perfkit.record.recording.trace_export import compress
 from perfkit.records.roofline import DevicePeaks
 from tests.support.reports.report_builders import make_record
@@ -21,7 +21,7 @@ def test_throughput_is_by_the_mean_plain_step_of_the_slowest_rank() -> None:
         make_record([100, 400, 500, 100, 100], 1, [9, 5, 9, 5, 5]),
     ]
     work = StepWork(batch_size=2, sample_bytes=8, tokens_per_sample=3, flops_per_token=5.0)
-    found = measure_throughput(["cold", "plain", "active", "plain", "plain"], ranks, work, PeakFlops(flops_per_s=1e12))
+    found = measure_throughput(["cold", "plain", "active", "plain", "plain"], ranks, work, 1e12)
     assert found is not None
     assert (found.measured_on, found.step_ns) == ("plain", 210)  # of 100, 200, 330
     assert found.samples_per_s == pytest.approx(4 / 210e-9)
@@ -29,35 +29,29 @@ def test_throughput_is_by_the_mean_plain_step_of_the_slowest_rank() -> None:
     assert found.flops_per_s == pytest.approx(60 / 210e-9)
     assert found.mfu == pytest.approx(60 / 210e-9 / 2e12)
     assert found.read_bytes_per_s == pytest.approx(3 * 16 / 30e-9 + 3 * 16 / 15e-9)
-    waiting = measure_throughput(
-        ["plain"], [make_record([900], 0, [9])], work, PeakFlops(flops_per_s=None), reading=False
-    )
+    waiting = measure_throughput(["plain"], [make_record([900], 0, [9])], work, "unknown", reading=False)
     assert waiting is not None
     assert waiting.read_bytes_per_s is None
 
 
 def test_throughput_without_plain_steps_or_figures() -> None:
     found = measure_throughput(
-        ["cold", "active"], [make_record([10, 20], 0, [1, 1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None)
+        ["cold", "active"], [make_record([10, 20], 0, [1, 1])], StepWork(batch_size=1), "unknown"
     )
     assert found is not None
     assert (found.measured_on, found.step_ns, found.tokens_per_s, found.mfu) == ("active", 20, None, None)
     assert found.mfu_reason is not None
-    assert (
-        measure_throughput(["cold"], [make_record([10], 0, [1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None))
-        is None
-    )
+    assert measure_throughput(["cold"], [make_record([10], 0, [1])], StepWork(batch_size=1), "unknown") is None
 
 
 def test_peaks() -> None:
-    assert find_peak("NVIDIA H200", "bfloat16", None).flops_per_s == 989.5e12
-    assert find_peak("NVIDIA H200", "bfloat16", 2.0).flops_per_s == 2e12
+    assert find_peak("NVIDIA H200", "bfloat16", None) == 989.5e12
+    assert find_peak("NVIDIA H200", "bfloat16", 2.0) == 2e12
     unknown = find_peak("NVIDIA H200 NVL", "bfloat16", None)  # a neighbour's name is not enough
-    assert unknown.flops_per_s is None
-    assert "--peak-tflops" in str(unknown.reason)
+    assert "--peak-tflops" in str(unknown)
     own = [DevicePeaks(name="CPU", tflops={"float32": 0.5}, threads=2)]
-    assert find_peak("CPU", "float32", None, table=own, threads=2).flops_per_s == 0.5e12
-    assert find_peak("CPU", "float32", None, table=own, threads=4).flops_per_s is None
+    assert find_peak("CPU", "float32", None, table=own, threads=2) == 0.5e12
+    assert isinstance(find_peak("CPU", "float32", None, table=own, threads=4), str)
 
 
 def test_compress_keeps_every_byte(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
 from perfkit.errors import RunError
 from perfkit.record.endings import TerminatedError
 from perfkit.record.script.first_cause import cause_of_end, find_first_cause
 from perfkit.record.script.manifest_assembly import write_exit_record
-from perfkit.record.script.rank_marks import mark_joined
+from perfkit.record.script.rank_marks import joined_processes, mark_joined
 from perfkit.records.manifest import Failure
 from perfkit.storage.run_folder import claim_failure
 from tests.unit.record.script.test_manifest_assembly import record
@@ -63,7 +62,7 @@ def test_a_rank_whose_process_is_gone_comes_first(tmp_path: Path, ended: int) ->
 def test_a_rank_whose_pid_another_process_has_got_is_gone(tmp_path: Path) -> None:
     mark_joined(tmp_path, 0)
     mark = tmp_path / ".rank0.process"
-    started = msgspec.json.decode(mark.read_bytes())["started"]
+    started = joined_processes(tmp_path)[0].started
     assert started.isdecimal()
     assert find_first_cause(tmp_path, 1, LOST).rank == 1
     mark.write_bytes(mark.read_bytes().replace(started.encode(), b"1"))

@@ -30,7 +30,7 @@ class Hangs:
         self.started = threading.Event()
         self.stopped_with: list[BaseException | None] = []
 
-    def start(self, begin_s: float) -> None:
+    def begin(self, begin_s: float) -> None:
         assert begin_s > 0
         self.started.set()
 

@@ -9,10 +9,10 @@ import torch
 from perfkit.record.monitor.backward_loss import BackwardLoss
 from perfkit.record.monitor.step_times import StepTimes
 from perfkit.record.monitor.torch_hooks import MonitorHooks
-from perfkit.record.pause_state import PauseState
 from perfkit.record.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.record.script.hooks.torch_hooks import ModuleCalls
 from perfkit.record.script.own_frames import remove_own_frames
+from perfkit.record.step_listener import PauseState
 
 
 class Watch:
@@ -35,7 +35,8 @@ def call_wrongly(model: torch.nn.Module) -> None:
 
 
 def test_frames_of_a_hook_are_removed_from_an_error_and_its_cause() -> None:
-    calls = ModuleCalls(Watch())
+    watch = Watch()
+    calls = ModuleCalls(watch.begin, watch.end)
     calls.install()
     try:
         with pytest.raises(ValueError, match="no loss") as caught:

@@ -7,8 +7,8 @@ import pytest
 
 from perfkit.options.script import ScriptConfig
 from perfkit.record.monitor.step_times import DATA
-from perfkit.record.pause_state import PauseState
 from perfkit.record.script.script_monitor import ScriptMonitor
+from perfkit.record.step_listener import PauseState
 
 
 @pytest.fixture

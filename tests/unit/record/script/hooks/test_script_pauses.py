@@ -1,15 +1,16 @@
-"""Which evaluations of a script are pauses, and which are part of its steps."""
+"""When a script pauses, which is no hang: and which evaluations are pauses, and which are part of its steps."""
 
+import threading
 from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
 from torch import nn
 
-from perfkit.record.pause_state import PauseState
 from perfkit.record.recording.pause_log import PauseLog
 from perfkit.record.recording.recording import Recording
 from perfkit.record.script.hooks.script_pauses import ScriptPauses
+from perfkit.record.step_listener import PauseState
 
 
 class Steps:
@@ -56,3 +57,28 @@ def test_what_was_a_pause_and_no_evaluation_stays() -> None:
         pass
     session.pauses.drop_evaluations()
     assert [one.phase for one in session.pauses.all()] == ["checkpoint"]
+
+
+def test_a_script_pauses_during_checkpoints_and_evaluations_of_the_thread_that_steps() -> None:
+    state = PauseState()
+    pauses, module, seen = ScriptPauses(lambda: None, state), nn.Linear(1, 1), list[bool]()
+
+    def look() -> None:
+        seen.append(pauses.in_progress)
+        assert state.in_progress == pauses.in_progress
+
+    def write() -> None:
+        with pauses._checkpoint():
+            look()
+
+    look()
+    write()
+    look()
+    pauses.begin(module)
+    look()
+    pauses.end(module)
+    look()
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    assert seen == [False, True, False, True, False, False]
