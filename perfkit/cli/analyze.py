@@ -1,6 +1,7 @@
 """`perfkit analyze`: reports where step time goes in traces."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -20,6 +21,7 @@ from perfkit.cli.typer_app import (
     StepMarker,
     among,
     chosen_from,
+    read_options,
 )
 from perfkit.errors import UsageError
 from perfkit.record.distributed.known_launchers import is_among_mpi_ranks
@@ -29,9 +31,13 @@ from perfkit.subjects.table import SUBJECTS, answer_subjects
 
 app = App()
 
-_OUTPUT: Final = "Output"
-_RUNS: Final = "Several runs"
-_MORE: Final = "More data"
+_common = partial(typer.Option, rich_help_panel=Common("Output"))
+_output = partial(typer.Option, rich_help_panel="Output")
+_reading = partial(typer.Option, rich_help_panel=READING)
+_runs = partial(typer.Option, rich_help_panel=Common("Several runs"))
+_more = partial(typer.Option, rich_help_panel="More data")
+_FORMATS: Final = ", ".join(format_names(Report))
+_SECTIONS: Final = ", ".join(SUBJECTS.names())
 
 _MOST_RANKS = 10_000_000
 """Largest world size to forecast."""
@@ -42,170 +48,120 @@ def analyze(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True)],
     name: Annotated[
         str | None,
-        typer.Option(
+        _output(
             "-f",
             "--format",
             metavar="FORMAT",
             **chosen_from(lambda: format_names(Report)),
-            rich_help_panel=_OUTPUT,
-            help=f"Output format: {', '.join(format_names(Report))}; default: by the suffix of FILE, else summary.",
+            help=f"Output format: {_FORMATS}; default: by the suffix of FILE, else summary.",
         ),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=Common(_OUTPUT), help="Print JSON on stdout, also with -o.")
-    ] = False,
-    full: Annotated[
-        bool, typer.Option("--full", rich_help_panel=Common(_OUTPUT), help="Print all tables, not only the summary.")
-    ] = False,
+    json: Annotated[bool, _common("--json", help="Print JSON on stdout, also with -o.")] = False,
+    full: Annotated[bool, _common("--full", help="Print all tables, not only the summary.")] = False,
     section: Annotated[
         list[str] | None,
-        typer.Option(
+        _common(
             metavar="NAME",
             **chosen_from(SUBJECTS.names),
-            rich_help_panel=Common(_OUTPUT),
-            help=f"Print only the tables about this: {', '.join(SUBJECTS.names())}; may be repeated.",
+            help=f"Print only the tables about this: {_SECTIONS}; may be repeated.",
         ),
     ] = None,
     output: Annotated[
         list[str] | None,
-        typer.Option(
+        _common(
             "-o",
             "--output",
             metavar="FILE",
-            rich_help_panel=Common(_OUTPUT),
             help=f"Write to FILE, in the format of its suffix: {', '.join(builtin_suffixes(Report))}; or send to a "
             "tracker (tensorboard:FOLDER, mlflow:URI, wandb:PROJECT); may be repeated.",
         ),
     ] = None,
-    html: Annotated[
-        bool,
-        typer.Option(
-            "--html",
-            rich_help_panel=Common(_OUTPUT),
-            help=f"Also write the page {PAGES}/NAME.html.",
-        ),
-    ] = False,
-    rank: Annotated[
-        int | None, typer.Option(min=0, rich_help_panel=READING, help="Rank of a trace that does not contain its rank.")
-    ] = None,
+    html: Annotated[bool, _common("--html", help=f"Also write the page {PAGES}/NAME.html.")] = False,
+    rank: Annotated[int | None, _reading(min=0, help="Rank of a trace that does not contain its rank.")] = None,
     step_marker: StepMarker = None,
     data_marker: DataMarker = None,
     kernel_rules: KernelRules = None,
     device_table: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=_MORE,
-            help="TOML file with peaks of devices, for the roofline (`perfkit peaks`).",
-        ),
+        _more(metavar="FILE", help="TOML file with peaks of devices, for the roofline (`perfkit peaks`)."),
     ] = None,
     max_bytes: MaxBytes = None,
-    top: Annotated[
-        int, typer.Option(min=1, rich_help_panel=Common(_OUTPUT), help="Rows in ranked tables.")
-    ] = DEFAULT_TOP,
+    top: Annotated[int, _common(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
     executor: Annotated[
         str | None,
-        typer.Option(
+        _reading(
             metavar=f"<{'|'.join(EXECUTORS.names())}>",
             autocompletion=among(EXECUTORS.names()),
-            rich_help_panel=READING,
             help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, rich_help_panel=READING, help="Worker processes; default: as many as cores and memory allow."
-        ),
+        int | None, _reading(min=1, help="Worker processes; default: as many as cores and memory allow.")
     ] = None,
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", rich_help_panel=READING, help="A running dask scheduler, for `--executor dask`."
-        ),
+        str | None, _reading(metavar="ADDRESS", help="A running dask scheduler, for `--executor dask`.")
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option(
+        _reading(
             "--strict",
-            rich_help_panel=READING,
             help="Fail if any trace is unreadable or damaged, if events of it are skipped or repaired, and on any "
             "finding of severity error.",
         ),
     ] = False,
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="OPTION",
-            rich_help_panel=Common(_RUNS),
-            help="Compare runs that differ only in this option; may be repeated.",
-        ),
+        _runs(metavar="OPTION", help="Compare runs that differ only in this option; may be repeated."),
     ] = None,
     forecast: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,N",
-            rich_help_panel=Common(_RUNS),
-            help="World sizes to forecast throughput for; from a series of at least four.",
-        ),
+        _runs(metavar="N,N", help="World sizes to forecast throughput for; from a series of at least four."),
     ] = None,
     cross_check: Annotated[
         Literal["hta"] | None,
-        typer.Option(
-            rich_help_panel=_MORE,
-            help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
-        ),
+        _more(help="Compare with the breakdown of another tool (`hta` needs the extra `hta`)."),
     ] = None,
     collectives: Annotated[
         Path | None,
-        typer.Option(
+        _more(
             metavar="FILE",
-            rich_help_panel=_MORE,
             help="File of `perfkit collectives -o FILE.json`: show the share of its bandwidths that the runs reached.",
         ),
     ] = None,
     memory_snapshot: Annotated[
         Path | None,
-        typer.Option(
+        _more(
             metavar="FILE",
-            rich_help_panel=_MORE,
             help="Pickle of `torch.cuda.memory._dump_snapshot`, read without executing anything: who holds the memory, "
             "by stack (`--section memory`).",
         ),
     ] = None,
     comm_log: Annotated[
         list[Path] | None,
-        typer.Option(
+        _more(
             metavar="FILE",
-            rich_help_panel=_MORE,
             help="Log of NCCL, RCCL (NCCL_DEBUG=INFO) or oneCCL (CCL_LOG_LEVEL=info), or a folder of them; may be "
             "repeated: transports, versions, warnings (`--section comm-logs`).",
         ),
     ] = None,
     no_timelines: Annotated[
         bool,
-        typer.Option(
+        _output(
             "--no-timelines",
-            rich_help_panel=_OUTPUT,
             help="Leave the timelines of a few steps, for which two traces are read again, out of pages.",
         ),
     ] = False,
     steps: Annotated[
         str | None,
-        typer.Option(
+        _output(
             metavar="N,N-N",
-            rich_help_panel=_OUTPUT,
             help="Steps whose timelines pages have, such as 3,7-9 (2:3 if numbers start again: the second step 3); "
             "default: the longest and one of median length.",
         ),
     ] = None,
     no_cache: Annotated[
         bool,
-        typer.Option(
-            "--no-cache",
-            rich_help_panel=READING,
-            help="Neither read nor write cached results (PERFKIT_CACHE_DIR, or ~/.cache/perfkit).",
-        ),
+        _reading("--no-cache", help="Neither read nor write cached results (PERFKIT_CACHE_DIR, or ~/.cache/perfkit)."),
     ] = False,
 ) -> None:
     """Show where step time goes. PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
@@ -247,7 +203,8 @@ def analyze(
             data_marker=data_marker,
             kernel_rules=kernel_rules,
             device_table=device_table,
-            executor=executor or _launched(),
+            # Several processes of `mpiexec` would otherwise all do the same work.
+            executor=executor or ("mpi" if is_among_mpi_ranks(os.environ) else None),
             workers=workers,
             scheduler=scheduler,
             max_bytes=max_bytes,
@@ -266,8 +223,12 @@ def analyze(
         from perfkit.tools.cross_check.hta import with_cross_check
 
         report = replace(report, runs=[with_cross_check(run) for run in report.runs])
-    markers = step_marker, data_marker
-    drawn = _with_timelines(report, markers, kernel_rules, max_bytes, page_steps) if has_timelines else report
+    drawn = report
+    if has_timelines:
+        from perfkit.tools.merge.step_timelines import with_step_timelines
+
+        reading = read_options(step_marker, data_marker, kernel_rules, max_bytes)
+        drawn = with_step_timelines(report, reading, steps=page_steps)
     if section:
         write_sections(report, section, top)
     else:
@@ -295,27 +256,6 @@ def _page_steps(steps: str | None, *, has_timelines: bool) -> Ranges | None:
     return Ranges("--steps", steps)
 
 
-def _with_timelines(
-    report: Report,
-    markers: tuple[str | None, str | None],
-    kernel_rules: Path | None,
-    max_bytes: int | None,
-    steps: Ranges | None,
-) -> Report:
-    from perfkit.storage.kernel_rules_file import load_kernel_rules
-    from perfkit.tools.merge.step_timelines import with_step_timelines
-
-    rules, (step_marker, data_marker) = load_kernel_rules(kernel_rules), markers
-    return with_step_timelines(
-        report,
-        step_marker=step_marker,
-        data_marker=data_marker,
-        kernel_rules=rules,
-        max_bytes=max_bytes,
-        steps=steps,
-    )
-
-
 def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:
     """Raise `UsageError` if tables are chosen twice, or for a file."""
     if full and section:
@@ -323,8 +263,3 @@ def _check_tables(*, full: bool, section: bool, elsewhere: bool) -> None:
     if elsewhere and (full or section):
         option = "--full" if full else "--section"
         raise UsageError(f"{option} is for the terminal: remove it, -o FILE and -f FORMAT write all tables")
-
-
-def _launched() -> str | None:
-    """Return `mpi` if `mpiexec` started several of these processes, which otherwise would all do the same work."""
-    return "mpi" if is_among_mpi_ranks(os.environ) else None

@@ -2,10 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -13,16 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import typer
 from msgspec.structs import replace
 
-from perfkit.base.formatting import install_extra
 from perfkit.base.process import exit_on_sigint
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.config_options import parameter
-from perfkit.cli.help_screen import Common
-from perfkit.cli.output import JSON_HELP, STDOUT, format_on_stdout, format_option, output_option, write_files
-from perfkit.errors import LaunchEnvironmentError, RunError, UsageError
+from perfkit.cli.output import output_parameters, take_outputs, write_files
+from perfkit.errors import RunError, UsageError
 from perfkit.record.distributed.launcher_env import detect_rank, needs_mpi
 from perfkit.record.lifecycle.local_launch import is_child, launch, leave_error_to_rank_0, refuse_inside_launcher
-from perfkit.report import DEFAULT_TOP, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
@@ -34,7 +31,7 @@ class Kind(NamedTuple, Generic[RecordT]):
     """A kind of benchmark, whose records have `findings` and a `comparison`."""
 
     name: str
-    """Of the command, and of the package below `perfkit.tools` with its `comparison` and `measure.benchmark`."""
+    """Of the command, and of the package below `perfkit.tools` with its `measure.benchmark`."""
     record: type[RecordT]
     load: Callable[[Path], RecordT]
     """Reads an earlier file; raises StoreError."""
@@ -48,9 +45,7 @@ def report_options(kind: Kind[Any]) -> list[Parameter]:
     conditions = f"Fail if this holds, such as {kind.conditions}; may be repeated."
     noise = "Treat changes up to this, such as 3%, as noise."
     return [
-        parameter("output", list[Path], output_option(kind.record, Common(panel))),
-        parameter("format", str, format_option(kind.record, panel)),
-        parameter("json", bool, option("--json", help=JSON_HELP)),
+        *output_parameters(kind.record, panel, panel),
         parameter("compare", Path, option(metavar="FILE", help="Compare with an earlier -o FILE.json.")),
         parameter("fail_on", list[str], option(metavar="CONDITION", help=conditions)),
         parameter("assume_noise", str, option(metavar="PERCENT", help=noise)),
@@ -67,10 +62,7 @@ class _Reporting(Generic[RecordT]):
 
     def __init__(self, kind: Kind[RecordT], given: dict[str, Any]) -> None:
         self._kind = kind
-        self._files = [(path, reporter_for(kind.record, path)) for path in given.pop("output", None) or []]
-        self._shown = reporter(
-            kind.record, format_on_stdout(given.pop("format", None), given.pop("json", False)) or "rich"
-        )
+        *self._files, self._shown = take_outputs(kind.record, given)
         from perfkit.subjects.comparison.gates import parse_gate  # numpy: not for `--help`
 
         self._path: Path | None = given.pop("compare", None)
@@ -88,14 +80,15 @@ class _Reporting(Generic[RecordT]):
             StoreError: A file cannot be written.
         """
         if self._before is not None or self._gates:
-            comparison = import_module(f"perfkit.tools.{self._kind.name}.comparison")  # numpy: not for `--help`
+            from perfkit.pipeline.benchmarks import compare_benchmarks, differences
+
             before = record if self._before is None else self._before
             path = "" if self._path is None else str(self._path)
-            compared = comparison.compare_benchmarks(path, before, record, self._gates, self._noise)
+            compared = compare_benchmarks(path, before, record, self._gates, self._noise)
             if self._before is None:
                 compared = replace(compared, changes=[])
             made: Any = record
-            findings = [*made.findings, *comparison.differences(before, record)]
+            findings = [*made.findings, *differences(before, record)]
             record = replace(made, comparison=compared, findings=findings)
         write_files(record, self._files, DEFAULT_TOP)
         return record
@@ -108,7 +101,7 @@ class _Reporting(Generic[RecordT]):
             GateError: A condition holds.
             UndecidedGateError: None holds, and one could not be evaluated.
         """
-        write_files(record, [(STDOUT, self._shown)], DEFAULT_TOP)
+        write_files(record, [self._shown], DEFAULT_TOP)
         sys.stdout.flush()
         wrong = next((finding.message for finding in record.findings if finding.severity == "error"), None)
         if wrong is not None:
@@ -127,7 +120,7 @@ def run_benchmark(
         kind: The kind of benchmark.
         call: The command line.
         given: The options that were given.
-        prepare: Takes those that are not of the report; returns what `run_rank` takes: the configuration, then more.
+        prepare: Takes those that are not of the report; returns the configuration, and what `measure` takes besides.
 
     Raises:
         UsageError: An option is invalid, or the number of ranks does not fit.
@@ -144,22 +137,14 @@ def run_benchmark(
             launch(call.arguments, ranks, records=False)
             return
         with exit_on_sigint():  # torch is imported
-            measure = import_module(f"perfkit.tools.{kind.name}.measure.benchmark")
-        record = measure.run_rank(config, *more, reporting.finish, call.debug)
+            from perfkit.record.benchmark_rank import run_benchmark as run_rank
+
+            measure = import_module(f"perfkit.tools.{kind.name}.measure.benchmark").measure
+        record = run_rank(
+            kind.name, config, lambda setting: measure(config, setting, *more), reporting.finish, call.debug
+        )
     except UsageError:
         leave_error_to_rank_0()
         raise
     if record is not None:
         reporting.show(record)
-
-
-def require_packages(command: str, packages: Iterable[tuple[str | None, str | None]]) -> None:
-    """Refuse a command if a package is not installed.
-
-    Raises:
-        LaunchEnvironmentError: Naming the package.
-    """
-    for package, extra in packages:
-        if package is not None and find_spec(package.partition(".")[0]) is None:
-            remedy = f"pip install {package}" if extra is None else install_extra(extra)
-            raise LaunchEnvironmentError(f"`{command}` needs {package}, which is not installed: {remedy}")

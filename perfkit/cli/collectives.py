@@ -1,16 +1,15 @@
 """`perfkit collectives`: measures collectives as torch issues them."""
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
-from perfkit.cli.benchmark import Kind, report_options, require_packages, run_benchmark
-from perfkit.cli.config_options import Layer, command, options, rank_option, resolve
+from perfkit.cli.benchmark import Kind, report_options, run_benchmark
+from perfkit.cli.config_options import command, options, rank_option, record
+from perfkit.cli.typer_app import require_packages
 from perfkit.options.run import choices_by_accelerator
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.storage.report_file import load_collectives
 from perfkit.tools.collectives.config import CollectivesConfig
-
-if TYPE_CHECKING:
-    from perfkit.cli import Call
 
 _HELP: Final = """Measure collectives as torch issues them: time and bandwidth by size, and whether results are correct.
 
@@ -33,17 +32,13 @@ _KIND: Final = Kind(
 
 
 def _prepare(given: dict[str, Any]) -> tuple[Any, ...]:
-    (config,) = resolve([CollectivesConfig], [Layer("", given)])
+    config = record(CollectivesConfig, given)
     require_packages("perfkit collectives", [("torch", "run")])
     return (config,)
 
 
-def _start(call: "Call", given: dict[str, Any]) -> None:
-    run_benchmark(_KIND, call, given, _prepare)
-
-
 app = command(
-    _start,
+    partial(run_benchmark, _KIND, prepare=_prepare),
     [
         rank_option("the ranks of mpiexec, torchrun or srun", least=2),
         *report_options(_KIND),

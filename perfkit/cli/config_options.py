@@ -40,7 +40,7 @@ def options(struct: type[Struct], section: str, choices: Choices) -> list[Parame
     """Return one typer parameter per field of `struct`, inherited ones last; its value is None if it was not given.
 
     Args:
-        struct: Its fields are int, float, bool, str, Literal or a tuple of str; each may be optional.
+        struct: Its fields are int, float, bool, str, Path, Literal or a tuple of str; each may be optional.
         section: Group of the options whose declaration has none (`perfkit.options.help_groups`).
         choices: Allowed values by field, for fields whose type does not list them.
     """
@@ -102,20 +102,13 @@ def read_toml(path: Path) -> Layer:
     return Layer(str(path), values)
 
 
-def resolve(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> list[Struct]:
-    """Build one record per type from layered values.
-
-    Args:
-        structs: Record types without a field in common.
-        layers: Values by field name, weakest first; defaults are those of the types.
-
-    Returns:
-        The records, in the order of `structs`.
+def record(struct: type[StructT], given: Mapping[str, Any]) -> StructT:
+    """Build a record from values of the command line.
 
     Raises:
-        UsageError: A key is unknown, a value has the wrong type or is out of range, or a combination is invalid.
+        UsageError: A value is out of range, or a combination is invalid.
     """
-    return make_records(structs, merge_layers(structs, layers))
+    return make_record(struct, merge_layers([struct], [Layer("", given)]))
 
 
 def merge_layers(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> dict[str, Any]:
@@ -134,13 +127,17 @@ def merge_layers(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> di
     return values
 
 
-def make_records(structs: Sequence[type[Struct]], values: Mapping[str, Any]) -> list[Struct]:
-    """Build one record per type from checked values; values of other fields are ignored.
+def make_record(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
+    """Build a record from checked values; values of other fields are ignored.
 
     Raises:
         UsageError: A combination is invalid.
     """
-    return [_make(struct, values) for struct in structs]
+    own = {name: values[name] for name in struct.__struct_fields__ if name in values}
+    try:
+        return struct(**own)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _check(layer: Layer, field: msgspec.structs.FieldInfo, value: Any) -> Any:
@@ -161,14 +158,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
-    own = {name: values[name] for name in struct.__struct_fields__ if name in values}
-    try:
-        return struct(**own)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[str] | None) -> Parameter:
     # The type without `Annotated` and `| None`.
     description, marks = "", dict[str, Any]()
@@ -183,8 +172,9 @@ def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[st
     group = marks.get("group", section)
     multiple = isinstance(core, inspect.VarTupleType)
     option = typer.Option(
-        help=_help(description, core, field.default),
-        metavar="<str>" if multiple else None,
+        *marks.get("names", ()),
+        help=_help(description, core, None if "names" in marks and field.default is False else field.default),
+        metavar=marks.get("metavar", "<str>" if multiple else None),
         rich_help_panel=Common(group) if marks.get("common") else group,
     )
     kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
@@ -201,6 +191,8 @@ def _kind(core: inspect.Type) -> Any:
             return float
         case inspect.LiteralType():
             return Literal[*core.values]
+        case inspect.CustomType():
+            return core.cls
         case _:
             return str
 

@@ -1,13 +1,15 @@
 """`perfkit input`: measures how fast samples are read, without a model."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.cli.benchmark import Kind, report_options, require_packages, run_benchmark
-from perfkit.cli.config_options import Layer, command, options, rank_option, resolve
+from perfkit.cli.benchmark import Kind, report_options, run_benchmark
+from perfkit.cli.config_options import command, options, rank_option, record
+from perfkit.cli.typer_app import require_packages
 from perfkit.errors import UsageError
 from perfkit.records.benchmark import InputBenchmark
 from perfkit.storage.report_file import load_input
@@ -15,7 +17,6 @@ from perfkit.tools.input.config import InputConfig
 from perfkit_workloads.data import SOURCES
 
 if TYPE_CHECKING:
-    from perfkit.cli import Call
     from perfkit_workloads.data.source import Source
 
     Sources = Mapping[str, Source[Any]]
@@ -36,14 +37,10 @@ perfkit input --compare old.json --fail-on 'hdf5.rate < -10%'
 _KIND: Final = Kind("input", InputBenchmark, load_input, "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'")
 
 
-def _start(call: "Call", given: dict[str, Any]) -> None:
-    run_benchmark(_KIND, call, given, _prepare)
-
-
 def _prepare(given: dict[str, Any]) -> tuple[Any, ...]:
-    of_sources = {name: given.pop(name) for names in _source_options().values() for name in names if name in given}
-    (config,) = resolve([InputConfig], [Layer("", given)])
-    assert isinstance(config, InputConfig)  # noqa: S101  resolve keeps the order
+    names = [name for kind in _source_configs().values() for name in kind.__struct_fields__]
+    of_sources = {name: given.pop(name) for name in names if name in given}
+    config = record(InputConfig, given)
     return config, _make_sources(config, of_sources)
 
 
@@ -54,16 +51,15 @@ def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Sour
         UsageError: An option is of another source, or a source cannot provide the samples.
         LaunchEnvironmentError: A package that one needs is not installed.
     """
-    for name, names in _source_options().items():
-        for option in names:
+    for name, config_type in _source_configs().items():
+        for option in config_type.__struct_fields__:
             if option in given and name not in config.sources:
                 raise UsageError(f"{option} is for source {name}, which is not measured: add it to --source")
     sources = {}
     for name in config.sources:
         kind = SOURCES.load(name)
         own = {option: given[option] for option in kind.Config.__struct_fields__ if option in given}
-        (read,) = resolve([kind.Config], [Layer("", own)])
-        sources[name] = kind(read)
+        sources[name] = kind(record(kind.Config, own))
     _check(config, sources)
     return sources
 
@@ -83,10 +79,6 @@ def _check(config: InputConfig, sources: "Sources") -> None:
         raise UsageError(f"{option} has no effect: {config.source} has no files; remove it")
 
 
-def _source_options() -> dict[str, tuple[str, ...]]:
-    return {name: kind.__struct_fields__ for name, kind in _source_configs().items()}
-
-
 def _source_configs() -> dict[str, type[Struct]]:
     """Return the options of the built-in sources that have any."""
     configs = {name: SOURCES.load(name).Config for name in SOURCES.builtin}
@@ -94,7 +86,7 @@ def _source_configs() -> dict[str, type[Struct]]:
 
 
 app = command(
-    _start,
+    partial(run_benchmark, _KIND, prepare=_prepare),
     [
         rank_option("the ranks of mpiexec, torchrun or srun, else one"),
         *report_options(_KIND),

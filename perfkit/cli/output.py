@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 
 from perfkit.base.formatting import size
 from perfkit.base.standard_streams import write_stderr
+from perfkit.cli.config_options import parameter
+from perfkit.cli.help_screen import Common
 from perfkit.cli.typer_app import chosen_from
 from perfkit.errors import UsageError
 from perfkit.records.report import Report
@@ -48,6 +51,22 @@ def format_option(record: type, panel: str | None = None) -> Any:
         **chosen_from(lambda: format_names(record)),
         help="Format on stdout.  [default: rich]",
     )
+
+
+def output_parameters(record: type, panel: str, json_panel: str) -> list[Parameter]:
+    """Return `-o`, `-f` and `--json`, of commands whose options are records; `take_outputs` takes them."""
+    json = typer.Option("--json", rich_help_panel=json_panel, help=JSON_HELP)
+    return [
+        parameter("output", list[Path], output_option(record, Common(panel))),
+        parameter("format", str, format_option(record, panel)),
+        parameter("json", bool, json),
+    ]
+
+
+def take_outputs(record: type, given: dict[str, Any]) -> list[tuple[Path, Reporter]]:
+    """Return where a record goes, as `shown_and_written`, and take out of `given` what says so."""
+    output, name, json = (given.pop(option, None) for option in ("output", "format", "json"))
+    return shown_and_written(record, name, output, bool(json))
 
 
 def shown_and_written(
@@ -141,7 +160,16 @@ def targets_of(output: Sequence[str], name: str | None, json: bool) -> Targets:
     """
     trackers = [split for target in output if (split := split_address(target))]
     paths = [Path(target) for target in output if not split_address(target)]
-    return Targets(_files(paths, name, json), trackers)
+    shown: list[tuple[Path, Reporter]] = []
+    if json:
+        shown, name = [(STDOUT, reporter(Report, format_on_stdout(name, json) or ""))], None
+    elif name is not None and len(paths) > 1:
+        raise UsageError(f"-f {name} is the format of one FILE: for {len(paths)} files, leave -f out and use suffixes")
+    files = [
+        (path, reporter_for(Report, path) if name is None and path.suffix else reporter(Report, name or "summary"))
+        for path in paths or ([] if json else [STDOUT])
+    ]
+    return Targets([*files, *shown], trackers)
 
 
 def write_report(report: Report, drawn: Report, targets: Targets, top: int) -> None:
@@ -166,21 +194,3 @@ def write_page(report: Report, paths: list[str], top: int) -> None:
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
     refuse_links(page.parent, page, instead="to write through it, give the file with -o")
     write_files(report, [(page, reporter(Report, "html"))], top)
-
-
-def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:
-    """Return where the report goes, each path with its reporter; `-` is standard output."""
-    if json:
-        format_on_stdout(name, json)
-        return [*((path, _reporter(path, None)) for path in given or []), (STDOUT, reporter(Report, "json"))]
-    output = given or [STDOUT]
-    if name is not None and len(output) > 1:
-        raise UsageError(f"-f {name} is the format of one FILE: for {len(output)} files, leave -f out and use suffixes")
-    return [(path, _reporter(path, name)) for path in output]
-
-
-def _reporter(path: Path, name: str | None) -> Reporter:
-    """Return the reporter called `name`, else the one that the suffix of `path` selects."""
-    if name is None and path.suffix:
-        return reporter_for(Report, path)
-    return reporter(Report, name or "summary")

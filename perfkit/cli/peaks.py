@@ -69,7 +69,9 @@ def peaks(
     measured = measure_peaks(found, dtypes=wanted, sizes=given or list(map(int, usual)), repeats=repeats)
     _print(measured)
     if not measured.gemms:
-        raise LaunchEnvironmentError(f"{measured.name}: no matrix product could be measured: {_reasons(measured)}")
+        failed = (f"{dtype}: {reason}" for dtype, reason in measured.failed.items())
+        why = "; ".join(failed) or "sizes take too long"
+        raise LaunchEnvironmentError(f"{measured.name}: no matrix product could be measured: {why}")
     if output is not None:
         write_device_row(output, measured.row(_source(measured, repeats)))
         report_written(output, "for --device-table")
@@ -116,10 +118,6 @@ def _print(measured: "MeasuredPeaks") -> None:
     triad = measured.triad
     lines.append(f"  {'memory':<9} {triad.array_bytes * 3 / 1e6:>6.0f} MB    {rate(triad.bytes_per_s, 'B'):>14}")
     print_line("\n".join(lines))
-
-
-def _reasons(measured: "MeasuredPeaks") -> str:
-    return "; ".join(f"{dtype}: {reason}" for dtype, reason in measured.failed.items()) or "sizes take too long"
 
 
 def _source(measured: "MeasuredPeaks", repeats: int) -> str:

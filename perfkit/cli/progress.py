@@ -29,31 +29,23 @@ def bar() -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    progress_bar = _Bar()
-    try:
-        yield progress_bar.update
-    finally:
-        progress_bar.close()
+    began_s = time.monotonic()
+    shown: list[tuple[Progress, TaskID]] = []
 
-
-class _Bar:
-    def __init__(self) -> None:
-        self._started_s = time.monotonic()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def update(self, done: int, total: int) -> None:
+    def update(done: int, total: int) -> None:
         """Update the bar, and show it once reading takes long enough."""
-        if self._progress is None and done < total and time.monotonic() - self._started_s > _DELAY_S:
-            self._progress = _columns()
-            self._task = self._progress.add_task("reading traces", total=total)
-            self._progress.start()
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done)
+        if not shown and done < total and time.monotonic() - began_s > _DELAY_S:
+            progress = _columns()
+            progress.start()
+            shown.append((progress, progress.add_task("reading traces", total=total)))
+        for progress, task in shown:
+            progress.update(task, completed=done)
 
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    try:
+        yield update
+    finally:
+        for progress, _ in shown:
+            progress.stop()
 
 
 def _columns() -> "Progress":

@@ -8,7 +8,7 @@ import typer
 
 from perfkit.base.standard_streams import write_stderr
 from perfkit.cli.output import report_written
-from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker
+from perfkit.cli.typer_app import App, DataMarker, KernelRules, MaxBytes, RankList, StepMarker, read_options
 from perfkit.errors import UsageError
 
 app = App()
@@ -68,7 +68,6 @@ def stacks(
     from perfkit.base.parsing import Ranges
     from perfkit.report.output_files import writing_bytes
     from perfkit.storage.discovery import find_run
-    from perfkit.storage.kernel_rules_file import load_kernel_rules
     from perfkit.tools.stacks.collect import Selection, collect_stacks
     from perfkit.tools.stacks.writers import writer_for
 
@@ -78,10 +77,7 @@ def stacks(
         by=by,
         ranks=Ranges("--ranks", ranks) if ranks is not None else None,
         steps=Ranges("--steps", steps) if steps is not None else None,
-        step_marker=step_marker,
-        data_marker=data_marker,
-        kernel_rules=load_kernel_rules(kernel_rules),
-        max_bytes=max_bytes,
+        reading=read_options(step_marker, data_marker, kernel_rules, max_bytes),
     )
     if os.path.realpath(output) in map(os.path.realpath, find_run(path).traces):  # unlike `resolve`, of any links
         raise UsageError(f"-o {output} is one of the traces: give the file another name")

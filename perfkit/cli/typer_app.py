@@ -5,15 +5,19 @@ import os
 import socket
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from perfkit.base.formatting import escape_unprintable
+from perfkit.base.formatting import escape_unprintable, install_extra
 from perfkit.cli.help_screen import Command, Group
-from perfkit.errors import PerfkitError, StoreError
+from perfkit.errors import LaunchEnvironmentError, PerfkitError, StoreError
+
+if TYPE_CHECKING:
+    from perfkit.pipeline.summarize import Options
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -97,6 +101,18 @@ def check_folders(paths: Iterable[Path]) -> None:
             raise StoreError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
 
 
+def require_packages(command: str, packages: Iterable[tuple[str | None, str | None]]) -> None:
+    """Refuse a command if a package is not installed.
+
+    Raises:
+        LaunchEnvironmentError: Naming the package.
+    """
+    for package, extra in packages:
+        if package is not None and find_spec(package.partition(".")[0]) is None:
+            remedy = f"pip install {package}" if extra is None else install_extra(extra)
+            raise LaunchEnvironmentError(f"`{command}` needs {package}, which is not installed: {remedy}")
+
+
 READING: Final = "Reading traces"
 """Group of the options of how traces are read."""
 StepMarker = Annotated[
@@ -127,6 +143,23 @@ MaxBytes = Annotated[
         "[default: 64 GiB, with this check]",
     ),
 ]
+
+
+def read_options(
+    step_marker: str | None, data_marker: str | None, kernel_rules: Path | None, max_bytes: int | None
+) -> "Options":
+    """Return these options as one record, with the rules read from their file."""
+    from perfkit.pipeline.summarize import Options
+    from perfkit.storage.kernel_rules_file import load_kernel_rules
+
+    return Options(
+        step_marker=step_marker,
+        data_marker=data_marker,
+        kernel_rules=load_kernel_rules(kernel_rules),
+        max_bytes=max_bytes,
+    )
+
+
 RankList = Annotated[
     str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 [default: all].")
 ]

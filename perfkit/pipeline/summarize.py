@@ -39,6 +39,12 @@ class Options(Struct, frozen=True, kw_only=True):
     subjects: tuple[str, ...] | None = None
     """Names of the subjects to compute; None for all."""
 
+    def context(self, trace: RankTrace, file: str, most_steps: int | None = None) -> TraceContext:
+        """Return the context of a trace; see `TraceContext` for what it raises."""
+        return TraceContext(
+            trace, file, self.step_marker, self.kernel_rules, most_steps=most_steps, data_marker=self.data_marker
+        )
+
 
 class Task(Struct, frozen=True, kw_only=True):
     """A file to summarise."""

@@ -149,14 +149,10 @@ def _refuse_options_first(args: list[str]) -> None:
     Raises:
         UsageError: There are some.
     """
-    later = next((word for word in args[1:] if word == "-m" or word in WORKLOADS or _is_script_file(word)), None)
+    later = next((word for word in args[1:] if word == "-m" or word in WORKLOADS or Path(word).is_file()), None)
     if later is not None and args[0].startswith("-"):
         what = "-m MODULE" if later == "-m" else later
         raise UsageError(f"{args[0]}: options come after the workload or script: perfkit run {what} {args[0]} …")
-
-
-def _is_script_file(word: str) -> bool:
-    return is_script(word) and Path(word).is_file()
 
 
 _scripts = App()

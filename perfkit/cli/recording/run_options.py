@@ -5,7 +5,6 @@ Does not import torch: `perfkit run WORKLOAD --help`, the parent of `-n N` and `
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +14,9 @@ import typer
 from msgspec import Struct
 from typer.main import get_command
 
-from perfkit.base.formatting import install_extra
-from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
-from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
+from perfkit.cli.config_options import Layer, command, flag, make_record, merge_layers, options, read_toml
+from perfkit.cli.typer_app import require_packages
+from perfkit.errors import PluginError, UsageError
 from perfkit.options.mesh import parse_mesh
 from perfkit.options.recording import refuse_contradiction
 from perfkit.options.run import RunConfig, choices_by_accelerator
@@ -100,9 +99,8 @@ def make_job(workload: "WorkloadType", values: dict[str, Any], ranks: int | None
     merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
     refuse_contradiction(merged)
     _refuse_other_sources(name, sources, merged)
-    run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
-    assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
-    assert isinstance(data, DataOptions)  # noqa: S101
+    run, data = make_record(RunConfig, merged), make_record(DataOptions, merged)
+    of_source, config = make_record(source_type.Config, merged), make_record(workload.Config, merged)
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     trained, source = workload(config), source_type(of_source)
@@ -146,14 +144,9 @@ def check_packages(job: "Job") -> None:
     Raises:
         LaunchEnvironmentError: Naming the package.
     """
-    source = job.source.package
     extras = {"torch": "run", **job.workload.PACKAGES, **STRATEGIES.load(job.run.dp).PACKAGES}
-    if source is not None and job.source.extra is not None:
-        extras[source] = job.source.extra
-    for package in (*extras, source):
-        if package is not None and find_spec(package.partition(".")[0]) is None:
-            remedy = install_extra(extras[package]) if package in extras else f"pip install {package}"
-            raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: {remedy}")
+    source = job.source
+    require_packages("perfkit run", [*extras.items(), (source.package, source.extra)])
 
 
 def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:

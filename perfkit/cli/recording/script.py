@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from perfkit.cli.config_options import Layer, command, options, resolve
+from perfkit.cli.config_options import command, options, record
 from perfkit.errors import UsageError
 from perfkit.options.recording import refuse_contradiction
 from perfkit.options.script import ScriptConfig
@@ -98,10 +98,8 @@ def workload_of(script: str) -> str:
 def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str, Any]) -> None:
     ranks = given.pop("ranks", None)
     workload = script.workload if isinstance(script, ModuleName) else workload_of(script)
-    names = Layer("", {"workload": workload})
     refuse_contradiction(given)
-    (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
-    assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order
+    config = record(ScriptConfig, {"workload": workload, **given})
     if ranks is None or is_child():
         run_script(script, arguments, config, split(call.arguments)[0])
     else:

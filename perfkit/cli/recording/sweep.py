@@ -13,7 +13,7 @@ from msgspec.json import encode
 from perfkit.base.formatting import plural
 from perfkit.base.standard_streams import write_stderr
 from perfkit.base.system_limits import count_cores
-from perfkit.cli.config_options import Layer, command, flag, options, parameter, resolve
+from perfkit.cli.config_options import Layer, command, flag, make_record, merge_layers, options, parameter
 from perfkit.cli.output import JSON_HELP, report_written
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import among, print_line
@@ -57,12 +57,9 @@ def _argument(
 def _start(_call: "Call", given: dict[str, Any]) -> None:
     workload, run_options = given.pop("workload"), tuple(given.pop("run_options", ()))
     json = given.pop("json", False)
-    points_options, running_options, emit_options = resolve(
-        (PointOptions, RunningOptions, EmitOptions), [Layer("", given)]
-    )
-    assert isinstance(points_options, PointOptions)  # noqa: S101  # resolve keeps the order
-    assert isinstance(running_options, RunningOptions)  # noqa: S101
-    assert isinstance(emit_options, EmitOptions)  # noqa: S101
+    checked = merge_layers((PointOptions, RunningOptions, EmitOptions), [Layer("", given)])
+    points_options, running_options = make_record(PointOptions, checked), make_record(RunningOptions, checked)
+    emit_options = make_record(EmitOptions, checked)
     spec = SweepSpec(
         workload=workload,
         ranks=points_options.world_sizes,

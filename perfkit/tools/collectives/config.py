@@ -189,11 +189,9 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def _refuse_unused_options(self) -> None:
         names = self.names
         if not names:
-            for option in ("overlap", "mesh"):
-                if getattr(self, option):
+            for option, given in (("overlap", self.overlap), ("mesh", self.mesh), ("concurrent", self.concurrent > 1)):
+                if given:
                     raise UsageError(f"--{option} has no effect with --pairs alone: name --operators, or remove it")
-            if self.concurrent > 1:
-                raise UsageError("--concurrent has no effect with --pairs alone: name --operators, or remove it")
         if self.overlap and self.concurrent > 1:
             raise UsageError("--overlap measures one collective at a time: remove --concurrent")
         if self.overlap and (set(names) == {SIZELESS} or self.largest < OVERLAP_FROM_BYTES):

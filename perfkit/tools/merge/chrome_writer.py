@@ -29,6 +29,7 @@ class ChromeWriter:
         self._before = ""
 
     def write(self, part: RankTracks) -> int:
+        """Write one part and return its number of slices; parts of one rank must be consecutive."""
         written = 0
         process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
         if part.place not in self._processes:

@@ -15,10 +15,10 @@ from perfkit.base.formatting import plural
 from perfkit.base.parsing import Ranges
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.ranks.clock_alignment import aligned
-from perfkit.engine.ranks.matched_run import match_run
+from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import check_one_job
-from perfkit.engine.runs.rank_reports import NamedSummary, group_by_rank
-from perfkit.engine.runs.run_layout import RunLayout, lay_out
+from perfkit.engine.runs.rank_reports import NamedSummary
+from perfkit.engine.runs.run_layout import RunLayout
 from perfkit.engine.step_graph.run_graph import build_run_graph
 from perfkit.errors import StoreError, UsageError
 from perfkit.pipeline.scheduler import Progress
@@ -27,7 +27,7 @@ from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import HostClock
 from perfkit.records.manifest import RunManifest
-from perfkit.records.rank import RankReport, StepBreakdown
+from perfkit.records.rank import RankReport
 from perfkit.report.output_files import writing_bytes
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage.discovery import RunLocation, find_run, refuse_pipe
@@ -37,9 +37,9 @@ from perfkit.storage.run_folder import read_manifest
 from perfkit.tools.merge.chrome_writer import ChromeWriter
 from perfkit.tools.merge.collective_links import RunLinks, Spans, find_links
 from perfkit.tools.merge.perfetto_writer import PerfettoWriter
-from perfkit.tools.merge.rank_tracks import Plan, build_rank_tracks
+from perfkit.tools.merge.rank_tracks import Plan, Rank, build_rank_tracks
 from perfkit.tools.merge.slices import path_slices
-from perfkit.tools.merge.tracks import RankTracks, Track, Writer, coordinate, rank_name
+from perfkit.tools.merge.tracks import RankTracks, Track, coordinate, rank_name
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 
@@ -62,23 +62,10 @@ class Merged(Struct, frozen=True, kw_only=True):
     """Caveats for the reader: damaged traces, skipped events, clocks that could not be aligned."""
 
 
-class _Rank(NamedTuple):
-    """A rank on the timeline."""
-
-    place: int
-    number: int | None
-    name: str
-    files: list[Path]
-    steps: list[StepBreakdown]
-    clock: HostClock | None
-    stage: int | None
-    """Its place in a pipeline; None without one."""
-
-
 class _Run(NamedTuple):
     """The ranks of a run and the links between them, from the summaries of its traces."""
 
-    ranks: list[_Rank]
+    ranks: list[Rank]
     links: RunLinks
     paths: dict[int, Spans]
     """The critical path by rank, by the reference clock."""
@@ -167,27 +154,22 @@ def check_suffix(output: Path) -> None:
 
 
 def _plan_run(
-    location: RunLocation,
-    options: Options,
-    wanted: Ranges | None,
-    steps: Ranges | None,
-    progress: Progress | None,
+    location: RunLocation, options: Options, wanted: Ranges | None, steps: Ranges | None, progress: Progress | None
 ) -> _Run:
     summaries, lost = load_summaries(location, options, True, progress)
     manifest = _manifest(location)
     check_one_job(location.path, summaries, manifest is not None)
-    grouped, layout = lay_out(group_by_rank(summaries), summaries, manifest)
-    hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
-    mesh = layout.sizes
+    context = RunContext(summaries, manifest)
+    grouped, layout, (matched, host_clocks) = context.grouped, context.layout, context.matched
     reports = _select_ranks(grouped.reports, location, wanted, steps)
-    reports.sort(key=lambda report: _order(report, mesh))
-    matched, host_clocks = match_run(grouped.calls, hosts, layout.mesh, layout.world_size)
+    reports.sort(key=lambda report: _order(report, layout.sizes))
     found = build_run_graph(grouped, matched, host_clocks)
     paths = path_slices(found.graph, steps) if found.graph and not found.graph.is_one_thread else {}
     clocks = {rank: clock for clock in host_clocks for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
     paths = {rank: own for rank, own in paths.items() if rank not in shift_ns}
-    clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
+    for rank, by_ns in shift_ns.items():
+        clocks[rank] = structs.replace(clocks[rank], offset_ns=(clocks[rank].offset_ns or 0) + by_ns)
     ranks = [_rank(place, report, location, clocks, layout) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
     links = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
@@ -232,9 +214,9 @@ def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]
 
 def _rank(
     place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], layout: RunLayout
-) -> _Rank:
+) -> Rank:
     files = {file.name: file for file in location.traces}
-    return _Rank(
+    return Rank(
         place=place,
         number=report.rank,
         name=report.traces[0] if report.rank is None else rank_name(report.rank, layout.sizes),
@@ -259,10 +241,6 @@ def _clock_shifts(reports: list[RankReport], clocks: Mapping[int, HostClock]) ->
     return {rank: start - min(begins[other] for other in clocks[rank].ranks if other in far_off) for rank in far_off}
 
 
-def _shifted(clock: HostClock, by_ns: int) -> HostClock:
-    return structs.replace(clock, offset_ns=(clock.offset_ns or 0) + by_ns)
-
-
 def _aligned(clock: HostClock | None, time_ns: int) -> int:
     return int(aligned(clock, np.array([time_ns]))[0]) if clock else time_ns
 
@@ -275,7 +253,7 @@ def _damage(summaries: Iterable[NamedSummary], shown: Set[str]) -> Iterator[str]
                 yield f"{named.file}: {word(finding).message}"
 
 
-def _warnings(findings: list[Finding], ranks: list[_Rank], shift_ns: Mapping[int, int]) -> Iterator[str]:
+def _warnings(findings: list[Finding], ranks: list[Rank], shift_ns: Mapping[int, int]) -> Iterator[str]:
     for finding in findings:
         if finding.severity == "error":
             yield f"{finding.file}: {finding.message}"
@@ -302,15 +280,9 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
         for file in rank.files:
             trace = read_trace(file, max_bytes=options.max_bytes, detailed=True)
             plan = Plan(
-                place=rank.place,
-                name=rank.name,
-                clock=rank.clock,
-                stage=rank.stage,
+                rank=rank,
+                options=options,
                 steps=steps,
-                of_rank=rank.steps,
-                step_marker=options.step_marker,
-                data_marker=options.data_marker,
-                kernel_rules=options.kernel_rules,
                 links=links,
                 path=path,
                 arrows=arrows,
@@ -329,7 +301,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
 
 
 @contextmanager
-def _open(output: Path, base_ns: int) -> Iterator[Writer]:
+def _open(output: Path, base_ns: int) -> Iterator[PerfettoWriter | ChromeWriter]:
     """Open a writer for the format of the file's suffix; the file appears only if all goes well."""
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter

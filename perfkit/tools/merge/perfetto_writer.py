@@ -6,7 +6,7 @@ each with the time since its predecessor. Packets are compressed in blocks.
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 import numpy as np
 from isal import isal_zlib
@@ -72,6 +72,23 @@ _ARGUMENT_NAME, _ARGUMENT_TEXT = 1, 17
 """Fields of an argument (`DebugAnnotation`): its name and its text, both interned."""
 
 
+_ROW: Final = np.dtype(
+    [
+        ("track", np.int32),
+        ("label", np.int32),
+        ("category", np.int32),
+        ("launch", np.int64),
+        ("collective", np.int64),
+        ("argument", np.int32),  # -1 for none
+        ("argument_name", np.int32),  # index into `_Table.argument_names`
+        ("value", np.int64),
+        ("is_slice", np.bool_),
+    ]
+)
+"""A slice, or a change of a counter."""
+Rows = NDArray[np.void]
+
+
 class PerfettoWriter:
     """Writes the tracks of ranks as packets.
 
@@ -93,6 +110,7 @@ class PerfettoWriter:
         self._packet(message(_Packet.TRACK, number(_Descriptor.UUID, _ROOT), ordering))
 
     def write(self, part: RankTracks) -> int:
+        """Write one part and return its number of slices; parts of one rank must be consecutive."""
         self._sequence += 1
         process = message(_Descriptor.PROCESS, number(1, FIRST_PROCESS + part.place), text(6, part.name))
         self._track(process + number(_Descriptor.ORDER, part.place), "process", part.place)
@@ -149,12 +167,12 @@ class PerfettoWriter:
             return
         time_ns, kind, row, columns = table.in_order()
         self._begin_sequence(int(time_ns[0]))
-        words = columns.is_slice
-        columns.label[words] = self._intern(_NAMES, part.labels, columns.label[words])
-        columns.category[words] = self._intern(_CATEGORIES, part.categories, columns.category[words])
-        explained = columns.argument >= 0
-        columns.argument[explained] = self._intern(_ARGUMENTS, part.labels, columns.argument[explained])
-        keys = columns.argument_name
+        words = columns["is_slice"]
+        columns["label"][words] = self._intern(_NAMES, part.labels, columns["label"][words])
+        columns["category"][words] = self._intern(_CATEGORIES, part.categories, columns["category"][words])
+        explained = columns["argument"] >= 0
+        columns["argument"][explained] = self._intern(_ARGUMENTS, part.labels, columns["argument"][explained])
+        keys = columns["argument_name"]
         keys[explained] = self._intern(_ARGUMENT_NAMES, table.argument_names, keys[explained])
         before_ns = int(time_ns[0])
         for first in range(0, len(time_ns), _BLOCK_ROWS):
@@ -181,17 +199,17 @@ class PerfettoWriter:
             self._packet(number(_Packet.SEQUENCE, self._sequence), message(_Packet.INTERNED, *entries))
         return (numbers + 1).astype(np.int32)
 
-    def _encoded(self, elapsed: Ints, kind: NDArray[np.uint8], row: Ints, columns: "_Columns") -> bytes:
+    def _encoded(self, elapsed: Ints, kind: NDArray[np.uint8], row: Ints, columns: Rows) -> bytes:
         begins, counts = kind == _BEGIN, kind == _COUNT
-        event = [ProtobufColumn.numbers(_Event.TYPE, kind), ProtobufColumn.numbers(_Event.TRACK, columns.track[row])]
-        event.append(ProtobufColumn.numbers(_Event.NAME, columns.label[row], begins))
-        event.append(ProtobufColumn.numbers(_Event.CATEGORY, columns.category[row], begins))
-        explained = begins & (columns.argument[row] >= 0)
+        event = [ProtobufColumn.numbers(_Event.TYPE, kind), ProtobufColumn.numbers(_Event.TRACK, columns["track"][row])]
+        event.append(ProtobufColumn.numbers(_Event.NAME, columns["label"][row], begins))
+        event.append(ProtobufColumn.numbers(_Event.CATEGORY, columns["category"][row], begins))
+        explained = begins & (columns["argument"][row] >= 0)
         if explained.any():
             event.append(_arguments(columns, row, explained))
         if counts.any():
-            event.append(ProtobufColumn.numbers(_Event.COUNT, columns.value[row], counts))
-        flows = (columns.launch[row], columns.collective[row])
+            event.append(ProtobufColumn.numbers(_Event.COUNT, columns["value"][row], counts))
+        flows = (columns["launch"][row], columns["collective"][row])
         event += [
             ProtobufColumn.fixed64(_Event.FLOW, np.abs(flow), begins & (flow != 0)) for flow in flows if flow.any()
         ]
@@ -203,27 +221,11 @@ class PerfettoWriter:
         return ProtobufColumn.joined(packet).as_submessage(_Packet.PACKET).to_bytes()
 
 
-class _Columns(NamedTuple):
-    """Slices and counter changes; columns of shape (n,)."""
-
-    track: NDArray[np.int32]
-    label: NDArray[np.int32]
-    category: NDArray[np.int32]
-    launch: Ints
-    collective: Ints
-    argument: NDArray[np.int32]
-    """-1 for none."""
-    argument_name: NDArray[np.int32]
-    """Index into `_Table.argument_names`."""
-    value: Ints
-    is_slice: NDArray[np.bool_]
-
-
-def _arguments(columns: _Columns, row: Ints, present: NDArray[np.bool_]) -> ProtobufColumn:
+def _arguments(columns: Rows, row: Ints, present: NDArray[np.bool_]) -> ProtobufColumn:
     """Return the arguments of events, nothing where they have none."""
     fields = (
-        ProtobufColumn.numbers(_ARGUMENT_NAME, columns.argument_name[row], present),
-        ProtobufColumn.numbers(_ARGUMENT_TEXT, np.maximum(columns.argument[row], 0), present),
+        ProtobufColumn.numbers(_ARGUMENT_NAME, columns["argument_name"][row], present),
+        ProtobufColumn.numbers(_ARGUMENT_TEXT, np.maximum(columns["argument"][row], 0), present),
     )
     whole = ProtobufColumn.joined(fields).as_submessage(_Event.ARGUMENT)
     return ProtobufColumn(whole.table, whole.mask & present[:, None])
@@ -233,7 +235,7 @@ class _Table:
     """Collects the slices and counters of a part, and sorts their begins, ends and changes."""
 
     def __init__(self) -> None:
-        self._parts: list[_Columns] = []
+        self._parts: list[Rows] = []
         self._edges: list[tuple[Ints, Ints, NDArray[np.uint8], Ints]] = []
         self._rows = 0
         self.argument_names: list[str] = []
@@ -253,32 +255,34 @@ class _Table:
         empty = slices.end_ns == slices.start_ns
         self._add_edges(slices.start_ns, 2 * place + 1, _BEGIN)
         self._add_edges(slices.end_ns, np.where(empty, 2 * place + 2, 0), _END)
-        columns = (slices.label, slices.category, slices.launch, slices.collective, slices.argument)
         if slices.argument_name not in self.argument_names:
             self.argument_names.append(slices.argument_name)
-        key = self.argument_names.index(slices.argument_name)
-        self._add_rows(size, track, *columns, np.full(size, key), np.zeros(size, np.int64), is_slice=True)
+        rows = self._new_rows(size, track)
+        rows["is_slice"] = True
+        rows["argument_name"] = self.argument_names.index(slices.argument_name)
+        for name in ("label", "category", "launch", "collective", "argument"):
+            rows[name] = getattr(slices, name)
 
     def add_counter(self, counter: Counter, track: int) -> None:
         size = len(counter.time_ns)
         self._add_edges(counter.time_ns, np.zeros(size, np.int64), _COUNT)
-        none = np.zeros(size, np.int64)
-        self._add_rows(size, track, none, none, none, none, none - 1, none, counter.value, is_slice=False)
+        rows = self._new_rows(size, track)
+        rows["argument"], rows["value"] = -1, counter.value
 
     def _add_edges(self, time_ns: Ints, order: Ints, kind: int) -> None:
         size = len(time_ns)
         self._edges.append((time_ns, order, np.full(size, kind, np.uint8), np.arange(self._rows, self._rows + size)))
 
-    def _add_rows(self, size: int, track: int, *columns: Ints, is_slice: bool) -> None:
-        label, category, launch, collective, argument, argument_name, value = columns
-        words = (np.full(size, track, np.int32), label.astype(np.int32), category.astype(np.int32))
-        extra = (argument.astype(np.int32), argument_name.astype(np.int32))
-        self._parts.append(_Columns(*words, launch, collective, *extra, value, np.full(size, is_slice)))
+    def _new_rows(self, size: int, track: int) -> Rows:
+        rows = np.zeros(size, _ROW)
+        rows["track"] = track
+        self._parts.append(rows)
         self._rows += size
+        return rows
 
-    def in_order(self) -> tuple[Ints, NDArray[np.uint8], Ints, _Columns]:
+    def in_order(self) -> tuple[Ints, NDArray[np.uint8], Ints, Rows]:
         """Return for each event its time, kind and row; and the columns."""
-        columns = _Columns(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        columns = np.concatenate(self._parts)
         self._parts.clear()
         time_ns, order, kind, row = (np.concatenate(column) for column in zip(*self._edges, strict=True))
         self._edges.clear()

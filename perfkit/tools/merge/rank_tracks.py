@@ -2,6 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from perfkit.engine.ranks.clock_alignment import aligned
 from perfkit.engine.steps.series import numbered_in_run
 from perfkit.engine.steps.windows import Steps
 from perfkit.engine.trace_context import TraceContext
+from perfkit.pipeline.summarize import Options
 from perfkit.records.common import CATEGORIES
 from perfkit.records.cross_rank import HostClock
-from perfkit.records.kernel_rules import KernelRule
 from perfkit.records.rank import StepBreakdown
 from perfkit.tools.merge.collective_links import CollectiveLinks, Spans
 from perfkit.tools.merge.slices import find_module_work, loader_slices, loader_track, pipeline_slices
@@ -40,20 +41,27 @@ _RANGE_NS: Final = 2**53
 """104 days from the timeline's zero: later than any event of the run, and than a float resolves nanoseconds."""
 
 
+class Rank(NamedTuple):
+    """A rank on the timeline."""
+
+    place: int
+    """From the top."""
+    number: int | None
+    name: str
+    files: list[Path]
+    steps: list[StepBreakdown]
+    """Of all its traces, with the numbers that they have in the run."""
+    clock: HostClock | None
+    stage: int | None
+    """Its place in a pipeline; None without one."""
+
+
 class Plan(NamedTuple):
     """How to show one trace."""
 
-    place: int
-    name: str
-    clock: HostClock | None
-    stage: int | None
-    """The rank's place in a pipeline; None without one."""
+    rank: Rank
+    options: Options
     steps: Ranges | None
-    of_rank: Sequence[StepBreakdown]
-    """Steps of all traces of the rank, with the numbers that they have in the run."""
-    step_marker: str | None
-    data_marker: str | None
-    kernel_rules: Sequence[KernelRule]
     links: CollectiveLinks | None
     """None for all but the first trace of a rank."""
     path: Spans | None
@@ -81,10 +89,10 @@ class _Labels(dict[str, int]):
 
 def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
     """Return the tracks of a trace that was read with `detailed`."""
-    context = TraceContext(trace, plan.name, plan.step_marker, plan.kernel_rules, data_marker=plan.data_marker)
+    context = plan.options.context(trace, plan.rank.name)
     if context.trace.detail is None:
         raise ValueError("the trace was not read with `detailed`")
-    context.steps = numbered_in_run(context.steps, plan.of_rank)
+    context.steps = numbered_in_run(context.steps, plan.rank.steps)
     return _TrackBuilder(context, context.trace.detail, plan).build()
 
 
@@ -105,8 +113,8 @@ class _TrackBuilder:
         plan = self.plan
         tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._loaders(), *self._threads()]
         return RankTracks(
-            place=plan.place,
-            name=plan.name,
+            place=plan.rank.place,
+            name=plan.rank.name,
             tracks=tracks,
             labels=self.labels.all,
             categories=[*self.detail.categories, OWN_CATEGORY],
@@ -115,7 +123,8 @@ class _TrackBuilder:
         )
 
     def _aligned(self, time_ns: Ints) -> Ints:
-        return aligned(self.plan.clock, time_ns) if self.plan.clock else time_ns
+        clock = self.plan.rank.clock
+        return aligned(clock, time_ns) if clock else time_ns
 
     def _in_range(self, time_ns: Ints) -> NDArray[np.bool_]:
         """Return a mask of the (aligned) instants that are on the timeline."""
@@ -234,7 +243,7 @@ class _TrackBuilder:
         ]
         yield self._own(STEP_TRACK, Spans(steps.bounds[:-1][shown], steps.bounds[1:][shown], labels))
         yield self._own(CATEGORY_TRACK, exclusive(self.context.activity, steps, shown))
-        pipeline = self.context.pipeline_spans and self.context.pipeline_spans.at_stage(self.plan.stage)
+        pipeline = self.context.pipeline_spans and self.context.pipeline_spans.at_stage(self.plan.rank.stage)
         if pipeline is not None:
             yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, steps, shown))
         modules = self._modules()

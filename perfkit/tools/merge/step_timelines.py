@@ -3,7 +3,7 @@
 The slowest rank's trace has its flame graphs too, if it has stacks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,7 @@ from perfkit.engine.steps.series import numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS as MOST_TRACE_STEPS
 from perfkit.errors import TraceError, UsageError
-from perfkit.records.cross_rank import HostClock
-from perfkit.records.kernel_rules import KernelRule
+from perfkit.pipeline.summarize import Options
 from perfkit.records.per_run.flame_graph import FlameGraph
 from perfkit.records.per_run.step_timeline import StepTimeline
 from perfkit.records.rank import RankReport
@@ -32,23 +31,17 @@ MOST_STEPS: Final = 10
 """So many steps of a run can be chosen."""
 
 
-def with_step_timelines(
-    report: Report,
-    *,
-    step_marker: str | None = None,
-    data_marker: str | None = None,
-    kernel_rules: Sequence[KernelRule] = (),
-    max_bytes: int | None = None,
-    steps: Ranges | None = None,
-) -> Report:
+_DEFAULTS: Final = Options()
+
+
+def with_step_timelines(report: Report, options: Options = _DEFAULTS, *, steps: Ranges | None = None) -> Report:
     """Return a report with the timelines of some steps of each run, read from its traces.
 
     Ranks whose traces cannot be read again, such as pipes, have none.
 
     Args:
         report: the report, of at most `MOST_RUNS` runs; others are returned as they are.
-        step_marker: as in `analyze`, as are the next three.
-        data_marker: a regular expression for the names of annotations and functions that load data.
+        options: how the traces were read.
         steps: numbers of the steps; None for those of `chosen_steps`. The report's own collectives are linked in them
             if `perfkit.pipeline.analyze` was given the same.
 
@@ -60,7 +53,7 @@ def with_step_timelines(
         _check_steps(report, steps)
     if len(report.runs) > MOST_RUNS:
         return report
-    runs = [_drawn(run, steps, (step_marker, data_marker), kernel_rules, max_bytes) for run in report.runs]
+    runs = [_drawn(run, steps, options) for run in report.runs]
     without = next((run for run in runs if not run.step_timelines), None)
     if steps is not None and without is not None:
         raise UsageError(
@@ -83,19 +76,13 @@ def _check_steps(report: Report, steps: Ranges) -> None:
             )
 
 
-def _drawn(
-    run: RunReport,
-    steps: Ranges | None,
-    markers: tuple[str | None, str | None],
-    kernel_rules: Sequence[KernelRule],
-    max_bytes: int | None,
-) -> RunReport:
+def _drawn(run: RunReport, steps: Ranges | None, options: Options) -> RunReport:
     """Return a run with its timelines, and the flame graphs of the rank that comes first: the slowest."""
     timelines: list[StepTimeline] = []
     flames: list[FlameGraph] = []
     for place, (rank, wanted) in enumerate(chosen_steps(run.ranks, run.cross_rank, steps)):
         left = {(step.step, step.start_ns) for step in wanted}
-        for name, read in _contexts(run, rank, markers, kernel_rules, max_bytes):
+        for name, read in _contexts(run, rank, options):
             timelines += _timelines(run, rank, left, name, read)
             if place == 0 and not flames:
                 flames = flame_graphs(read, rank=rank.rank, trace=name)
@@ -105,13 +92,7 @@ def _drawn(
     return replace(run, step_timelines=timelines, flame_graphs=flames)
 
 
-def _contexts(
-    run: RunReport,
-    rank: RankReport,
-    markers: tuple[str | None, str | None],
-    kernel_rules: Sequence[KernelRule],
-    max_bytes: int | None,
-) -> Iterator[tuple[str, TraceContext]]:
+def _contexts(run: RunReport, rank: RankReport, options: Options) -> Iterator[tuple[str, TraceContext]]:
     """Yield the rank's traces that can be read again, one in memory at a time."""
     for name in rank.traces:
         path = Path(run.path)
@@ -119,10 +100,8 @@ def _contexts(
         if not path.is_file():
             continue
         try:
-            trace = read_trace(path, max_bytes=max_bytes)
-            read = TraceContext(
-                trace, name, markers[0], kernel_rules, most_steps=MOST_TRACE_STEPS, data_marker=markers[1]
-            )
+            trace = read_trace(path, max_bytes=options.max_bytes)
+            read = options.context(trace, name, MOST_TRACE_STEPS)
         except TraceError:  # gone or changed since the analysis
             continue
         del trace
@@ -136,7 +115,8 @@ def _timelines(
 ) -> Iterator[StepTimeline]:
     """Yield the timelines of those steps, by number and start, that one of the rank's traces has; remove them."""
     links = _links(run, rank.rank)
-    clock = _clock(run, rank.rank)
+    clocks = run.cross_rank.clocks if run.cross_rank else ()
+    clock = next((clock for clock in clocks if rank.rank in clock.ranks), None)
     for place, step in enumerate(zip(read.steps.number, read.steps.bounds[:-1].tolist(), strict=True)):
         if step in left:
             left.remove(step)
@@ -152,8 +132,3 @@ def _links(run: RunReport, rank: int | None) -> Links:
         for own in one.on_ranks
         if own.rank == rank
     }
-
-
-def _clock(run: RunReport, rank: int | None) -> HostClock | None:
-    clocks = run.cross_rank.clocks if run.cross_rank else ()
-    return next((clock for clock in clocks if rank in clock.ranks), None)

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import assign_lanes
@@ -72,39 +71,18 @@ class Threads:
         return ids.setdefault(name, len(ids) + 1), new
 
 
-class Writer(Protocol):
-    """Writes the tracks of ranks to a file."""
-
-    def write(self, part: RankTracks) -> int:
-        """Write one part and return its number of slices; parts of one rank must be consecutive."""
-
-    def close(self) -> None:
-        """Write buffered data."""
-
-
 def lanes(track: Track) -> Iterator[tuple[int, Track]]:
     """Split the slices of a track into lanes, from 0, on each of which they nest or are disjoint.
 
     Slices that need more lanes than allowed are skipped.
     """
+    columns: dict[str, Any] = {
+        name: column for name, column in track._asdict().items() if isinstance(column, np.ndarray)
+    }
     lane = assign_lanes(np.zeros(len(track.start_ns), np.int8), track.start_ns, track.end_ns)
     for number in range(int(lane.max(initial=-1)) + 1):
-        yield number, select(track, lane == number)
-
-
-def select(track: Track, mask: NDArray[np.bool_]) -> Track:
-    """Return the slices of a track where `mask` is true."""
-    return Track(
-        name=track.name,
-        start_ns=track.start_ns[mask],
-        end_ns=track.end_ns[mask],
-        label=track.label[mask],
-        category=track.category[mask],
-        launch=track.launch[mask],
-        collective=track.collective[mask],
-        argument=track.argument[mask],
-        argument_name=track.argument_name,
-    )
+        own = {name: column[lane == number] for name, column in columns.items()}
+        yield number, track._replace(**own)
 
 
 def lane_name(name: str, lane: int) -> str:

@@ -3,17 +3,19 @@
 import inspect
 import re
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.options.plan import RESERVE
 from perfkit.records.plan import Plan
-from perfkit.tools.plan.choice import choose, decide
+from perfkit.tools.plan.choice import with_layouts
 from perfkit.tools.plan.formulas.step_time import Rates
 from perfkit.tools.plan.hardware import find_hardware
-from perfkit.tools.plan.planner import RESERVE, Request, layouts_of, make_plan
+from perfkit.tools.plan.planner import Request, layouts_of, make_plan
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.refine import check_precision, trace_request, with_trace
 from perfkit.tools.plan.shape import Shape
@@ -38,10 +40,7 @@ def _parse_input(text: str) -> InputSpec:
     if match is None or (match[2] or "float32") not in DTYPES:
         raise UsageError(f"--input {text}: write it as 4,512:int64, with one of {', '.join(DTYPES)}")
     shape = tuple(map(int, match[1].split(",")))
-    count = 1
-    for size in shape:
-        count *= size
-    if not 0 < count <= _MOST_ENTRIES or len(shape) > 8:
+    if not 0 < prod(shape) <= _MOST_ENTRIES or len(shape) > 8:
         raise UsageError(f"--input {text}: a tensor of 1 to {_MOST_ENTRIES:,} entries is needed")
     return InputSpec(shape, match[2] or "float32")
 
@@ -96,8 +95,7 @@ def plan_own(own: OwnModule, request: Request) -> Plan:
         with_trace(one, known, layout, steps[replace(layout, dp="ddp") if layout.dp == "zero1" else layout])
         for one, layout in zip(plan.layouts, layouts_of(known), strict=True)
     ]
-    best, reason = choose(planned, request.device)
-    return replace(plan, layouts=planned, best=best, reason=reason, decision=decide(planned, request.device))
+    return with_layouts(plan, planned)
 
 
 def _with_model(own: OwnModule, request: Request, answer: TraceAnswer) -> Request:

@@ -12,14 +12,13 @@ from perfkit.records.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.records.rank import MemoryPeak
 from perfkit.records.run import RunReport
 from perfkit.storage.discovery import refuse_pipe
-from perfkit.tools.plan.formulas.state import local_tensors, state_of
+from perfkit.tools.plan.formulas.stage import count, state_of
 from perfkit.tools.plan.formulas.step_time import Rates
 from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.measured import compute_ns, measured_rates, read_run
 from perfkit.tools.plan.models import SIZE_OPTIONS, gpt_model
-from perfkit.tools.plan.planner import Request, make_plan, need_of, plan_layout
-from perfkit.tools.plan.precision import PRECISIONS
+from perfkit.tools.plan.planner import Request, make_plan, need_of, plan_layout, stage_of
 
 _REFUSED: Final = {
     "prefetch_layers": None,
@@ -109,8 +108,7 @@ def _state_checks(run: RunReport, request: Request, layout: Layout) -> list[Plan
     if not run.rank_memory:
         return []
     most = max(run.rank_memory, key=lambda one: one.parameters_bytes + one.gradients_bytes + one.optimizer_bytes)
-    precision = PRECISIONS[request.precision]
-    stages = [state_of(request.shape, layout, precision, stage) for stage in range(layout.pp)]
+    stages = [state_of(stage_of(request, layout, index)) for index in range(layout.pp)]
     state = max(stages, key=lambda one: one.total_bytes)
     pairs = (
         ("parameters", state.parameters_bytes, most.parameters_bytes),
@@ -128,9 +126,9 @@ def _peak_checks(run: RunReport, request: Request, layout: Layout) -> list[PlanC
     need = need_of(request, layout).memory
     held = 0
     if all(use.device == "CPU" for use in uses):
-        tensors = local_tensors(request.shape, layout, layout.pp - 1)
-        entries = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
-        held = need.parameters_bytes + need.optimizer_bytes + (4 * entries if _has_buckets(layout) else 0)
+        buckets = layout.dp in ("ddp", "zero1") and (layout.pp == 1 or layout.replicas > 1)
+        entries = count(stage_of(request, layout, layout.pp - 1).in_buckets)
+        held = need.parameters_bytes + need.optimizer_bytes + (4 * entries if buckets else 0)
     # The first recorded step: tensors that live on from one step to the next are not counted twice in it.
     real = max((explained_bytes(use.steps[0]) for use in uses if use.steps), default=None)
     if real is None:
@@ -144,20 +142,14 @@ def explained_bytes(peak: MemoryPeak) -> int:
     return peak.allocated_bytes - max(0, peak.unknown_bytes or 0) - peak.unseen_release_bytes
 
 
-def _has_buckets(layout: Layout) -> bool:
-    return layout.dp in ("ddp", "zero1") and (layout.pp == 1 or layout.replicas > 1)
-
-
 def _predicted_traffic(request: Request, layout: Layout) -> dict[tuple[str, str], list[int]]:
     """Return bytes and messages by dimension and operator, the most over the stages of a pipeline."""
     predicted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    samples = request.global_batch // layout.replicas // layout.micro_batches
-    precision = PRECISIONS[request.precision]
-    for stage in range(layout.pp):
+    for index in range(layout.pp):
         own: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for one in messages_of(request.shape, layout, precision, samples, stage, clips=True):
+        for one in messages_of(stage_of(request, layout, index), clips=True):
             found = own[one.dimension, one.operator]
-            found[0], found[1] = found[0] + one.bytes, found[1] + one.count
+            found[0], found[1] = found[0] + one.bytes, found[1] + one.number
         for key, found in own.items():
             predicted[key] = max(predicted[key], found)
     return predicted

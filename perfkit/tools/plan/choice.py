@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from perfkit.base.formatting import duration, size
-from perfkit.records.plan import PlannedDevice, PlannedLayout
+from perfkit.records.plan import Plan, PlannedDevice, PlannedLayout
 
 CLOSE: Final = 1.05
 """Predicted times within this ratio are not told apart: the simplest layout wins."""
@@ -60,6 +62,12 @@ def choose(layouts: Sequence[PlannedLayout], device: PlannedDevice | None) -> tu
         return None, f"{len(fitting)} fit, but `perfkit run` supports none of them: {fitting[0].refused}"
     best, why = _best(runnable)
     return list(layouts).index(best), why
+
+
+def with_layouts(plan: Plan, layouts: list[PlannedLayout]) -> Plan:
+    """Return a plan with other figures of its layouts, of which the best is chosen again."""
+    best, reason = choose(layouts, plan.device)
+    return replace(plan, layouts=layouts, best=best, reason=reason, decision=decide(layouts, plan.device))
 
 
 def _best(fitting: Sequence[PlannedLayout]) -> tuple[PlannedLayout, str]:

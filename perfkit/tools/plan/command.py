@@ -1,75 +1,29 @@
 """From the options of `perfkit plan` to a plan."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from perfkit.base.parsing import parse_duration
 from perfkit.errors import UsageError
+from perfkit.options.plan import PlanOptions
 from perfkit.records.plan import Plan, PlannedDevice
 from perfkit.tools.plan.api import own_module, plan_own
 from perfkit.tools.plan.check import check_run
 from perfkit.tools.plan.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.tools.plan.hardware import find_hardware
-from perfkit.tools.plan.layout import Checkpointing
 from perfkit.tools.plan.measured import measured_rates
 from perfkit.tools.plan.models import Model, counted_model, gpt_model
-from perfkit.tools.plan.planner import RESERVE, Request, make_plan
+from perfkit.tools.plan.planner import Request, make_plan
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.refine import refine
 from perfkit.tools.plan.shape import Shape
 
-DEFAULT_ATTENTION: Final = "fused"
+_DEFAULTS: Final = PlanOptions()
 
 
-class Sizes(Struct, frozen=True, kw_only=True):
-    """Sizes of the model, by the workload's names."""
-
-    layers: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    block: int | None = None
-    vocab_size: int | None = None
-    bias: bool | None = None
-    experts: int | None = None
-    top_k: int | None = None
-
-    def given(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """The options of `perfkit plan`, as they are given; None leaves a default."""
-
-    model: str = "gpt"
-    preset: str | None = None
-    params: float | None = None
-    sizes: Sizes = Sizes()
-    ranks: int = 1
-    batch_size: int | None = None
-    precision: str | None = None
-    checkpoint: Checkpointing | None = None
-    attention: str = DEFAULT_ATTENTION
-    tokens: float | None = None
-    device: str | None = None
-    device_table: Path | None = None
-    cluster: str | None = None
-    cluster_table: Path | None = None
-    efficiency: float | None = None
-    link_efficiency: float | None = None
-    latency: str | None = None
-    reserve: float = RESERVE
-    explain: bool = False
-    trace: bool = False
-    inputs: tuple[str, ...] = ()
-    batch: str | None = None
-    measured: Path | None = None
-    check: Path | None = None
-
-
-def plan_model(options: Options) -> Plan:
+def plan_model(options: PlanOptions) -> Plan:
     """Return the plan that the options ask for.
 
     Raises:
@@ -91,25 +45,19 @@ def plan_model(options: Options) -> Plan:
     return replace(plan, explained=sorted({first, 0}))
 
 
-def _checked(options: Options, path: Path) -> Plan:
+def _checked(options: PlanOptions, path: Path) -> Plan:
     """Return the check of a run, by its own rates unless others are given."""
-    described = (options.preset, options.params, options.batch_size, options.batch, options.checkpoint, *options.inputs)
-    if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
+    given = {name for name, value in asdict(options).items() if value != getattr(_DEFAULTS, name)}
+    if options.sizes or given & {"preset", "params", "batch_size", "batch", "inputs", "checkpoint", "ranks", "trace"}:
         raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
-    for option, unused in (
-        ("--tokens", options.tokens is None),
-        ("--attention", options.attention == DEFAULT_ATTENTION),
-        ("--reserve", options.reserve == RESERVE),
-        ("--explain", not options.explain),
-    ):
-        if not unused:
-            raise UsageError(f"{option} has no effect with --check: remove it")
+    for option in ("tokens", "attention", "reserve", "explain"):
+        if option in given:
+            raise UsageError(f"--{option} has no effect with --check: remove it")
     rates, device = _rates_and_device(options, options.precision or "float32")
-    _refuse_rates(options, device)
     return check_run(path, None if rates == Rates() else rates, device)
 
 
-def make_request(options: Options) -> Request:
+def make_request(options: PlanOptions) -> Request:
     """Return what is to be planned.
 
     Raises:
@@ -118,8 +66,7 @@ def make_request(options: Options) -> Request:
     model = _model(options)
     precision = options.precision or ("mixed" if options.params is not None else "float32")
     rates, device = _rates_and_device(options, precision)
-    _refuse_rates(options, device)
-    if model.shape.layers is None and options.attention != DEFAULT_ATTENTION:
+    if model.shape.layers is None and options.attention != _DEFAULTS.attention:
         why = "is traced" if ".py:" in options.model else "has no layers that are known: add --layers"
         raise UsageError(f"--attention has no effect: the model {why}")
     return Request(
@@ -138,11 +85,11 @@ def make_request(options: Options) -> Request:
     )
 
 
-def _refuse_rates(options: Options, device: PlannedDevice | None) -> None:
+def _refuse_without_device(options: PlanOptions) -> None:
     for option in ("tokens", "efficiency", "link_efficiency", "latency"):
-        if device is None and getattr(options, option) is not None:
+        if getattr(options, option) is not None:
             raise UsageError(f"{_flag(option)} has no effect without a device: name one with --device or --cluster")
-    if device is None and options.measured is not None:
+    if options.measured is not None:
         raise UsageError(
             f"--from {options.measured} gives rates, but not what computes: name a device with --device or --cluster"
         )
@@ -152,8 +99,8 @@ def _flag(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
-def _model(options: Options) -> Model:
-    given = options.sizes.given()
+def _model(options: PlanOptions) -> Model:
+    given = options.sizes
     if ".py:" in options.model:
         if given or options.params is not None or options.preset is not None or options.batch_size is not None:
             raise UsageError(f"{options.model} has its own sizes: give only --input or --batch")
@@ -169,7 +116,7 @@ def _model(options: Options) -> Model:
     return gpt_model(options.preset, given)
 
 
-def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedDevice | None]:
+def _rates_and_device(options: PlanOptions, precision: str) -> tuple[Rates, PlannedDevice | None]:
     """Return what a run of `--from` measured, else the values of the options."""
     for option in ("device_table", "cluster_table"):
         if getattr(options, option) is not None and options.device is None and options.cluster is None:
@@ -187,4 +134,8 @@ def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedD
         link_efficiency=options.link_efficiency or LINK_EFFICIENCY,
         latency_ns=latency,
     )
-    return (rates, device) if options.measured is None else measured_rates(options.measured, rates, device)
+    if options.measured is not None:
+        rates, device = measured_rates(options.measured, rates, device)
+    if device is None:
+        _refuse_without_device(options)
+    return rates, device

@@ -88,6 +88,11 @@ class Layout(Struct, frozen=True, kw_only=True):
         kept = {name: size for name, size in sizes.items() if size > 1 or (self.dp == "hsdp" and name in data)}
         return kept or {"dp": 1}
 
+    @property
+    def mesh_option(self) -> str:
+        """The value of `--mesh`."""
+        return ",".join(f"{name}={size}" for name, size in self.mesh.items())
+
 
 def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Checkpointing, ...]) -> list[Layout]:
     """Return the layouts of `ranks` ranks, the simplest first.

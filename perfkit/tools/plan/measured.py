@@ -11,8 +11,8 @@ from perfkit.records.cross_rank import BandwidthFit
 from perfkit.records.plan import PlannedDevice
 from perfkit.records.run import RunReport
 from perfkit.storage.report_file import load_collectives
-from perfkit.tools.plan.formulas.messages import hops
 from perfkit.tools.plan.formulas.step_time import Rates
+from perfkit.tools.plan.formulas.traffic import hops
 from perfkit.tools.plan.hardware import DEFAULT_PER_HOST, NETWORK_GB_PER_S
 
 _ORDER: Final = ("all_reduce", "all_gather", "reduce_scatter")
@@ -59,24 +59,26 @@ def _with_fits(rates: Rates, fits: list[BandwidthFit], source: str) -> Rates:
     known = [fit for fit in fits if fit.operator in _ORDER and fit.alpha_ns is not None and fit.beta]
     known.sort(key=lambda fit: (-(fit.group_size or 0), _ORDER.index(fit.operator)))
     if not known:
-        return replace(rates, sources=(*rates.sources, f"{source} has no fit of latency and bandwidth: both assumed"))
+        return _noted(rates, f"{source} has no fit of latency and bandwidth: both assumed")
     fit = known[0]
     ranks = fit.group_size or 2
     text = f"latency and bandwidth of {fit.operator} among {ranks} ranks, {source}"
     latency = max(0.0, fit.alpha_ns or 0.0) / hops(ranks)
-    return replace(rates, latency_ns=latency, bytes_per_s=fit.beta, sources=(*rates.sources, text))
+    return _noted(rates, text, latency_ns=latency, bytes_per_s=fit.beta)
 
 
 def _with_bus_bandwidth(run: RunReport, rates: Rates, source: str) -> Rates:
     """Return rates with the bus bandwidth of the dimension with most bytes, in which latency is contained."""
     rows = [row for row in (run.dimensions.rows if run.dimensions else []) if row.busbw and row.bytes]
     if not rows:
-        return replace(
-            rates, sources=(*rates.sources, f"{source} has no bandwidth of messages: that of links is assumed")
-        )
+        return _noted(rates, f"{source} has no bandwidth of messages: that of links is assumed")
     row = max(rows, key=lambda row: row.bytes or 0)
     text = f"bus bandwidth of {row.dimension}, latency contained, {source} (a fit needs 3 sizes of one collective)"
-    return replace(rates, latency_ns=0.0, bytes_per_s=row.busbw, sources=(*rates.sources, text))
+    return _noted(rates, text, latency_ns=0.0, bytes_per_s=row.busbw)
+
+
+def _noted(rates: Rates, text: str, **changes: float | None) -> Rates:
+    return replace(rates, sources=(*rates.sources, text), **changes)
 
 
 def with_compute(
@@ -85,17 +87,17 @@ def with_compute(
     """Return rates with the FLOP/s that a run reached while it computed, as a share of the device's peak."""
     reached = reached_flops_per_s(run)
     if reached is None:
-        return replace(rates, sources=(*rates.sources, f"{source} has no FLOP/s: the efficiency is assumed")), device
+        return _noted(rates, f"{source} has no FLOP/s: the efficiency is assumed"), device
     if device is None or device.flops_per_s is None:
         name = ", ".join(run.device_names) or "the run's device"
         made = _device(name, reached) if device is None else replace(device, flops_per_s=reached)
         text = (
             f"{reached / 1e9:.4g} GFLOP/s while it computes, {source}; taken as the peak, so that MFU is relative to it"
         )
-        return replace(rates, efficiency=1.0, sources=(*rates.sources, text)), made
+        return _noted(rates, text, efficiency=1.0), made
     share = min(1.0, reached / device.flops_per_s)
     text = f"{100 * share:.3g} % of the peak while it computes, {source}"
-    return replace(rates, efficiency=share, sources=(*rates.sources, text)), device
+    return _noted(rates, text, efficiency=share), device
 
 
 def reached_flops_per_s(run: RunReport) -> float | None:

@@ -45,15 +45,8 @@ def gpt_model(preset: str | None, given: Mapping[str, Any]) -> Model:
         raise UsageError(str(error)) from error
     shape = gpt_shape(
         name=f"gpt ({name})" if not given else "gpt",
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        block=config.block,
         vocabulary=config.vocab_size,
-        bias=config.bias,
-        dropout=config.dropout,
-        experts=config.experts,
-        top_k=config.top_k,
+        **{option: getattr(config, option) for option in SIZE_OPTIONS if option != "vocab_size"},
     )
     return Model(shape=shape, batch_size=batch, workload=GPT(config), options={"preset": name, **given})
 
@@ -72,10 +65,8 @@ def counted_model(parameters: float, given: Mapping[str, Any]) -> Model:
         raise UsageError(f"--params {parameters:g}: choose from 1 to {MOST_PARAMETERS:g}")
     shape = counted_shape(
         parameters,
-        layers=given.get("layers"),
-        width=given.get("width"),
-        heads=given.get("heads"),
         sequence=given.get("block"),
         vocabulary=given.get("vocab_size"),
+        **{option: given.get(option) for option in ("layers", "width", "heads")},
     )
     return Model(shape=shape, batch_size=1)

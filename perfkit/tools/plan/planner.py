@@ -11,55 +11,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.options.plan import RESERVE
 from perfkit.options.run import RunConfig
 from perfkit.record.training.strategies.checks import check_parallelism
 from perfkit.records.plan import Plan, PlannedDevice, PlannedLayout, PlannedModel, StepEstimate
 from perfkit.tools.plan.choice import choose, decide
 from perfkit.tools.plan.formulas.memory import Need, memory_of
-from perfkit.tools.plan.formulas.state import state_of
+from perfkit.tools.plan.formulas.stage import Stage
 from perfkit.tools.plan.formulas.step_time import Rates, time_step
 from perfkit.tools.plan.formulas.traffic import messages_of
 from perfkit.tools.plan.hardware import DEFAULT_PER_HOST
 from perfkit.tools.plan.layout import Checkpointing, Layout, candidates
-from perfkit.tools.plan.precision import PRECISIONS, Precision
+from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.shape import Shape
 from perfkit_workloads.base import Workload
 
 _DEEPSPEED: Final = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
 
-class Command(Struct, frozen=True, kw_only=True):
-    """A command, or why there is none."""
-
-    text: str | None = None
-    refused: str | None = None
-
-
-def command_of(
-    workload: Workload[Any], options: Mapping[str, Any], layout: Layout, precision: str, batch: int, *, per_host: int
-) -> Command:
-    """Return the command that trains `workload` in this layout."""
-    if layout.checkpointing == "selective":
-        return Command(refused="`perfkit run` checkpoints whole layers")
-    run, problem = _run_options(layout, precision, batch)
-    if problem is not None:
-        return Command(refused=problem)
-    try:
-        config = RunConfig(**run)
-        config.check_world(layout.ranks)
-        check_parallelism(workload, config)
-    except UsageError as error:
-        return Command(refused=str(error))
-    shown = {**options, **run}
-    flags = " ".join(_flag(name, value) for name, value in shown.items())
-    ranks = f" -n {layout.ranks}" if layout.ranks <= per_host and layout.ranks > 1 else ""
-    launcher = f"mpiexec -n {layout.ranks} " if layout.ranks > per_host else ""
-    return Command(text=f"{launcher}perfkit run {workload.name}{ranks} {flags}")
-
-
 def _run_options(layout: Layout, precision: str, batch: int) -> tuple[dict[str, Any], str | None]:
     """Return the options of the run, and why it does not have any."""
     options: dict[str, Any] = {"batch_size": batch}
+    if layout.checkpointing == "selective":
+        return {}, "`perfkit run` checkpoints whole layers"
     if precision == "half":
         return {}, "`perfkit run` keeps the optimizer's state in float32"
     if precision == "mixed":
@@ -67,7 +41,7 @@ def _run_options(layout: Layout, precision: str, batch: int) -> tuple[dict[str, 
             return {}, "`perfkit run` keeps parameters in 16 bits with --dp deepspeed only"
         options |= {"dp": "deepspeed", "zero": _DEEPSPEED[layout.dp], "precision": "bfloat16"}
     else:
-        options |= {"mesh": ",".join(f"{name}={size}" for name, size in layout.mesh.items()), "dp": layout.dp}
+        options |= {"mesh": layout.mesh_option, "dp": layout.dp}
         options |= {"precision": precision} if precision != "float32" else {}
     options |= {"sequence_parallel": True} if layout.sequence_parallel else {}
     options |= {"loss_parallel": True} if layout.loss_parallel else {}
@@ -81,10 +55,6 @@ def _flag(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{option}" if value else f"--no-{option}"
     return f"--{option} {quote(str(value))}"
-
-
-RESERVE: Final = 0.05
-"""Share of the need that the allocator is assumed to waste."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -174,23 +144,18 @@ def _with_micro_batches(layout: Layout, global_batch: int) -> Layout | None:
 
 def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
     """Return memory, traffic and time of one layout."""
-    precision = PRECISIONS[request.precision]
     batch = request.global_batch // layout.replicas
     need = need_of(request, layout)
-    stage = 1 if layout.pp > 2 else 0  # the busiest: it has two neighbours, or the tied embedding
-    samples = batch // layout.micro_batches
-    messages = messages_of(request.shape, layout, precision, samples, stage, clips=request.workload is not None)
-    tokens = float(request.global_batch * (request.shape.sequence or 1))
+    # The busiest: it has two neighbours, or the tied embedding.
+    stage = stage_of(request, layout, 1 if layout.pp > 2 else 0)
     timed = time_step(
-        request.shape,
-        layout,
+        stage,
         request.device if request.shape.sequence or request.shape.flops_per_sample else None,
         request.rates,
-        state=state_of(request.shape, layout, precision, stage),
-        messages=messages,
-        tokens=tokens,
+        messages=messages_of(stage, clips=request.workload is not None),
+        tokens=float(request.global_batch * (request.shape.sequence or 1)),
     )
-    command = _command(request, layout, batch)
+    command, refused = _command(request, layout, batch)
     fits, over = _fits(request.device, need)
     return PlannedLayout(
         name=layout.name,
@@ -207,23 +172,41 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
         traffic=timed.traffic,
         step=_with_cost(timed.step, request),
         terms=[*need.terms, *timed.terms],
-        command=command.text,
-        refused=command.refused,
+        command=command,
+        refused=refused,
     )
 
 
 def need_of(request: Request, layout: Layout) -> Need:
     """Return the memory of the rank that needs most in a layout."""
+    stage = stage_of(request, layout, 0)
+    return memory_of(stage.shape, layout, stage.precision, stage.samples, fused=request.fused, reserve=request.reserve)
+
+
+def stage_of(request: Request, layout: Layout, index: int) -> Stage:
+    """Return one stage of a layout's pipeline."""
     samples = request.global_batch // layout.replicas // layout.micro_batches
-    precision: Precision = PRECISIONS[request.precision]
-    return memory_of(request.shape, layout, precision, samples, fused=request.fused, reserve=request.reserve)
+    return Stage(request.shape, layout, PRECISIONS[request.precision], index, samples, request.fused)
 
 
-def _command(request: Request, layout: Layout, batch: int) -> Command:
+def _command(request: Request, layout: Layout, batch: int) -> tuple[str | None, str | None]:
+    """Return the command that trains the workload in this layout, and why there is none."""
     if request.workload is None:
-        return Command()
+        return None, None
+    run, problem = _run_options(layout, request.precision, batch)
+    if problem is not None:
+        return None, problem
+    try:
+        config = RunConfig(**run)
+        config.check_world(layout.ranks)
+        check_parallelism(request.workload, config)
+    except UsageError as error:
+        return None, str(error)
     per_host = request.device.devices_per_host if request.device else DEFAULT_PER_HOST
-    return command_of(request.workload, request.options, layout, request.precision, batch, per_host=per_host)
+    flags = " ".join(_flag(name, value) for name, value in {**request.options, **run}.items())
+    ranks = f" -n {layout.ranks}" if layout.ranks <= per_host and layout.ranks > 1 else ""
+    launcher = f"mpiexec -n {layout.ranks} " if layout.ranks > per_host else ""
+    return f"{launcher}perfkit run {request.workload.name}{ranks} {flags}", None
 
 
 def _fits(device: PlannedDevice | None, need: Need) -> tuple[bool | None, int | None]:

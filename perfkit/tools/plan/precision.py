@@ -3,6 +3,7 @@
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 FLOAT32_BYTES: Final = 4
 
@@ -27,51 +28,40 @@ class Precision(Struct, frozen=True, kw_only=True):
     source: str
 
 
-_AUTOCAST: Final = {
-    "parameter": 4,
-    "gradient": 4,
-    "optimizer": 8,
-    "gathered": 2,
-    "activation": 2,
-    "residual": 4,
-    "casts": True,
-    "source": "metrics.md section 11: parameters in float32, computed in 16 bits (torch.autocast)",
-}
-
-PRECISIONS: Final[dict[str, Precision]] = {
-    "float32": Precision(
-        parameter=4,
-        gradient=4,
-        optimizer=8,
-        gathered=4,
-        activation=4,
-        residual=4,
-        casts=False,
-        matmul_dtypes=("float32",),
-        source="metrics.md section 11: everything in float32",
-    ),
-    "bfloat16": Precision(matmul_dtypes=("bfloat16",), **_AUTOCAST),  # type: ignore[arg-type]
-    "float16": Precision(matmul_dtypes=("float16",), **_AUTOCAST),  # type: ignore[arg-type]
-    "mixed": Precision(
-        parameter=2,
-        gradient=2,
-        optimizer=12,
-        gathered=2,
-        activation=2,
-        residual=2,
-        casts=False,
-        matmul_dtypes=("bfloat16", "float16"),
-        source="Rajbhandari et al., 'ZeRO' (2020), section 3.1: 2 Psi + 2 Psi + K Psi with K = 12 for Adam",
-    ),
-    "half": Precision(
-        parameter=2,
-        gradient=2,
-        optimizer=4,
-        gathered=2,
-        activation=2,
-        residual=2,
-        casts=False,
-        matmul_dtypes=("bfloat16", "float16"),
-        source="everything in 16 bits, Adam's two moments too",
-    ),
+_FLOAT32: Final = Precision(
+    parameter=4,
+    gradient=4,
+    optimizer=8,
+    gathered=4,
+    activation=4,
+    residual=4,
+    casts=False,
+    matmul_dtypes=("float32",),
+    source="metrics.md section 11: everything in float32",
+)
+_BFLOAT16: Final = replace(
+    _FLOAT32,
+    gathered=2,
+    activation=2,
+    casts=True,
+    matmul_dtypes=("bfloat16",),
+    source="metrics.md section 11: parameters in float32, computed in 16 bits (torch.autocast)",
+)
+_MIXED: Final = Precision(
+    parameter=2,
+    gradient=2,
+    optimizer=12,
+    gathered=2,
+    activation=2,
+    residual=2,
+    casts=False,
+    matmul_dtypes=("bfloat16", "float16"),
+    source="Rajbhandari et al., 'ZeRO' (2020), section 3.1: 2 Psi + 2 Psi + K Psi with K = 12 for Adam",
+)
+PRECISIONS: Final = {
+    "float32": _FLOAT32,
+    "bfloat16": _BFLOAT16,
+    "float16": replace(_BFLOAT16, matmul_dtypes=("float16",)),
+    "mixed": _MIXED,
+    "half": replace(_MIXED, optimizer=4, source="everything in 16 bits, Adam's two moments too"),
 }

@@ -6,12 +6,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.records.plan import MemoryNeed, Plan, PlannedLayout, TracedMemory
-from perfkit.tools.plan.choice import choose, decide
-from perfkit.tools.plan.formulas.state import local_tensors, state_of
+from perfkit.records.plan import Plan, PlannedLayout, TracedMemory
+from perfkit.tools.plan.choice import with_layouts
+from perfkit.tools.plan.formulas.stage import state_of
 from perfkit.tools.plan.layout import SHARDED, Layout
 from perfkit.tools.plan.models import SIZE_OPTIONS
-from perfkit.tools.plan.planner import Request, layouts_of
+from perfkit.tools.plan.planner import Request, layouts_of, stage_of
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.traced.launch import OwnModule, TracedStep, TraceRequest, trace
 
@@ -42,9 +42,7 @@ def refine(plan: Plan, request: Request) -> Plan:
             break
         answer = trace(trace_request(request, [layouts[place]]))
         traced = with_trace(plan.layouts[place], request, layouts[place], answer.steps[0])
-        planned = [*plan.layouts[:place], traced, *plan.layouts[place + 1 :]]
-        best, reason = choose(planned, request.device)
-        plan = replace(plan, layouts=planned, best=best, reason=reason, decision=decide(planned, request.device))
+        plan = with_layouts(plan, [*plan.layouts[:place], traced, *plan.layouts[place + 1 :]])
     return plan
 
 
@@ -87,14 +85,13 @@ def _stage(request: Request, layout: Layout) -> int:
 
 def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: TracedStep) -> PlannedLayout:
     """Return a layout with traced memory, and what does not go through the tracker added by formula."""
-    stage = _stage(request, layout)
+    stage = stage_of(request, layout, _stage(request, layout))
     values = {name: sum(step.held.get(kind, 0) for kind in kinds) for name, kinds in _PARTS.items()}
     rest = step.held.get("Total", 0) - sum(values.values())
-    state = state_of(request.shape, layout, PRECISIONS[request.precision], stage)
+    state = state_of(stage)
     notes, added = [], 0
     if layout.dp not in SHARDED and (layout.pp == 1 or layout.replicas > 1):
-        entries = sum(tensor.count for tensor in local_tensors(request.shape, layout, stage))
-        added, rest = 4 * entries, rest + 4 * entries
+        added, rest = 4 * stage.entries, rest + 4 * stage.entries
         notes.append("DDP's buckets are added by formula")
     if layout.dp == "zero1":
         added -= values["optimizer_bytes"] - state.optimizer_bytes
@@ -110,16 +107,12 @@ def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: Trace
         seconds=step.seconds,
         note="; ".join(notes),
     )
-    memory = _replaced(one.memory, traced, request.reserve)
-    over = None if one.over_bytes is None else one.over_bytes + memory.needed_bytes - one.memory.needed_bytes
-    return replace(one, traced=traced, memory=memory, over_bytes=over, fits=None if over is None else over <= 0)
-
-
-def _replaced(memory: MemoryNeed, traced: TracedMemory, reserve: float) -> MemoryNeed:
-    return replace(
-        memory,
+    memory = replace(
+        one.memory,
         activations_bytes=traced.activations_bytes,
         buffers_bytes=traced.buffers_bytes,
         peak_bytes=traced.peak_bytes,
-        reserve_bytes=round(reserve * traced.peak_bytes),
+        reserve_bytes=round(request.reserve * traced.peak_bytes),
     )
+    over = None if one.over_bytes is None else one.over_bytes + memory.needed_bytes - one.memory.needed_bytes
+    return replace(one, traced=traced, memory=memory, over_bytes=over, fits=None if over is None else over <= 0)

@@ -139,17 +139,14 @@ def gpt_shape(
 
 
 def _gpt_block(layer: int, width: int, bias: bool, experts: int) -> list[Tensor]:
+    mlp = [*_linear(layer, 4 * width, width, "rows", bias), *_linear(layer, width, 4 * width, "columns", bias)]
     return [
         *_norm(layer, width, bias),
         *_linear(layer, 3 * width, width, "rows", bias),
         *_linear(layer, width, width, "columns", bias),
         *_norm(layer, width, bias),
-        *(_mixture(layer, width, bias, experts) if experts else _mlp(layer, width, bias)),
+        *(_mixture(layer, width, bias, experts) if experts else mlp),
     ]
-
-
-def _mlp(layer: int, width: int, bias: bool) -> list[Tensor]:
-    return [*_linear(layer, 4 * width, width, "rows", bias), *_linear(layer, width, 4 * width, "columns", bias)]
 
 
 def _mixture(layer: int, width: int, bias: bool, experts: int) -> list[Tensor]:

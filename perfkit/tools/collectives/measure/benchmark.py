@@ -17,10 +17,9 @@ from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.engine.communication.collective_metadata import CollectiveKey
 from perfkit.engine.ranks.bandwidth import bus_factor
 from perfkit.options.mesh import MeshLayout
-from perfkit.record.benchmark_rank import Finish, as_dict, progress, run_benchmark
+from perfkit.record.benchmark_rank import Setting, as_dict, progress
 from perfkit.record.distributed.process_group import first_line
 from perfkit.record.distributed.rank_group import ProcessRankGroup
-from perfkit.record.distributed.topology import Topology
 from perfkit.record.recording.manifest_writer import versions
 from perfkit.records.benchmark import CollectiveBenchmark, Measurement, Overlap, Series
 from perfkit.tools.collectives.config import (
@@ -273,23 +272,9 @@ def _run(calls: Sequence[Call]) -> None:
         work.wait()
 
 
-def run_rank(
-    config: CollectivesConfig, finish: Finish[CollectiveBenchmark], debug: bool = False
-) -> CollectiveBenchmark | None:
-    """Run one rank; all ranks call it.
-
-    Returns:
-        The record on rank 0; None on the others.
-
-    Raises:
-        PerfkitError: With a single rank. Of several, the first that fails prints the error, and all exit.
-    """
-    return run_benchmark("collectives", config, lambda setting: _measure(config, *setting), finish, debug)
-
-
-def _measure(
-    config: CollectivesConfig, ranks: ProcessRankGroup, topology: Topology, started: str
-) -> CollectiveBenchmark:
+def measure(config: CollectivesConfig, setting: Setting) -> CollectiveBenchmark:
+    """Return the record of a benchmark; called by all ranks."""
+    ranks, topology, started = setting
     device = torch.device(topology.device)
     layout = config.layout(ranks.world_size)
     places = make_places(layout, ranks.rank, ranks.world_size, device, config.run_config.timeout_delta)

@@ -1,7 +1,7 @@
 """Each operator as a call on its own messages, with the check of its result.
 
-Every function takes the group's member and the message, and returns a `Call`. A member without a part (an odd rank out
-in `send_recv_pairs`) has a call that does nothing.
+Every function takes the buffers of this rank's part, and returns a `Call`. A member without a part (an odd rank out in
+`send_recv_pairs`) has a call that does nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,11 +94,70 @@ class Call(NamedTuple):
             work.wait()
 
 
-Build = Callable[[Member, Message, torch.dtype, bool], Call]
-
 # torch 2.13 renamed both; older versions have only the old names.
 _all_gather: Final[Callable[..., Any]] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Final[Callable[..., Any]] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+class Buffers:
+    """Tensors of one call: an input and an output of this rank, and what they must contain.
+
+    Args:
+        member: This rank in the group.
+        size: The message.
+        dtype: Type of elements.
+        in_place: Whether input and output share memory.
+        summed: Whether the operator adds up the ranks' values.
+    """
+
+    def __init__(
+        self, member: Member, size: Message, dtype: torch.dtype, *, in_place: bool = False, summed: bool = False
+    ) -> None:
+        self.member, self.size, self.in_place = member, size, in_place
+        self.first = member.place * size.per_rank
+        """The element with which this rank's part begins."""
+        self.sent: dict[str, Any] = {"group": member.group, "async_op": True}
+        self._dtype, self._summed = dtype, summed
+
+    @cached_property
+    def _periods(self) -> Tensor:
+        """One period of every member's values; needed only to check results."""
+        return values_of_ranks(self.member.size, self._dtype, summed=self._summed)
+
+    def whole(self) -> Tensor:
+        return torch.zeros(self.size.elements, dtype=self._dtype, device=self.member.device)
+
+    def part(self) -> Tensor:
+        return torch.zeros(self.size.per_rank, dtype=self._dtype, device=self.member.device)
+
+    def split(self, tensor: Tensor | None) -> list[Tensor] | None:
+        return None if tensor is None else list(tensor.view(self.member.size, -1))
+
+    def values(self, place: int | None = None) -> Tensor:
+        """Return the message of a member; of this one by default."""
+        return self._message(self._of(place), self.size.elements)
+
+    def part_values(self, place: int | None = None, first: int = 0) -> Tensor:
+        """Return one rank's part of a member's message, from its element `first` on."""
+        return self._message(self._of(place), self.size.per_rank, first)
+
+    def sums(self) -> Tensor:
+        """Return the sum of all members' messages."""
+        return self._message(self._periods.sum(0), self.size.elements)
+
+    def part_sums(self) -> Tensor:
+        """Return this rank's part of the sum."""
+        return self._message(self._periods.sum(0), self.size.per_rank, self.first)
+
+    def parts(self, first: int = 0) -> Tensor:
+        """Return a part of each member's message, one after the other."""
+        return torch.cat([self.part_values(place, first) for place in range(self.member.size)])
+
+    def _of(self, place: int | None) -> Tensor:
+        return self._periods[self.member.place if place is None else place]
+
+    def _message(self, period: Tensor, elements: int, first: int = 0) -> Tensor:
+        return message(period, elements, self._dtype, self.member.device, first)
 
 
 def build_call(name: str, member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:
@@ -111,41 +170,7 @@ def build_call(name: str, member: Member, size: Message, dtype: torch.dtype, in_
         dtype: Type of its elements.
         in_place: Whether input and output share memory.
     """
-    return _BUILD[name](member, size, dtype, in_place)
-
-
-class _Buffers:
-    """Tensors of one call: an input and an output of this rank, and what they must contain.
-
-    Args:
-        member: This rank in the group.
-        dtype: Type of elements.
-        summed: Whether the operator adds up the ranks' values.
-    """
-
-    def __init__(self, member: Member, dtype: torch.dtype, *, summed: bool) -> None:
-        self._member, self._dtype, self._summed = member, dtype, summed
-
-    @cached_property
-    def _periods(self) -> Tensor:
-        """One period of every member's values; needed only to check results."""
-        return values_of_ranks(self._member.size, self._dtype, summed=self._summed)
-
-    def empty(self, elements: int) -> Tensor:
-        return torch.zeros(elements, dtype=self._dtype, device=self._member.device)
-
-    def values(self, elements: int, place: int | None = None, first: int = 0) -> Tensor:
-        """Return the message of a member, from its element `first` on; of this one by default."""
-        own = self._member.place if place is None else place
-        return message(self._periods[own], elements, self._dtype, self._member.device, first)
-
-    def sums(self, elements: int, first: int = 0) -> Tensor:
-        """Return the sum of all members' messages, from its element `first` on."""
-        return message(self._periods.sum(0), elements, self._dtype, self._member.device, first)
-
-    def parts(self, per_rank: int) -> Tensor:
-        """Return all members' messages, one after the other."""
-        return torch.cat([self.values(per_rank, place) for place in range(self._member.size)])
+    return _BUILD[name](Buffers(member, size, dtype, in_place=in_place, summed=name in _SUMMED))
 
 
 def _call_on(
@@ -171,163 +196,100 @@ def _call_on(
     return Call(issue, fill, lambda: 0 if result is None else count_wrong(result, expected()), clear)
 
 
-def _all_reduce(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=True)
-    tensor = buffers.empty(size.elements)
-    return _call_on(
-        lambda: [dist.all_reduce(tensor, group=member.group, async_op=True)],
-        tensor,
-        lambda: buffers.values(size.elements),
-        tensor,
-        lambda: buffers.sums(size.elements),
-    )
+def _all_reduce(on: Buffers) -> Call:
+    tensor = on.whole()
+    return _call_on(lambda: [dist.all_reduce(tensor, **on.sent)], tensor, on.values, tensor, on.sums)
 
 
-def _reduce(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=True)
-    tensor = buffers.empty(size.elements)
-    call = _call_on(
-        lambda: [dist.reduce(tensor, member.ranks[0], group=member.group, async_op=True)],
-        tensor,
-        lambda: buffers.values(size.elements),
-        tensor,
-        lambda: buffers.sums(size.elements),
-    )
+def _reduce(on: Buffers) -> Call:
+    tensor, root = on.whole(), on.member.ranks[0]
+    call = _call_on(lambda: [dist.reduce(tensor, root, **on.sent)], tensor, on.values, tensor, on.sums)
     # What the others' tensors contain afterwards is not defined.
-    return call if member.place == 0 else call._replace(count_wrong=lambda: 0)
+    return call if on.member.place == 0 else call._replace(count_wrong=lambda: 0)
 
 
-def _broadcast(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=False)
-    tensor = buffers.empty(size.elements)
-    root = member.place == 0
+def _broadcast(on: Buffers) -> Call:
+    tensor, root = on.whole(), on.member.ranks[0]
+    source = tensor if on.member.place == 0 else None
+    return _call_on(lambda: [dist.broadcast(tensor, root, **on.sent)], source, on.values, tensor, lambda: on.values(0))
+
+
+def _gather_all(on: Buffers) -> Call:
+    result = on.whole()
+    own = result.view(on.member.size, -1)[on.member.place] if on.in_place else on.part()
+    return _call_on(lambda: [_all_gather(result, own, **on.sent)], own, on.part_values, result, on.parts)
+
+
+def _scatter_reduced(on: Buffers) -> Call:
+    source = on.whole()
+    result = source[on.first : on.first + on.size.per_rank] if on.in_place else on.part()
+    return _call_on(lambda: [_reduce_scatter(result, source, **on.sent)], source, on.values, result, on.part_sums)
+
+
+def _all_to_all(on: Buffers) -> Call:
+    source, result = on.whole(), on.whole()
     return _call_on(
-        lambda: [dist.broadcast(tensor, member.ranks[0], group=member.group, async_op=True)],
-        tensor if root else None,
-        lambda: buffers.values(size.elements),
-        tensor,
-        lambda: buffers.values(size.elements, 0),
-    )
-
-
-def _gather_all(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:
-    buffers = _Buffers(member, dtype, summed=False)
-    result = buffers.empty(size.elements)
-    own = result.view(member.size, -1)[member.place] if in_place else buffers.empty(size.per_rank)
-    return _call_on(
-        lambda: [_all_gather(result, own, group=member.group, async_op=True)],
-        own,
-        lambda: buffers.values(size.per_rank),
-        result,
-        lambda: buffers.parts(size.per_rank),
-    )
-
-
-def _scatter_reduced(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:
-    buffers = _Buffers(member, dtype, summed=True)
-    source = buffers.empty(size.elements)
-    first = member.place * size.per_rank
-    result = source[first : first + size.per_rank] if in_place else buffers.empty(size.per_rank)
-    return _call_on(
-        lambda: [_reduce_scatter(result, source, group=member.group, async_op=True)],
+        lambda: [dist.all_to_all_single(result, source, **on.sent)],
         source,
-        lambda: buffers.values(size.elements),
+        on.values,
         result,
-        lambda: buffers.sums(size.per_rank, first),
+        lambda: on.parts(on.first),
     )
 
 
-def _all_to_all(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=False)
-    source, result = buffers.empty(size.elements), buffers.empty(size.elements)
-    first = member.place * size.per_rank
-    return _call_on(
-        lambda: [dist.all_to_all_single(result, source, group=member.group, async_op=True)],
-        source,
-        lambda: buffers.values(size.elements),
-        result,
-        lambda: torch.cat([buffers.values(size.per_rank, other, first) for other in range(member.size)]),
-    )
+def _gather(on: Buffers) -> Call:
+    own, result = on.part(), on.whole() if on.member.place == 0 else None
+    parts, root = on.split(result), on.member.ranks[0]
+    return _call_on(lambda: [dist.gather(own, parts, root, **on.sent)], own, on.part_values, result, on.parts)
 
 
-def _gather(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=False)
-    own, root = buffers.empty(size.per_rank), member.place == 0
-    result = buffers.empty(size.elements) if root else None
-    parts = None if result is None else list(result.view(member.size, -1))
-    return _call_on(
-        lambda: [dist.gather(own, parts, member.ranks[0], group=member.group, async_op=True)],
-        own,
-        lambda: buffers.values(size.per_rank),
-        result,
-        lambda: buffers.parts(size.per_rank),
-    )
+def _scatter(on: Buffers) -> Call:
+    own, source = on.part(), on.whole() if on.member.place == 0 else None
+    parts, root = on.split(source), on.member.ranks[0]
+    return _call_on(lambda: [dist.scatter(own, parts, root, **on.sent)], source, on.parts, own, on.part_values)
 
 
-def _scatter(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    buffers = _Buffers(member, dtype, summed=False)
-    own, root = buffers.empty(size.per_rank), member.place == 0
-    source = buffers.empty(size.elements) if root else None
-    parts = None if source is None else list(source.view(member.size, -1))
-    return _call_on(
-        lambda: [dist.scatter(own, parts, member.ranks[0], group=member.group, async_op=True)],
-        source,
-        lambda: buffers.parts(size.per_rank),
-        own,
-        lambda: buffers.values(size.per_rank),
-    )
-
-
-def _ring(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
+def _ring(on: Buffers) -> Call:
     """Every rank sends to the next one of the group and receives from the one before."""
-    before, after = (member.place - 1) % member.size, (member.place + 1) % member.size
-    return exchange(member, size, dtype, to=after, source=before)
+    place, size = on.member.place, on.member.size
+    return exchange(on, to=(place + 1) % size, source=(place - 1) % size)
 
 
-def _pairs(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
+def _pairs(on: Buffers) -> Call:
     """Every rank with an even number sends to the next one."""
-    partner = member.place ^ 1
-    if partner >= member.size:
+    partner = on.member.place ^ 1
+    if partner >= on.member.size:
         return Call(list, lambda: None, lambda: 0)
-    sends = member.place % 2 == 0
-    return exchange(member, size, dtype, to=partner if sends else None, source=None if sends else partner)
+    sends = on.member.place % 2 == 0
+    return exchange(on, to=partner if sends else None, source=None if sends else partner)
 
 
-def exchange(member: Member, size: Message, dtype: torch.dtype, *, to: int | None, source: int | None) -> Call:
+def exchange(on: Buffers, *, to: int | None, source: int | None) -> Call:
     """Return the call that sends a message to one member and receives one from another; None for neither."""
-    buffers = _Buffers(member, dtype, summed=False)
-    own = None if to is None else buffers.empty(size.elements)
-    received = None if source is None else buffers.empty(size.elements)
+    own = None if to is None else on.whole()
+    received = None if source is None else on.whole()
 
     def issue() -> Sequence[Any]:
         # Receives first: gloo tells a peer that one is open in the same stream as a message. Behind a message, the peer
         # would hear of it, and begin to send, only once that has arrived: one way after the other.
         operations = []
         if received is not None and source is not None:
-            operations.append(dist.P2POp(dist.irecv, received, member.ranks[source], member.group))
+            operations.append(dist.P2POp(dist.irecv, received, on.member.ranks[source], on.member.group))
         if own is not None and to is not None:
-            operations.append(dist.P2POp(dist.isend, own, member.ranks[to], member.group))
+            operations.append(dist.P2POp(dist.isend, own, on.member.ranks[to], on.member.group))
         return dist.batch_isend_irecv(operations)
 
-    return _call_on(
-        issue,
-        own,
-        lambda: buffers.values(size.elements),
-        received,
-        lambda: buffers.values(size.elements, source),
-    )
+    return _call_on(issue, own, on.values, received, lambda: on.values(source))
 
 
-def _barrier(member: Member, size: Message, dtype: torch.dtype, in_place: bool) -> Call:  # noqa: ARG001
-    devices = None if member.device.index is None or dist.get_backend(member.group) == "gloo" else [member.device.index]
-    return Call(
-        lambda: [dist.barrier(member.group, async_op=True, device_ids=devices)],
-        lambda: None,
-        lambda: 0,
-    )
+def _barrier(on: Buffers) -> Call:
+    index, group = on.member.device.index, on.member.group
+    devices = None if index is None or dist.get_backend(group) == "gloo" else [index]
+    return Call(lambda: [dist.barrier(group, async_op=True, device_ids=devices)], lambda: None, lambda: 0)
 
 
-_BUILD: Final[dict[str, Build]] = {
+_SUMMED: Final = ("all_reduce", "reduce", "reduce_scatter")
+_BUILD: Final[dict[str, Callable[[Buffers], Call]]] = {
     "all_reduce": _all_reduce,
     "all_gather": _gather_all,
     "reduce_scatter": _scatter_reduced,

@@ -1,7 +1,6 @@
 """`--pairs`: messages between every two ranks, in rounds of disjoint pairs."""
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -9,21 +8,14 @@ import torch
 from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.records.benchmark import PairTest, PairTime
 from perfkit.tools.collectives.config import Message
-from perfkit.tools.collectives.measure.calls import Member, exchange
+from perfkit.tools.collectives.measure.calls import Buffers, Member, exchange
 from perfkit.tools.collectives.measure.timing import Timer
 from perfkit.tools.collectives.slow_links import PairTimes, find_slow_links, rounds
 
 _SMALL_BYTES: Final = 8
 _MOST_BYTES: Final = 4 << 20
-_CALLS: Final = {"small": 20, "large": 2}
-"""Calls per sample."""
-
-Progress = Callable[[int], None]
-
-
-class _Sizes(NamedTuple):
-    small: Message
-    large: Message
+_CALLS: Final = (20, 2)
+"""Calls per sample, of small and of large messages."""
 
 
 def measure_pairs(
@@ -35,7 +27,7 @@ def measure_pairs(
         largest: Bytes of the large message, at most 4 MiB of them.
         passes: How often to repeat the tournament. One more, in which the connections are made, does not count.
     """
-    sizes = _Sizes(*(_message(count) for count in (_SMALL_BYTES, min(largest, _MOST_BYTES))))
+    sizes = [_message(count) for count in (_SMALL_BYTES, min(largest, _MOST_BYTES))]
     member = Member(None, range(ranks.world_size), ranks.rank, device)
     samples = np.full((2, passes + 1, ranks.world_size), np.nan)
     plan = list(rounds(ranks.world_size))
@@ -45,11 +37,11 @@ def measure_pairs(
             _measure_round(timer, member, sizes, pairs, samples[:, number])
     small, large = (_combine(ranks, samples[place, 1:]) for place in range(2))
     return PairTest(
-        small_bytes=sizes.small.bytes,
-        large_bytes=sizes.large.bytes,
+        small_bytes=sizes[0].bytes,
+        large_bytes=sizes[1].bytes,
         passes=passes,
         rounds=len(plan),
-        pairs=_pair_times(small, large, sizes.large.bytes),
+        pairs=_pair_times(small, large, sizes[1].bytes),
         slow=[*find_slow_links(small, hosts, "latency"), *find_slow_links(large, hosts, "bandwidth")],
         latency_noise=small.noise,
         bandwidth_noise=large.noise,
@@ -62,15 +54,15 @@ def _message(count: int) -> Message:
 
 
 def _measure_round(
-    timer: Timer, member: Member, sizes: _Sizes, pairs: list[tuple[int, int]], samples: np.ndarray
+    timer: Timer, member: Member, sizes: list[Message], pairs: list[tuple[int, int]], samples: np.ndarray
 ) -> None:
     """Measure this rank's pair, if it has one in this round; `samples` has a row per size and a column per partner."""
     partner = next((a + b - member.place for a, b in pairs if member.place in (a, b)), None)
-    for row, (size, calls) in enumerate(zip(sizes, _CALLS.values(), strict=True)):
+    for row, (size, calls) in enumerate(zip(sizes, _CALLS, strict=True)):
         if partner is None:
             timer.together_ns(lambda: None)
             continue
-        call = exchange(member, size, torch.float32, to=partner, source=partner)
+        call = exchange(Buffers(member, size, torch.float32), to=partner, source=partner)
         samples[row, partner] = timer.together_ns(call.run, calls) / calls
 
 
@@ -81,9 +73,8 @@ def _combine(ranks: ProcessRankGroup, samples: np.ndarray) -> PairTimes:
     own[0, others] = np.median(samples[:, others], axis=0)
     own[1, others] = np.median(np.abs(samples[:, others] - own[0, others]), axis=0)
     both = np.stack(ranks.all_gather(own), axis=1)
-    ends = both, both.transpose(0, 2, 1)
-    median, deviation = np.where(ends[0][0] >= ends[1][0], *ends)
-    return PairTimes(median, deviation)
+    swapped = both.transpose(0, 2, 1)
+    return PairTimes(*np.where(both[0] >= swapped[0], both, swapped))
 
 
 def _pair_times(small: PairTimes, large: PairTimes, large_bytes: int) -> list[PairTime]:

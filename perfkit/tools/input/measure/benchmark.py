@@ -13,7 +13,7 @@ from torch import Tensor
 from perfkit._version import __version__
 from perfkit.base.formatting import escape_unprintable
 from perfkit.base.statistics.bootstrap import FEWEST_RUNS, median_interval
-from perfkit.record.benchmark_rank import Finish, Setting, as_dict, progress, run_benchmark
+from perfkit.record.benchmark_rank import Setting, as_dict, progress
 from perfkit.record.distributed.topology import prepare_on_nodes
 from perfkit.record.recording.manifest_writer import versions
 from perfkit.records.benchmark import (
@@ -273,21 +273,8 @@ def _hidden(cell: _Cell, step_ns: int) -> HiddenLoads:
     )
 
 
-def run_rank(
-    config: InputConfig, sources: Mapping[str, Source[Any]], finish: Finish[InputBenchmark], debug: bool = False
-) -> InputBenchmark | None:
-    """Run one rank; all ranks call it.
-
-    Returns:
-        The record on rank 0; None on the others.
-
-    Raises:
-        PerfkitError: With a single rank. Of several, the first that fails prints the error, and all exit.
-    """
-    return run_benchmark("input", config, lambda setting: _measure(config, setting, sources), finish, debug)
-
-
-def _measure(config: InputConfig, setting: Setting, sources: Mapping[str, Source[Any]]) -> InputBenchmark:
+def measure(config: InputConfig, setting: Setting, sources: Mapping[str, Source[Any]]) -> InputBenchmark:
+    """Return the record of a benchmark; called by all ranks."""
     ranks, topology, started = setting
     own = ranks.all_gather((topology.host, topology.node_cores))
     hosts, cores = ([*column] for column in zip(*own, strict=True))

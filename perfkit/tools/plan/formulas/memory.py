@@ -5,12 +5,11 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.records.plan import MemoryNeed, PlanTerm
-from perfkit.tools.plan.formulas.activations import SOURCE, Activations, activations_of, cast_bytes
-from perfkit.tools.plan.formulas.context_and_experts import EXPERTS_SOURCE, RING_SOURCE, unstacked_bytes
-from perfkit.tools.plan.formulas.state import FORMULAS, State, gathers, local_tensors, state_of, stream_bytes
+from perfkit.tools.plan.formulas.activations import EXPERTS_SOURCE, RING_SOURCE, SOURCE, Activations, activations_of
+from perfkit.tools.plan.formulas.stage import FORMULAS, Stage, State, count, state_of
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import Precision
-from perfkit.tools.plan.shape import Shape, Tensor
+from perfkit.tools.plan.shape import Shape
 
 _FSDP: Final = "metrics.md section 11: a layer computes while the next is gathered"
 _LOSS: Final = "torch's cross_entropy, in float32"
@@ -27,9 +26,11 @@ class Need(Struct, frozen=True, kw_only=True):
 class _Parts(Struct, frozen=True, kw_only=True):
     """What one stage holds, by when it holds it."""
 
+    stage: Stage
     state: State
     activations: Activations | None
     casts_bytes: int
+    """16-bit copies of matrices that autocast keeps for backward; parameters that are gathered come in 16 bits."""
     buckets_bytes: int
     forward_bytes: int
     """Gathered parameters at the end of forward, and gradients that earlier micro-batches leave unreduced."""
@@ -38,7 +39,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     reduced_bytes: int | None
     """Copy of a layer's gradients that are reduced after all backward passes; None if they are reduced in them."""
     unstacked_bytes: int
-    """Gradients of experts, once more."""
+    """Gradients of each expert of a layer, once more, while backward stacks them to one tensor."""
     head_gradient_bytes: int
     """Gradient of the head, the first that backward makes."""
     outputs_bytes: int
@@ -47,76 +48,67 @@ class _Parts(Struct, frozen=True, kw_only=True):
 
 def memory_of(shape: Shape, layout: Layout, precision: Precision, samples: int, *, fused: bool, reserve: float) -> Need:
     """Return the memory of the stage of the pipeline that needs most."""
-    stages = [_parts(shape, layout, precision, samples, stage, fused=fused) for stage in range(layout.pp)]
-    needs = [(_need(parts, layout, reserve), parts) for parts in stages]
+    stages = [_parts(Stage(shape, layout, precision, index, samples, fused)) for index in range(layout.pp)]
+    needs = [(_need(parts, reserve), parts) for parts in stages]
     memory, parts = max(needs, key=lambda need: need[0].peak_bytes)
-    return Need(memory=memory, terms=_terms(shape, parts, layout, precision, memory))
+    return Need(memory=memory, terms=_terms(parts, memory))
 
 
-def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int, *, fused: bool) -> _Parts:
-    state = state_of(shape, layout, precision, stage)
-    tensors = local_tensors(shape, layout, stage)
-    of_layers = _by_layer(tensors)
-    largest, rest = max(of_layers.values(), default=0), state.entries - sum(of_layers.values())
-    sharded = gathers(layout) and shape.layers is not None  # else nothing is known of what is gathered at one time
+def _parts(stage: Stage) -> _Parts:
+    layout, precision, entries = stage.layout, stage.precision, stage.entries
+    of_layers: dict[int, int] = {}
+    for tensor in stage.tensors:
+        if tensor.layer is not None:
+            of_layers[tensor.layer] = of_layers.get(tensor.layer, 0) + tensor.count
+    largest, rest = max(of_layers.values(), default=0), entries - sum(of_layers.values())
+    sharded = stage.gathers and stage.shape.layers is not None  # else nothing is known of what is gathered at one time
     # torch's pipelines free gathered parameters, and reduce gradients, after all backward passes.
     keeps_all = sharded and layout.pp > 1
-    left = 4 * state.entries if keeps_all and layout.micro_batches > 1 else 0
+    left = 4 * entries if keeps_all and layout.micro_batches > 1 else 0
     # A layer's gradients, and their copy for the collective.
-    unreduced = 4 * (state.entries if keeps_all else 2 * largest) if sharded else 0
-    kept = {"zero2": state.entries}.get(layout.dp, 0) if sharded else 0
-    needed = state.entries if keeps_all or layout.dp == "zero2" else rest + min(2, len(of_layers)) * largest
-    working = needed if sharded else 0
+    unreduced = 4 * (entries if keeps_all else 2 * largest) if sharded else 0
+    kept = entries if sharded and layout.dp == "zero2" else 0
+    needed = entries if keeps_all or layout.dp == "zero2" else rest + min(2, len(of_layers)) * largest
     wrapped = layout.pp == 1 or layout.replicas > 1
-    in_buckets = sum(tensor.count for tensor in tensors if not (tensor.is_expert and layout.ep > 1))
-    cast = [tensor for tensor in tensors if tensor.decayed and tensor.end != "first"]
+    cast = [tensor for tensor in stage.tensors if tensor.decayed and tensor.end != "first"]
     if layout.checkpointing == "full":  # copies for one layer are made again with it
         cast = [tensor for tensor in cast if tensor.layer in (None, min(of_layers, default=None))]
+    experts = max((tensor.count for tensor in stage.tensors if tensor.is_expert), default=0)
+    head = count(tensor for tensor in stage.tensors if tensor.end == "tied")
     return _Parts(
-        state=state,
-        activations=activations_of(shape, layout, precision, samples, stage, fused=fused),
-        casts_bytes=cast_bytes(sum(tensor.count for tensor in cast), precision, gathered=sharded),
-        buckets_bytes=4 * in_buckets if precision.parameter == 4 and not sharded and wrapped else 0,
+        stage=stage,
+        state=state_of(stage),
+        activations=activations_of(stage),
+        casts_bytes=precision.activation * count(cast) if precision.casts and not sharded else 0,
+        buckets_bytes=4 * count(stage.in_buckets) if precision.parameter == 4 and not sharded and wrapped else 0,
         forward_bytes=precision.gathered * kept + left,
-        backward_bytes=precision.gathered * working + unreduced,
+        backward_bytes=(precision.gathered * needed if sharded else 0) + unreduced,
         reduced_bytes=4 * largest if keeps_all else None,
-        unstacked_bytes=0 if sharded else unstacked_bytes(tensors, precision),
-        head_gradient_bytes=0 if sharded else precision.gradient * sum(t.count for t in tensors if t.end == "tied"),
-        outputs_bytes=_outputs(shape, layout, precision, samples, stage),
+        unstacked_bytes=0 if sharded else precision.gradient * experts,
+        head_gradient_bytes=0 if sharded else precision.gradient * head,
+        outputs_bytes=_outputs(stage),
     )
 
 
-def _by_layer(tensors: list[Tensor]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for tensor in tensors:
-        if tensor.layer is not None:
-            found[tensor.layer] = found.get(tensor.layer, 0) + tensor.count
-    return found
-
-
-def _outputs(shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int) -> int:
+def _outputs(stage: Stage) -> int:
     """Return what a pipeline keeps of the outputs of all but the current micro-batch."""
-    if layout.pp == 1 or shape.width is None or shape.sequence is None:
+    layout, last = stage.layout, stage.is_last
+    if layout.pp == 1 or not stage.width:
         return 0
-    last = stage == layout.pp - 1
-    numbers = (shape.vocabulary or 0) if last else shape.width // layout.between
-    return (
-        samples
-        * shape.sequence
-        * numbers
-        * (precision.activation if last else stream_bytes(layout, precision))
-        * layout.micro_batches
-    )
+    numbers = (stage.shape.vocabulary or 0) if last else stage.width // layout.between
+    return stage.tokens * numbers * (stage.precision.activation if last else stage.stream_bytes) * layout.micro_batches
 
 
-def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
+def _need(parts: _Parts, reserve: float) -> MemoryNeed:
     state, kept = parts.state, parts.activations
     held = state.parameters_bytes + state.optimizer_bytes + parts.buckets_bytes
     gradients = state.gradients_bytes
     layers = kept.layers_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
     loss = kept.ends_bytes + kept.loss_bytes if kept else 0
     one = kept.recomputed_bytes + kept.backward_bytes if kept else 0
-    early = gradients if layout.pp > 1 and parts.reduced_bytes is None else 0  # those of earlier micro-batches
+    early = (
+        gradients if parts.stage.layout.pp > 1 and parts.reduced_bytes is None else 0
+    )  # those of earlier micro-batches
     late = gradients if parts.reduced_bytes is None else parts.reduced_bytes
     moments = {
         "end of forward": held + early + layers + loss + parts.forward_bytes,
@@ -138,101 +130,78 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
     )
 
 
-def _terms(shape: Shape, parts: _Parts, layout: Layout, precision: Precision, memory: MemoryNeed) -> list[PlanTerm]:
+def _terms(parts: _Parts, memory: MemoryNeed) -> list[PlanTerm]:
     """Return every term with its formula, of the stage that needs most."""
-    stage = "zero3" if layout.dp == "hsdp" else layout.dp
-    made = [
-        ("parameters", "parameters", memory.parameters_bytes, precision.source),
-        ("gradients", "gradients", memory.gradients_bytes, precision.source),
-        ("optimizer", "optimizer state", memory.optimizer_bytes, precision.source),
-    ]
-    values = {"p": precision.parameter, "g": precision.gradient, "k": precision.optimizer}
-    terms = [
-        _term(part, name, value, _written(formula, values, parts.state.entries, layout), source)
-        for (part, name, value, source), formula in zip(made, _stage_formulas(stage, precision), strict=True)
-    ]
-    return [*terms, *_buffer_terms(parts, layout), *_activation_terms(shape, parts, layout)]
+    stage, precision, layout = parts.stage, parts.stage.precision, parts.stage.layout
+    # torch's ZeRO-2 also divides the parameters between passes.
+    like_zero3 = layout.dp == "hsdp" or (layout.dp == "zero2" and precision.parameter == 4)
+    formulas = FORMULAS["zero3" if like_zero3 else layout.dp]
+    bytes_of = {"p": precision.parameter, "g": precision.gradient, "k": precision.optimizer}
+    held = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+    names = (("parameters", "parameters"), ("gradients", "gradients"), ("optimizer", "optimizer state"))
+    terms = []
+    for (part, name), value, formula in zip(names, held, formulas, strict=True):
+        numbers = f"Psi = {stage.entries:,}" + (f", N = {layout.sharing}" if "N" in formula else "")
+        written = f"{bytes_of[formula[0]]}{formula[1:]} ({numbers})"
+        terms.append(_term(part, name, value, written, precision.source))
+    terms += [_term("buffers", *row) for row in _buffer_terms(parts) if row[1]]
+    return terms + [_term("activations", *row) for row in _activation_terms(parts) if row[1]]
 
 
-def _stage_formulas(stage: str, precision: Precision) -> tuple[str, str, str]:
-    """Return the formulas of P, G and O; torch's ZeRO-2 also divides the parameters between passes."""
-    return FORMULAS["zero3" if stage == "zero2" and precision.parameter == 4 else stage]
-
-
-def _written(formula: str, values: dict[str, int], entries: int, layout: Layout) -> str:
-    factor, rest = formula[0], formula[1:]
-    numbers = f"Psi = {entries:,}" + (f", N = {layout.sharing}" if "N" in formula else "")
-    return f"{values[factor]}{rest} ({numbers})"
+_Row = tuple[str, int, str, str]
+"""Name, bytes, formula and source of a term."""
 
 
 def _term(part: str, name: str, value: int, formula: str, source: str) -> PlanTerm:
     return PlanTerm(part=part, name=name, value=value, unit="B", formula=formula, source=source)
 
 
-def _buffer_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
-    made = [
+def _buffer_terms(parts: _Parts) -> list[_Row]:
+    layout = parts.stage.layout
+    stays = ["all that stay gathered"] if layout.dp == "zero2" else []
+    left = ["all gradients"] if parts.reduced_bytes is not None and layout.micro_batches > 1 else []
+    backward = ("all" if layout.dp == "zero2" else "2 layers and the rest") + "; a layer's gradients twice"
+    if parts.reduced_bytes is not None:
+        backward = "all, and all gradients"
+    return [
         ("DDP's buckets", parts.buckets_bytes, "4 Psi", _DDP),
-        ("gathered and unreduced, end of forward", parts.forward_bytes, _forward_buffers(parts, layout), _FSDP),
-        ("gathered and unreduced, backward", parts.backward_bytes, _backward_buffers(parts, layout), _FSDP),
+        ("gathered and unreduced, end of forward", parts.forward_bytes, ", and ".join([*stays, *left]), _FSDP),
+        ("gathered and unreduced, backward", parts.backward_bytes, backward, _FSDP),
         ("gradients of each expert", parts.unstacked_bytes, "one matrix of a layer's experts", EXPERTS_SOURCE),
         ("outputs of micro-batches", parts.outputs_bytes, "kept until the end of the step", "torch PipelineStage"),
     ]
-    return [_term("buffers", name, value, formula, source) for name, value, formula, source in made if value]
 
 
-def _forward_buffers(parts: _Parts, layout: Layout) -> str:
-    kept = ["all that stay gathered"] if layout.dp == "zero2" else []
-    left = ["all gradients"] if parts.reduced_bytes is not None and layout.micro_batches > 1 else []
-    return ", and ".join([*kept, *left])
-
-
-def _backward_buffers(parts: _Parts, layout: Layout) -> str:
-    if parts.reduced_bytes is not None:
-        return "all, and all gradients"
-    return ("all" if layout.dp == "zero2" else "2 layers and the rest") + "; a layer's gradients twice"
-
-
-def _widths(shape: Shape, layout: Layout) -> str:
-    if shape.experts:
-        return f"({12 if layout.ep > 1 else 11} top_k width + 8 width)"
-    return "(2 width + 14 width / tp)" if layout.sequence_parallel else "(4 width + 12 width / tp)"
-
-
-def _backward_words(shape: Shape, layout: Layout, *, is_ring: bool) -> tuple[str, str]:
-    """Return formula and source of what a layer's backward pass holds for a while."""
-    if is_ring:
-        return "12 x heads x (T / cp)^2 x samples, and the ring's buffers", RING_SOURCE
-    if shape.experts:
-        return f"tokens x (1 + top_k + 4 top_k x {layout.ep} / {shape.experts}) width x bytes", EXPERTS_SOURCE
-    return "tokens x 5 width x bytes", "one MLP's backward pass"
-
-
-def _activation_terms(shape: Shape, parts: _Parts, layout: Layout) -> list[PlanTerm]:
-    kept = parts.activations
+def _activation_terms(parts: _Parts) -> list[_Row]:
+    kept, layout = parts.activations, parts.stage.layout
     if kept is None:
         return []
     tokens = f"tokens / {layout.cp}" if layout.cp > 1 else "tokens"
-    whole = (
-        f"layers x {tokens} x width x bytes of the residual"
-        if layout.checkpointing == "full"
-        else f"layers x {tokens} x {_widths(shape, layout)} x bytes, + statistics"
-    )
-    backward = _backward_words(shape, layout, is_ring=kept.backward_is_ring)
-    made = [
-        ("stored by the layers", kept.layers_bytes, whole, SOURCE),
+    stored = f"layers x {tokens} x {_widths(parts.stage)} x bytes, + statistics"
+    if layout.checkpointing == "full":
+        stored = f"layers x {tokens} x width x bytes of the residual"
+    backward, source = _backward_words(parts.stage, is_ring=kept.backward_is_ring)
+    return [
+        ("stored by the layers", kept.layers_bytes, stored, SOURCE),
         ("computed again in one layer", kept.recomputed_bytes, "one layer without checkpointing", SOURCE),
         ("16-bit copies of matrices", parts.casts_bytes, "2 Psi of matrices", "torch.autocast keeps them for backward"),
-        (
-            "norm, ids and log-softmax",
-            kept.ends_bytes,
-            f"{tokens} x (16 + 2 width + 4 V)",
-            _LOSS,
-        ),
+        ("norm, ids and log-softmax", kept.ends_bytes, f"{tokens} x (16 + 2 width + 4 V)", _LOSS),
         ("gradient of the loss", kept.loss_bytes, f"2 x 4 x {tokens} x V", _LOSS),
-        (
-            "gradients of activations",
-            kept.backward_bytes,
-            *backward,
-        ),
+        ("gradients of activations", kept.backward_bytes, backward, source),
     ]
-    return [_term("activations", name, value, formula, source) for name, value, formula, source in made if value]
+
+
+def _widths(stage: Stage) -> str:
+    if stage.shape.experts:
+        return f"({12 if stage.layout.ep > 1 else 11} top_k width + 8 width)"
+    return "(2 width + 14 width / tp)" if stage.layout.sequence_parallel else "(4 width + 12 width / tp)"
+
+
+def _backward_words(stage: Stage, *, is_ring: bool) -> tuple[str, str]:
+    """Return formula and source of what a layer's backward pass holds for a while."""
+    if is_ring:
+        return "12 x heads x (T / cp)^2 x samples, and the ring's buffers", RING_SOURCE
+    experts = stage.shape.experts
+    if experts:
+        return f"tokens x (1 + top_k + 4 top_k x {stage.layout.ep} / {experts}) width x bytes", EXPERTS_SOURCE
+    return "tokens x 5 width x bytes", "one MLP's backward pass"

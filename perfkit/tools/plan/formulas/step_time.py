@@ -6,8 +6,8 @@ from typing import Final
 from msgspec import Struct
 
 from perfkit.records.plan import PlannedDevice, PlanTerm, StepEstimate, Traffic
-from perfkit.tools.plan.formulas.messages import Message, hops
-from perfkit.tools.plan.formulas.state import State
+from perfkit.tools.plan.formulas.stage import Stage, State, state_of
+from perfkit.tools.plan.formulas.traffic import Message, hops
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.shape import Shape
 
@@ -45,16 +45,10 @@ class Timed(Struct, frozen=True, kw_only=True):
 
 
 def time_step(
-    shape: Shape,
-    layout: Layout,
-    device: PlannedDevice | None,
-    rates: Rates,
-    *,
-    state: State,
-    messages: Sequence[Message],
-    tokens: float,
+    stage: Stage, device: PlannedDevice | None, rates: Rates, *, messages: Sequence[Message], tokens: float
 ) -> Timed:
     """Return the time of one step of `tokens` tokens over all ranks; without a device only the traffic."""
+    shape, layout = stage.shape, stage.layout
     if device is None or device.flops_per_s is None:
         return Timed(traffic=[_traffic(one, layout, device, None, None) for one in messages], step=None, terms=[])
     flops = shape.flops_per_token * tokens / layout.ranks
@@ -64,7 +58,7 @@ def time_step(
     exposed = _exposed(messages, times, compute)
     inside = sum(own for one, own in zip(messages, exposed, strict=True) if one.dimension in ("tp", "pp"))
     bubble = (compute + recompute + inside) * (layout.pp - 1) / layout.micro_batches if layout.pp > 1 else 0.0
-    update = _update_ns(state, device)
+    update = _update_ns(state_of(stage), device)
     step = compute + recompute + sum(exposed) + bubble + update
     estimate = StepEstimate(
         compute_ns=compute,
@@ -97,7 +91,7 @@ def _message_ns(message: Message, layout: Layout, device: PlannedDevice, rates: 
     """Return the time of messages one after another: latency along a tree, bytes around a ring."""
     bandwidth = rates.bytes_per_s or bandwidth_of(message.dimension, layout, device) * rates.link_efficiency
     depth = 1 if message.operator == "send_recv" else hops(message.ranks)
-    return message.count * rates.latency_ns * depth + message.sent_bytes / bandwidth * 1e9
+    return message.number * rates.latency_ns * depth + message.sent_bytes / bandwidth * 1e9
 
 
 def bandwidth_of(dimension: str, layout: Layout, device: PlannedDevice) -> float:
@@ -143,14 +137,14 @@ def _exposed(messages: Sequence[Message], times: Sequence[float], compute: float
     Gradients are reduced beside the backward pass, all but the last message; parameters are gathered beside the pass
     that needs them, all but the first. Everything beside one pass shares the links.
     """
-    shares = [(one.forward_share, one.backward_share) for one in messages]
+    shares = [one.hidden for one in messages]
     exposed = [time * (1 - sum(own)) for time, own in zip(times, shares, strict=True)]
     for number, room in enumerate((1 - BACKWARD_SHARE, BACKWARD_SHARE)):
         inside = [time * own[number] for time, own in zip(times, shares, strict=True)]
         total = sum(inside)
         if not total:
             continue
-        single = max(time / one.count for time, one, own in zip(times, messages, shares, strict=True) if own[number])
+        single = max(time / one.number for time, one, own in zip(times, messages, shares, strict=True) if own[number])
         left = min(total, max(single, total - room * compute))
         exposed = [before + left * own / total for before, own in zip(exposed, inside, strict=True)]
     return exposed
@@ -171,7 +165,7 @@ def _traffic(
         dimension=message.dimension,
         operator=message.operator,
         group_size=message.ranks,
-        messages=message.count,
+        messages=message.number,
         bytes=message.bytes,
         sent_bytes=message.sent_bytes,
         across_hosts=across_hosts(message.dimension, layout, device),
@@ -184,18 +178,8 @@ def _terms(step: StepEstimate, layout: Layout, flops: float, per_s: float) -> li
     rows = [
         ("compute", step.compute_ns, f"{flops:.4g} FLOP / {per_s:.4g} FLOP/s", "metrics.md section 8"),
         ("computed again", step.recompute_ns, "2 N + 4 L H Q T per token", "Korthikanti et al. (2022), section 5"),
-        (
-            "exposed communication",
-            step.exposed_ns,
-            _RING,
-            "metrics.md section 5",
-        ),
-        (
-            "bubble",
-            step.bubble_ns,
-            f"(p - 1) / m = {layout.pp - 1} / {layout.micro_batches}",
-            _PIPELINE,
-        ),
+        ("exposed communication", step.exposed_ns, _RING, "metrics.md section 5"),
+        ("bubble", step.bubble_ns, f"(p - 1) / m = {layout.pp - 1} / {layout.micro_batches}", _PIPELINE),
         ("optimizer", step.optimizer_ns, "bytes of its state, read and written / memory bandwidth", "device table"),
     ]
     return [

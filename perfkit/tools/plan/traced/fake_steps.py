@@ -59,7 +59,7 @@ def trace_steps(request: TraceRequest) -> tuple[list[TracedStep], TracedModel | 
         began = time.monotonic()
         held = _trace(subject, layout, request.precision, samples, stage)
         steps.append(TracedStep(held=held, seconds=time.monotonic() - began))
-    return steps, subject.describe()
+    return steps, subject.described
 
 
 def _trace(subject: Subject, layout: Layout, precision: str, samples: int, stage: int) -> dict[str, int]:
@@ -76,12 +76,8 @@ def _trace(subject: Subject, layout: Layout, precision: str, samples: int, stage
             batch = subject.batch(samples, stage)
             step = _step(subject, layout, precision, stage, wrapped, optimizer, batch)
             with loss_parallel() if layout.loss_parallel else nullcontext(), even_experts():
-                step(_nothing)
+                step(lambda: None)  # not tracked
                 return _tracked(wrapped, optimizer, batch, step, sharded=layout.dp in SHARDED)
-
-
-def _nothing() -> None:
-    """Do nothing before a micro-batch: its step is not tracked."""
 
 
 @contextmanager
@@ -89,7 +85,7 @@ def _fake_ranks(layout: Layout) -> Iterator[DeviceMesh]:
     """Make this process rank 0 of a fake process group with the mesh of a layout."""
     dist.init_process_group("fake", rank=0, world_size=layout.ranks, store=FakeStore())
     try:
-        sizes = lay_out(",".join(f"{name}={size}" for name, size in layout.mesh.items()), layout.ranks).sizes
+        sizes = lay_out(layout.mesh_option, layout.ranks).sizes
         mesh = init_device_mesh(_DEVICE, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         for name in sizes:
             mesh.get_group(name)
@@ -100,10 +96,9 @@ def _fake_ranks(layout: Layout) -> Iterator[DeviceMesh]:
 
 def _share(subject: Subject, layout: Layout, precision: str, mesh: DeviceMesh, module: nn.Module) -> nn.Module:
     """Divide and wrap a module as `perfkit run` does, but for DDP, whose reducer takes no fake tensors."""
-    text = ",".join(f"{name}={size}" for name, size in layout.mesh.items())
     run = RunConfig(
         dp=layout.dp,
-        mesh=text,
+        mesh=layout.mesh_option,
         precision=precision,  # type: ignore[arg-type]  # `refine` has checked it
         sequence_parallel=layout.sequence_parallel,
         loss_parallel=layout.loss_parallel,
@@ -241,7 +236,7 @@ def quick_sharding() -> Iterator[None]:
 @contextmanager
 def even_experts() -> Iterator[None]:
     """Let every mixture of experts divide its tokens evenly."""
-    even = {"count_tokens": _count_tokens, "arrange": _arrange}
+    even = {"count_tokens": lambda mixture, chosen: _even(chosen.numel(), mixture.count), "arrange": _arrange}
     own = {name: getattr(MixtureOfExperts, name) for name in even}
     for name, method in even.items():
         setattr(MixtureOfExperts, name, method)
@@ -250,10 +245,6 @@ def even_experts() -> Iterator[None]:
     finally:
         for name, method in own.items():
             setattr(MixtureOfExperts, name, method)
-
-
-def _count_tokens(mixture: MixtureOfExperts, chosen: Tensor) -> Tensor:
-    return _even(chosen.numel(), mixture.count)
 
 
 def _arrange(mixture: MixtureOfExperts, counts: Tensor, group: dist.ProcessGroup) -> Exchanged:

@@ -105,8 +105,7 @@ def main() -> None:
     """Trace, and answer with steps or with one line about what failed."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=TraceRequest)
-    answer = _answer(request)
-    sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
+    sys.stdout.write("\n" + msgspec.json.encode(_answer(request)).decode() + "\n")
 
 
 def _answer(request: TraceRequest) -> TraceAnswer:

@@ -2,7 +2,6 @@
 
 import inspect
 import runpy
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,47 +18,24 @@ from perfkit_workloads.base import Workload
 from perfkit_workloads.gpt import GPT, GPTConfig
 
 
-class Subject(ABC):
-    """What is trained."""
-
-    workload: Workload[Any] | None = None
-
-    @abstractmethod
-    def build(self, stage: int, stages: int) -> nn.Module:
-        """Return the module, or one stage of it."""
-
-    @abstractmethod
-    def layers(self, module: nn.Module) -> list[nn.Module]:
-        """Return its repeated layers."""
-
-    @abstractmethod
-    def optimizer(self, module: nn.Module) -> Optimizer:
-        """Return what updates it."""
-
-    @abstractmethod
-    def batch(self, samples: int, stage: int) -> Any:
-        """Return the tensors that it is called with."""
-
-    @abstractmethod
-    def forward(self, module: nn.Module, batch: Any, stage: int) -> tuple[Tensor, Tensor]:
-        """Return what backward begins with, the loss or what a stage passes on, and the module's output."""
-
-    def describe(self) -> TracedModel | None:
-        """Return its parameters and FLOP; None if formulas know them."""
-        return None
-
-
-class GptSubject(Subject):
+class GptSubject:
     """The GPT workload."""
+
+    described: TracedModel | None = None
+    """Its parameters and FLOP: formulas know them."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self._gpt = self.workload = GPT(GPTConfig(**options))
+        self._gpt = GPT(GPTConfig(**options))
         self._stages = 1
+
+    @property
+    def workload(self) -> Workload[Any]:
+        return self._gpt
 
     def build(self, stage: int, stages: int) -> nn.Module:
         # A new one: the workload remembers how its sequences are divided.
-        self._gpt = self.workload = GPT(GPTConfig(**self._options))
+        self._gpt = GPT(GPTConfig(**self._options))
         self._stages = stages
         whole = self._gpt.build()
         return whole if stages == 1 else self._gpt.make_stage(whole, stage, stages)
@@ -88,15 +64,18 @@ class GptSubject(Subject):
         return (self._gpt.output_loss(output, targets) if stage == self._stages - 1 else output), output
 
 
-class OwnSubject(Subject):
+class OwnSubject:
     """A module of the user's own: AdamW, and the mean of its output, or its own loss, is minimised."""
+
+    workload: Workload[Any] | None = None
 
     def __init__(self, own: OwnModule | None) -> None:
         assert own is not None  # noqa: S101  # a request has one of both
         self._own = own
         self._build = load_function(own.path, own.function)
         self._batch = load_function(own.batch_path or own.path, own.batch_function) if own.batch_function else None
-        self._described: TracedModel | None = None
+        self.described: TracedModel | None = None
+        """Its parameters by layer, and the FLOP of a step, once it is built."""
 
     def build(self, stage: int, stages: int) -> nn.Module:  # noqa: ARG002
         """Return the module.
@@ -109,8 +88,8 @@ class OwnSubject(Subject):
             raise UsageError(
                 f"{self._own.path}:{self._own.function} returned {type(module).__name__}, not a torch module"
             )
-        if self._described is None:
-            self._described = self._describe(module)
+        if self.described is None:
+            self.described = self._describe(module)
         return module
 
     def layers(self, module: nn.Module) -> list[nn.Module]:
@@ -142,10 +121,6 @@ class OwnSubject(Subject):
                 f"the module returned {type(output).__name__}: a tensor, a tuple or something with a loss is needed"
             )
         return (found.float().mean() if found.dim() else found), found
-
-    def describe(self) -> TracedModel | None:
-        """Return the parameters by layer, and the FLOP of a step."""
-        return self._described
 
     def _describe(self, module: nn.Module) -> TracedModel:
         layers = self.layers(module)
@@ -183,3 +158,6 @@ def load_function(path: str, name: str | None) -> Any:
     if not (inspect.isfunction(found) or inspect.isclass(found)):
         raise UsageError(f"{path} has no function {name}")
     return found
+
+
+Subject = GptSubject | OwnSubject

@@ -57,7 +57,7 @@ def test_invalid_options_are_refused_by_name(command: list[str], error: str) -> 
 def test_a_missing_package_is_one_line(source: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = parse_job(["gpt", "--source", source])
     check_packages(job)
-    monkeypatch.setattr("perfkit.cli.recording.run_options.find_spec", lambda name: None if name == package else name)
+    monkeypatch.setattr("perfkit.cli.typer_app.find_spec", lambda name: None if name == package else name)
     with pytest.raises(
         LaunchEnvironmentError, match=rf"needs {package}, which is not installed: pip install 'perfkit\[{extra}\]'"
     ):

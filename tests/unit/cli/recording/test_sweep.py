@@ -58,17 +58,8 @@ def test_without_options_there_are_two_points_in_the_default_folder(
 def test_meshes_give_the_ranks_and_those_that_do_not_work_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [
-        "sweep",
-        "gpt",
-        "--dry-run",
-        "--launcher",
-        "perfkit",
-        "--trace-dir",
-        str(tmp_path),
-        "--vary",
-        "dp=ddp,zero3",
-    ]
+    options = "sweep gpt --dry-run --launcher perfkit --vary dp=ddp,zero3 --trace-dir"
+    given = [*options.split(), str(tmp_path)]
     assert main([*given, "--mesh", "dp=2", "--mesh", "tp=3", "--mesh", "dp=2,cp=2"]) == 0
     shown = capsys.readouterr()
     found = {(next(word for word in line if "--mesh" in word), line[-1]) for line in commands(shown.out)}

@@ -2,9 +2,9 @@
 
 import pytest
 
+from perfkit.pipeline.benchmarks import compare_benchmarks, differences
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.subjects.comparison.gates import parse_gate
-from perfkit.tools.collectives.comparison import compare_benchmarks, differences
 from tests.support.reports.collective_builders import benchmark
 
 STEADY = [0.98, 0.99, 1.0, 1.01, 1.02]

@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.tools.collectives.config import OPERATIONS, CollectivesConfig, in_place_forms
+from perfkit.tools.collectives.config import OPERATIONS, CollectivesConfig, in_place_forms, messages
 
 
 def test_all_operators_are_measured_by_default_and_none_beside_pairs() -> None:
@@ -53,9 +53,22 @@ def test_only_what_torch_can_do_both_ways_is_measured_both_ways() -> None:
 def test_without_torch_it_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("perfkit.cli.benchmark.find_spec", lambda _: None)
+    monkeypatch.setattr("perfkit.cli.typer_app.find_spec", lambda _: None)
     assert main(["collectives", "-n", "2"]) == 1
     message = (
         "`perfkit collectives` needs torch, which is not installed: pip install 'perfkit[run]', or in a clone '.[run]'"
     )
     assert capsys.readouterr().err == f"perfkit: error: {message}\n"
+
+
+def test_messages_grow_by_the_factor_and_end_at_the_largest() -> None:
+    assert [one.bytes for one in messages(8, 70, 2, 4, 1)] == [8, 16, 32, 64]
+
+
+def test_divided_messages_have_whole_elements_for_every_rank_and_no_size_twice() -> None:
+    found = messages(8, 64, 2, 4, 3)
+    assert [(one.bytes, one.elements, one.per_rank) for one in found] == [
+        (12, 3, 1),
+        (24, 6, 2),
+        (60, 15, 5),
+    ]

@@ -1,11 +1,12 @@
 """Slow hosts, ranks and pairs in matrices whose truth is known."""
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from perfkit.tools.collectives.slow_links import PairTimes, find_slow_links
+from perfkit.tools.collectives.slow_links import PairTimes, find_slow_links, rounds
 
 
 def times(
@@ -75,3 +76,13 @@ def test_the_ratio_is_that_to_comparable_pairs() -> None:
     (link,) = find_slow_links(times(8, [(0, 2)], ratio=5), ["host"] * 8, "latency")
     assert link.ratio == pytest.approx(5, rel=0.05)
     assert link.measure == "latency"
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 13, 64])
+def test_every_pair_meets_once_in_rounds_of_disjoint_pairs(ranks: int) -> None:
+    played = list(rounds(ranks))
+    assert len(played) == (ranks - 1 if ranks % 2 == 0 else ranks)
+    for pairs in played:
+        members = [rank for pair in pairs for rank in pair]
+        assert len(members) == len(set(members)) == ranks // 2 * 2
+    assert sorted(pair for pairs in played for pair in pairs) == list(combinations(range(ranks), 2))

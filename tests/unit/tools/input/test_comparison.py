@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
+from perfkit.pipeline.benchmarks import compare_benchmarks, differences
 from perfkit.records.benchmark import InputBenchmark
 from perfkit.storage.report_file import load_input
 from perfkit.subjects.comparison.gates import parse_gate
-from perfkit.tools.input.comparison import compare_benchmarks, differences
 from tests.support.reports.input_builders import benchmark, measurement
 
 STEADY = [0.98, 0.99, 1.0, 1.01, 1.02]

@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import perfkit
 from perfkit.options.mesh import MeshLayout
-from perfkit.records.manifest import RunManifest, World
+from perfkit.records.manifest import World
 from perfkit.storage.run_folder import list_files, write_manifest
 from perfkit.tools.merge.merge import merge
 from perfkit.tools.merge.tracks import coordinate, rank_name
+from tests.support.manifests import make_manifest
 from tests.support.traces.pipeline_builder import gpipe, traces
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
@@ -76,20 +78,7 @@ def test_the_mesh_is_that_of_run_json(tmp_path: Path) -> None:
         )
     mesh = MeshLayout(sizes={"pp": 2, "dp": 2}).record()
     world = World(world_size=4, nodes=1, launcher="none", local_world_sizes=[4])
-    manifest = RunManifest(
-        run="r",
-        state="completed",
-        workload="gpt",
-        source="memory",
-        started_at="2026-01-01T00:00:00Z",
-        config={},
-        versions={},
-        backend="gloo",
-        device="cpu",
-        world=world,
-        mesh=mesh,
-        files=list_files(tmp_path),
-    )
+    manifest = replace(make_manifest("completed"), world=world, mesh=mesh, files=list_files(tmp_path))
     write_manifest(tmp_path, manifest)
     output = tmp_path / "merged" / "merged.json"
     merge(tmp_path, output)

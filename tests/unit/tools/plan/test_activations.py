@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from perfkit.record.training.trainer import checkpoint_activations
-from perfkit.tools.plan.formulas.activations import activations_of, cast_bytes
+from perfkit.tools.plan.formulas.activations import activations_of
+from perfkit.tools.plan.formulas.stage import Stage
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import PRECISIONS
 from perfkit.tools.plan.shape import gpt_shape
@@ -44,12 +45,12 @@ def test_what_forward_keeps_is_what_the_real_model_keeps(precision: str, checkpo
     shape = gpt_shape(name="gpt", vocabulary=64, bias=True, experts=experts, top_k=2, **SIZES)
     layout = Layout(checkpointing="full" if checkpointed else "none")
     chosen = PRECISIONS[precision]
-    found = activations_of(shape, layout, chosen, samples, 0, fused=True)
+    found = activations_of(Stage(shape, layout, chosen, 0, samples, fused=True))
     assert found is not None
     matrices = sum(t.count for t in shape.tensors if t.decayed and t.end != "first")
     if checkpointed:
         matrices = 64 * SIZES["width"]  # a layer's copies are made again with it
-    kept = found.layers_bytes + found.ends_bytes + cast_bytes(matrices, chosen, gathered=False)
+    kept = found.layers_bytes + found.ends_bytes + chosen.activation * matrices * chosen.casts
     saved = saved_bytes(precision, checkpointed=checkpointed, samples=samples, experts=experts)
     # On a CPU autocast leaves the experts' weights in 16 bits; the formula has the 32 of other devices.
     assert kept == pytest.approx(saved, rel=0.04 if experts and precision == "bfloat16" else 0.02)
@@ -58,7 +59,7 @@ def test_what_forward_keeps_is_what_the_real_model_keeps(precision: str, checkpo
 def test_34_bytes_per_token_and_unit_of_width() -> None:
     """Korthikanti et al. (2022), equation 1, in 16 bits with dropout, and its part for attention's scores."""
     shape = gpt_shape(name="gpt", layers=1, width=1024, heads=16, block=2048, vocabulary=0, bias=True, dropout=0.1)
-    found = activations_of(shape, Layout(), PRECISIONS["half"], 1, 0, fused=False)
+    found = activations_of(Stage(shape, Layout(), PRECISIONS["half"], 0, 1, fused=False))
     assert found is not None
     expected = 2048 * 1024 * (34 + 5 * 16 * 2048 / 1024)
     assert found.layers_bytes == pytest.approx(expected, rel=0.001)
@@ -66,7 +67,7 @@ def test_34_bytes_per_token_and_unit_of_width() -> None:
 
 def test_tensor_parallelism_divides_24_of_the_34() -> None:
     shape = gpt_shape(name="gpt", layers=1, width=1024, heads=16, block=2048, vocabulary=0, bias=True, dropout=0.1)
-    found = activations_of(shape, Layout(tp=8), PRECISIONS["half"], 1, 0, fused=True)
+    found = activations_of(Stage(shape, Layout(tp=8), PRECISIONS["half"], 0, 1, fused=True))
     assert found is not None
     assert found.layers_bytes == pytest.approx(2048 * 1024 * (10 + 24 / 8), rel=0.002)
 
@@ -75,10 +76,10 @@ def test_sequence_parallelism_divides_all_but_the_two_gathered_inputs() -> None:
     """Korthikanti et al. (2022), equation 4: 34 / t, if the inputs of matrices are gathered again in backward."""
     shape = gpt_shape(name="gpt", layers=1, width=1024, heads=16, block=2048, vocabulary=0, bias=True, dropout=0.1)
     layout = Layout(tp=8, sequence_parallel=True)
-    found = activations_of(shape, layout, PRECISIONS["half"], 1, 0, fused=True)
+    found = activations_of(Stage(shape, layout, PRECISIONS["half"], 0, 1, fused=True))
     assert found is not None
     assert found.layers_bytes == pytest.approx(2048 * 1024 * (34 / 8 + 2 * 2 * 7 / 8), rel=0.002)
-    full = activations_of(shape, replace(layout, checkpointing="full"), PRECISIONS["half"], 1, 0, fused=True)
+    full = activations_of(Stage(shape, replace(layout, checkpointing="full"), PRECISIONS["half"], 0, 1, fused=True))
     assert full is not None
     assert full.layers_bytes == 2048 * 1024 * 2 // 8
 
@@ -86,6 +87,6 @@ def test_sequence_parallelism_divides_all_but_the_two_gathered_inputs() -> None:
 def test_a_stage_has_fewer_micro_batches_in_flight_the_later_it_is() -> None:
     shape = gpt_shape(name="gpt", layers=8, width=64, heads=4, block=32, vocabulary=0, bias=True)
     layout = Layout(pp=4, micro_batches=8)
-    kept = [activations_of(shape, layout, PRECISIONS["float32"], 1, stage, fused=True) for stage in range(4)]
+    kept = [activations_of(Stage(shape, layout, PRECISIONS["float32"], stage, 1, fused=True)) for stage in range(4)]
     sizes = [one.layers_bytes for one in kept if one is not None]
     assert [size // sizes[-1] for size in sizes] == [4, 3, 2, 1]

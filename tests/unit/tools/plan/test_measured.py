@@ -9,6 +9,8 @@ from perfkit.cli import main
 from perfkit.errors import StoreError
 from perfkit.records.benchmark import SeriesFit
 from perfkit.records.cross_rank import BandwidthFit
+from perfkit.records.rank import MemoryPeak
+from perfkit.tools.plan.check import explained_bytes
 from perfkit.tools.plan.formulas.step_time import LATENCY_NS, Rates
 from perfkit.tools.plan.measured import measured_rates
 from tests.support.reports.collective_builders import ALL_REDUCE
@@ -77,3 +79,16 @@ def test_a_trace_of_another_program_cannot_be_checked(capsys: pytest.CaptureFixt
     trace = next(path for path in sorted(samples.rglob("*.json*")) if "ddp" in path.name or "rank" in path.name)
     assert main(["plan", "--check", str(trace)]) == 2
     assert "runs of `perfkit run gpt` only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("unknown", "expected"), [(None, 1_000), (0, 1_000), (300, 700), (-300, 1_000)])
+def test_memory_whose_release_was_not_recorded_is_not_measured(unknown: int | None, expected: int) -> None:
+    peak = MemoryPeak(step=3, allocated_bytes=1_000, reserved_bytes=None, at_ns=0, unknown_bytes=unknown)
+    assert explained_bytes(peak) == expected
+
+
+def test_neither_is_memory_that_may_have_been_released_before_the_peak() -> None:
+    peak = MemoryPeak(
+        step=3, allocated_bytes=1_000, reserved_bytes=None, at_ns=0, unknown_bytes=100, unseen_release_bytes=250
+    )
+    assert explained_bytes(peak) == 650

@@ -1,6 +1,6 @@
 import pytest
 
-from perfkit.tools.plan.formulas.state import state_of
+from perfkit.tools.plan.formulas.stage import Stage, state_of
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.models import gpt_model
 from perfkit.tools.plan.planner import Request, make_plan
@@ -30,7 +30,7 @@ COUNTED = [
 def test_the_state_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: int) -> None:
     shape = gpt_shape(name="gpt", layers=4, width=32, heads=4, block=16, vocabulary=65, bias=True)
     layout = Layout(**sizes)  # type: ignore[arg-type]
-    stages = [state_of(shape, layout, PRECISIONS["float32"], stage) for stage in range(layout.pp)]
+    stages = [state_of(Stage(shape, layout, PRECISIONS["float32"], stage)) for stage in range(layout.pp)]
     assert round(max(state.total_bytes for state in stages) / 1024) == kibibytes
 
 
@@ -40,18 +40,18 @@ def test_the_state_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: 
 )
 def test_the_state_of_experts_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: int) -> None:
     shape = gpt_shape(name="gpt", layers=4, width=32, heads=4, block=16, vocabulary=65, bias=True, experts=4, top_k=2)
-    state = state_of(shape, Layout(**sizes), PRECISIONS["float32"], 0)  # type: ignore[arg-type]
+    state = state_of(Stage(shape, Layout(**sizes), PRECISIONS["float32"], 0))  # type: ignore[arg-type]
     assert round(state.total_bytes / 1024) == kibibytes
 
 
 def test_ranks_that_divide_a_sequence_share_the_optimizer_state() -> None:
     shape = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
-    assert state_of(shape, Layout(dp="zero1", cp=2), PRECISIONS["float32"], 0).optimizer_bytes == 950_308
+    assert state_of(Stage(shape, Layout(dp="zero1", cp=2), PRECISIONS["float32"], 0)).optimizer_bytes == 950_308
 
 
 def test_experts_of_zero_1_are_whole_tensors_of_a_rank() -> None:
     shape = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
-    assert state_of(shape, Layout(dp="zero1", shard=4), PRECISIONS["float32"], 0).optimizer_bytes == 1_310_732
+    assert state_of(Stage(shape, Layout(dp="zero1", shard=4), PRECISIONS["float32"], 0)).optimizer_bytes == 1_310_732
 
 
 def test_the_figures_of_the_zero_paper() -> None:

@@ -5,7 +5,7 @@ import torch
 
 from perfkit.errors import UsageError
 from perfkit.tools.plan.formulas.memory import memory_of
-from perfkit.tools.plan.formulas.state import local_tensors, state_of
+from perfkit.tools.plan.formulas.stage import Stage
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.models import gpt_model
 from perfkit.tools.plan.planner import Request, make_plan
@@ -61,9 +61,8 @@ def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, p
     need = memory_of(SHAPE, layout, PRECISIONS["float32"], 8 // layout.micro_batches, fused=True, reserve=0).memory
     if layout.pp > 1 and stage == 0:
         return  # formulas are shown for the stage that needs most
-    buckets = (
-        4 * state_of(SHAPE, layout, PRECISIONS["float32"], stage).entries * (layout.dp == "ddp" and layout.pp == 1)
-    )
+    entries = Stage(SHAPE, layout, PRECISIONS["float32"], stage).entries
+    buckets = 4 * entries * (layout.dp == "ddp" and layout.pp == 1)
     found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - buckets
     near = layout.dp == "ddp" and (layout.cp, layout.checkpointing) != (2, "full")
     assert found == pytest.approx(peak, rel=0.01 if near else 0.1)
@@ -134,7 +133,7 @@ RECORDED_MIXTURE: list[tuple[Layout, int]] = [
 @pytest.mark.parametrize(("layout", "peak"), RECORDED_MIXTURE)
 def test_formulas_of_experts_are_near_the_peaks_of_real_ranks(layout: Layout, peak: int) -> None:
     need = memory_of(MIXTURE, layout, PRECISIONS["float32"], 8, fused=True, reserve=0).memory
-    own = [one for one in local_tensors(MIXTURE, layout, 0) if not (one.is_expert and layout.ep > 1)]
+    own = Stage(MIXTURE, layout, PRECISIONS["float32"]).in_buckets
     found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - 4 * sum(one.count for one in own)
     assert found == pytest.approx(peak, rel=0.05)
 

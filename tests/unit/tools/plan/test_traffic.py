@@ -1,9 +1,8 @@
 import pytest
 
-from perfkit.tools.plan.formulas.messages import Message
-from perfkit.tools.plan.formulas.state import state_of
+from perfkit.tools.plan.formulas.stage import Stage
 from perfkit.tools.plan.formulas.step_time import Rates, time_step
-from perfkit.tools.plan.formulas.traffic import messages_of
+from perfkit.tools.plan.formulas.traffic import Message, messages_of
 from perfkit.tools.plan.hardware import find_hardware
 from perfkit.tools.plan.layout import Layout
 from perfkit.tools.plan.precision import PRECISIONS
@@ -120,8 +119,8 @@ RECORDED_RING = [
 
 def test_gradients_of_keys_and_values_never_overlap() -> None:
     first, then = (one for one in messages(Layout(cp=4)) if one.operator == "send_recv")
-    assert (first.forward_share, first.backward_share) == (0.5, 0.5)
-    assert (then.forward_share, then.backward_share) == (0, 0)
+    assert first.hidden == (0.5, 0.5)
+    assert then.hidden == (0, 0)
 
 
 MIXTURE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True, experts=4, top_k=2)
@@ -175,7 +174,7 @@ def test_the_flop_of_a_token_are_those_of_its_experts() -> None:
 
 
 def messages(layout: Layout, *, batch: int = 8, shape: Shape = SHAPE) -> list[Message]:
-    return messages_of(shape, layout, PRECISIONS["float32"], batch // layout.micro_batches, 0, clips=True)
+    return messages_of(Stage(shape, layout, PRECISIONS["float32"], 0, batch // layout.micro_batches), clips=True)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_messages_are_those_of_real_ranks(
     shape: Shape, sizes: dict[str, int], expected: list[tuple[str, str, int, int]]
 ) -> None:
     found = messages(Layout(**sizes), shape=shape)  # type: ignore[arg-type]
-    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+    assert [(one.dimension, one.operator, one.number, one.bytes) for one in found] == expected
 
 
 def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
@@ -195,7 +194,7 @@ def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
         sequence: [
             (one.operator, one.bytes)
             for one in messages_of(
-                SHAPE, Layout(tp=2, sequence_parallel=sequence), PRECISIONS["bfloat16"], 8, 0, clips=False
+                Stage(SHAPE, Layout(tp=2, sequence_parallel=sequence), PRECISIONS["bfloat16"], 0, 8), clips=False
             )
         ]
         for sequence in (False, True)
@@ -215,16 +214,16 @@ def test_with_tensor_parallelism_only_matrices_outputs_are_in_16_bits() -> None:
 def test_a_stage_gathers_after_each_pass_that_frees(stage: int, micro_batches: int, gathers: int) -> None:
     """Of real runs with two stages."""
     layout = Layout(dp="zero3", shard=2, pp=2, micro_batches=micro_batches)
-    found = messages_of(SHAPE, layout, PRECISIONS["float32"], 2, stage, clips=True)
+    found = messages_of(Stage(SHAPE, layout, PRECISIONS["float32"], stage, 2), clips=True)
     units = 3  # two layers, and what is outside of layers
-    assert [one.count for one in found if one.operator == "all_gather"] == [gathers * units]
-    assert [one.count for one in found if one.operator == "reduce_scatter"] == [units]
+    assert [one.number for one in found if one.operator == "all_gather"] == [gathers * units]
+    assert [one.number for one in found if one.operator == "reduce_scatter"] == [units]
 
 
 def test_stages_send_their_part_of_the_sequence() -> None:
     """Of a real run: 8 messages of 32,768 bytes, half of what stages without sequence parallelism send."""
     layout = Layout(pp=2, tp=2, sequence_parallel=True, micro_batches=4)
-    found = [(one.operator, one.count, one.bytes) for one in messages(layout, batch=16) if one.dimension == "pp"]
+    found = [(one.operator, one.number, one.bytes) for one in messages(layout, batch=16) if one.dimension == "pp"]
     assert found[0] == ("send_recv", 8, 262_144)
 
 
@@ -240,7 +239,7 @@ def test_sequence_parallelism_sends_as_much_as_the_reductions_that_it_replaces()
 
 
 def test_a_ring_sends_what_busbw_counts() -> None:
-    made = {"dimension": "dp", "ranks": 8, "count": 1, "bytes": 800, "formula": ""}
+    made = {"dimension": "dp", "ranks": 8, "number": 1, "bytes": 800, "formula": ""}
     sent = {name: Message(operator=name, **made).sent_bytes for name in ("all_reduce", "all_gather", "reduce_scatter")}  # type: ignore[arg-type]
     assert sent == {"all_reduce": 1400, "all_gather": 700, "reduce_scatter": 700}
 
@@ -248,11 +247,9 @@ def test_a_ring_sends_what_busbw_counts() -> None:
 def exposed_ns(layout: Layout, *, efficiency: float) -> tuple[float, float]:
     device = find_hardware(PRECISIONS["float32"], device=None, cluster="polaris")
     timed = time_step(
-        SHAPE,
-        layout,
+        Stage(SHAPE, layout, PRECISIONS["float32"]),
         device,
         Rates(efficiency=efficiency),
-        state=state_of(SHAPE, layout, PRECISIONS["float32"], 0),
         messages=messages(layout),
         tokens=8 * 64 * layout.replicas,
     )
@@ -275,15 +272,7 @@ def test_tensor_parallelism_never_overlaps() -> None:
 
 def test_a_pipeline_waits_for_its_bubble() -> None:
     device = find_hardware(PRECISIONS["float32"], device="a100-40g", cluster=None)
-    layout = Layout(pp=4, micro_batches=8)
-    timed = time_step(
-        SHAPE,
-        layout,
-        device,
-        Rates(),
-        state=state_of(SHAPE, layout, PRECISIONS["float32"], 0),
-        messages=[],
-        tokens=512,
-    )
+    stage = Stage(SHAPE, Layout(pp=4, micro_batches=8), PRECISIONS["float32"])
+    timed = time_step(stage, device, Rates(), messages=[], tokens=512)
     assert timed.step is not None
     assert timed.step.bubble_ns == pytest.approx(timed.step.compute_ns * 3 / 8)

@@ -119,14 +119,20 @@ def test_an_empty_folder_gets_its_first_run(tmp_path: Path) -> None:
         assert set(listed(server)) == {"first"}
 
 
-def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was analysed."""
+    found: list[object] = []
 
     def counted(*paths: Path) -> Report:
-        calls.append(paths)
+        found.append(paths)
         return analyze(*paths)
 
     monkeypatch.setattr("perfkit.pipeline.analyze.analyze", counted)
+    return found
+
+
+def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, calls: list[object]) -> None:
     with serving(runs) as server:
         key = listed(server)["one"]["key"]
         assert "exposed communication" in page(server, f"report/{key}")
@@ -137,14 +143,7 @@ def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, monkey
         assert len(calls) == 2
 
 
-def test_a_summary_is_the_answer_of_the_report(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-
-    def counted(*paths: Path) -> Report:
-        calls.append(paths)
-        return analyze(*paths)
-
-    monkeypatch.setattr("perfkit.pipeline.analyze.analyze", counted)
+def test_a_summary_is_the_answer_of_the_report(runs: Path, calls: list[object]) -> None:
     with serving(runs) as server:
         rows = listed(server)
         found = json.loads(page(server, f"summary/{rows['one']['key']}"))

@@ -52,42 +52,42 @@ def test_the_public_ui_may_fetch_from_one_port(trace: Path) -> None:
     except ViewError as error:
         pytest.skip(str(error))
     with server:
-        assert server.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:9001/{server.exchange.secret}/{NAME}"
+        assert server.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:9001/{server.secret}/{NAME}"
 
 
 def test_the_ui_fetches_the_trace(public: TraceServer) -> None:
-    path = f"/{public.exchange.secret}/{NAME}"
+    path = f"/{public.secret}/{NAME}"
     assert public.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:{public.server_port}{path}"
     status, headers, content = ask(public, path, Origin=PUBLIC_UI)
     assert (status, content) == (200, CONTENT)
     assert headers["Access-Control-Allow-Origin"] == PUBLIC_UI
     # The last byte reaches the client before the server's thread goes on to the next line.
-    wait_until(lambda: public.exchange.fetched)
+    wait_until(lambda: public.fetched)
 
 
 def test_asking_whether_it_may_is_not_fetching(public: TraceServer) -> None:
     asked = {"Origin": PUBLIC_UI, "Access_Control_Request_Private_Network": "true"}
-    status, headers, _ = ask(public, public.exchange.path, "OPTIONS", **asked)
+    status, headers, _ = ask(public, public.path, "OPTIONS", **asked)
     assert (status, headers["Access-Control-Allow-Private-Network"]) == (204, "true")
-    status, headers, content = ask(public, public.exchange.path, "HEAD", Origin=PUBLIC_UI)
+    status, headers, content = ask(public, public.path, "HEAD", Origin=PUBLIC_UI)
     assert (status, headers["Content-Length"], content) == (200, str(len(CONTENT)), b"")
-    assert not public.exchange.fetched
+    assert not public.fetched
 
 
 @pytest.mark.parametrize("origin", ["https://example.org", "https://ui.perfetto.dev.example.org", "null", None])
 @pytest.mark.parametrize("method", ["GET", "OPTIONS"])
 def test_no_other_page_is_answered(public: TraceServer, origin: str | None, method: str) -> None:
     headers = {} if origin is None else {"Origin": origin}
-    status, given, content = ask(public, public.exchange.path, method, **headers)
+    status, given, content = ask(public, public.path, method, **headers)
     assert status == 403
     assert "Access-Control-Allow-Origin" not in given
     assert CONTENT not in content
-    assert not public.exchange.fetched
+    assert not public.fetched
 
 
 def test_another_name_for_loopback_is_refused(public: TraceServer, offline: TraceServer) -> None:
     for server, origin in ((public, {"Origin": PUBLIC_UI}), (offline, {})):
-        assert ask(server, server.exchange.path, Host=f"evil.example:{server.server_port}", **origin)[0] == 403
+        assert ask(server, server.path, Host=f"evil.example:{server.server_port}", **origin)[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_another_name_for_loopback_is_refused(public: TraceServer, offline: Trac
 def test_there_is_one_file_at_an_address_that_cannot_be_guessed(public: TraceServer, path: str) -> None:
     for method in ("GET", "HEAD", "OPTIONS"):
         assert ask(public, path, method, Origin=PUBLIC_UI)[0] == 404
-    assert not public.exchange.fetched
-    assert ask(public, public.exchange.path, Origin=PUBLIC_UI)[2] == CONTENT
+    assert not public.fetched
+    assert ask(public, public.path, Origin=PUBLIC_UI)[2] == CONTENT
 
 
 def test_every_server_has_an_address_of_its_own(trace: Path) -> None:
     secrets = set()
     for _ in range(5):
         with TraceServer(trace, port=0) as server:
-            secrets.add(server.exchange.secret)
+            secrets.add(server.secret)
     assert len(secrets) == 5
     assert min(map(len, secrets)) >= 43
 
@@ -124,7 +124,7 @@ def test_a_request_with_bytes_that_are_no_text(public: TraceServer) -> None:
 @pytest.mark.parametrize("user", [NOBODY, 0])
 def test_another_user_gets_nothing_even_with_the_address(public: TraceServer, user: int) -> None:
     """Anybody can read the address in the command line of the browser."""
-    port, path = public.server_port, public.exchange.path
+    port, path = public.server_port, public.path
     request = f"GET {path} HTTP/1.0\\r\\nHost: 127.0.0.1:{port}\\r\\nOrigin: {PUBLIC_UI}\\r\\n\\r\\n"
     script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf %b '{request}' >&3; cat <&3"
     done = subprocess.run(
@@ -133,7 +133,7 @@ def test_another_user_gets_nothing_even_with_the_address(public: TraceServer, us
     assert (CONTENT in done.stdout) == (user == 0)
     if user:
         assert done.stdout == b""
-        assert not public.exchange.fetched
+        assert not public.fetched
         assert ask(public, path, Origin=PUBLIC_UI)[2] == CONTENT
 
 
@@ -141,8 +141,8 @@ def test_the_ui_of_its_own_is_served_on_any_port(offline: TraceServer) -> None:
     assert offline.server_port != PUBLIC_UI_PORT
     assert ask(offline, "/")[2] == b"<title>UI</title>"
     assert ask(offline, "/v1/main.js")[1]["Content-Type"] == "text/javascript"
-    assert ask(offline, offline.exchange.path, Sec_Fetch_Site="same-origin")[2] == CONTENT
-    assert ask(offline, offline.exchange.path, Sec_Fetch_Site="cross-site")[0] == 403
+    assert ask(offline, offline.path, Sec_Fetch_Site="same-origin")[2] == CONTENT
+    assert ask(offline, offline.path, Sec_Fetch_Site="cross-site")[0] == 403
     for path in ("/../secret", "/%2e%2e/secret", "/v1/../../secret", "/" + "%2e%2e/" * 9 + "etc/passwd"):
         assert ask(offline, path)[0] == 404
 
@@ -180,7 +180,7 @@ def swap(trace: Path, what: str) -> None:
 def test_what_the_path_leads_to_later_is_not_served(public: TraceServer, trace: Path, what: str) -> None:
     swap(trace, what)
     for _ in range(2):
-        assert ask(public, public.exchange.path, Origin=PUBLIC_UI)[::2] == (200, CONTENT)
+        assert ask(public, public.path, Origin=PUBLIC_UI)[::2] == (200, CONTENT)
 
 
 @pytest.mark.timeout(200)  # opening a pipe that nobody writes blocks
@@ -194,7 +194,7 @@ def test_requests_at_the_same_time_each_get_all_of_it(trace: Path) -> None:
     content = os.urandom(5 << 20)
     trace.write_bytes(content)
     with serving(TraceServer(trace, port=0)) as server, ThreadPoolExecutor(8) as pool:
-        answers = pool.map(lambda _: ask(server, server.exchange.path, Origin=PUBLIC_UI)[2], range(16))
+        answers = pool.map(lambda _: ask(server, server.path, Origin=PUBLIC_UI)[2], range(16))
         assert all(answer == content for answer in answers)
 
 
@@ -205,10 +205,10 @@ def test_a_trace_that_is_cut_off_meanwhile_ends_the_answer(trace: Path) -> None:
 
 
 def test_the_trace_is_closed_with_the_server(trace: Path) -> None:
-    with TraceServer(trace, port=0) as server, server.exchange.trace.descriptor() as lent:
+    with TraceServer(trace, port=0) as server, server.trace.descriptor() as lent:
         server.server_close()
         assert b"".join(pieces(lent, len(CONTENT))) == CONTENT  # a request that is being answered
-    with pytest.raises(OSError, match="no longer served"), server.exchange.trace.descriptor():
+    with pytest.raises(OSError, match="no longer served"), server.trace.descriptor():
         pass
 
 
@@ -242,7 +242,7 @@ def test_a_name_that_is_not_utf_8_can_be_fetched(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"rank\xff.json")
     path.write_bytes(CONTENT)
     with serving(TraceServer(path, port=0)) as server:
-        address = server.exchange.path
+        address = server.path
         assert unquote(address.rpartition("/")[2], errors="strict") == r"rank\udcff.json"
         status, _, content = ask(server, address, Origin=PUBLIC_UI)
     assert (status, content) == (200, CONTENT)

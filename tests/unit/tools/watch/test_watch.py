@@ -30,6 +30,14 @@ from tests.support.processes.launching import LIMIT_S
 from tests.support.processes.left_runs import mark_rank_0
 
 
+def _manifest(state: str, more: str = "", config: str = "{}", ranks: int = 1) -> str:
+    return (
+        f'{{"schema_version": {MANIFEST_VERSION}, "run": "r", "state": "{state}", "workload": "w", "source": "s", '
+        f'"started_at": "t", "config": {config}, "versions": {{}}, "backend": null, "device": "cpu", {more}"world": '
+        f'{{"world_size": {ranks}, "nodes": 1, "launcher": "none", "local_world_sizes": [{ranks}]}}}}'
+    )
+
+
 def _drawn(run: RunFollower, width: int = 80, height: int = 24, sort: str = "late", copies: int = 1) -> list[str]:
     run.read()
     console = Console(file=StringIO(), width=width, height=height, highlight=False, markup=False)
@@ -65,12 +73,8 @@ def test_what_is_shown_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["steps", "batch_size"])
 def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, field: str, number: str) -> None:
     numbers = {"steps": "500", "batch_size": "8"} | {field: number}
-    text = (
-        '{"schema_version": %d, "run": "r", "state": "running", "workload": "w", "source": "s", "started_at": "t", '
-        '"config": {"steps": %s}, "versions": {}, "backend": null, "device": "cpu", "batch_size": %s, '
-        '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
-    )
-    (tmp_path / "run.json").write_text(text % (MANIFEST_VERSION, numbers["steps"], numbers["batch_size"]))
+    text = _manifest("running", f'"batch_size": {numbers["batch_size"]}, ', f'{{"steps": {numbers["steps"]}}}')
+    (tmp_path / "run.json").write_text(text)
     run = RunFollower(write_run(tmp_path, own_times(1, 80)))
     lines = _drawn(run)
     assert ("step 79 of 500 " in lines[0]) == (field == "batch_size")
@@ -78,23 +82,14 @@ def test_a_number_in_the_manifest_that_cannot_be_is_not_shown(tmp_path: Path, fi
 
 
 def test_a_run_that_ended_without_the_monitor_is_not_waited_for(tmp_path: Path) -> None:
-    text = (
-        '{"schema_version": %d, "run": "r", "state": "completed", "workload": "w", "source": "s", "started_at": "t", '
-        '"config": {}, "versions": {}, "backend": null, "device": "cpu", '
-        '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
-    )
-    (tmp_path / "run.json").write_text(text % MANIFEST_VERSION)
+    (tmp_path / "run.json").write_text(_manifest("completed"))
     assert "  completed without --monitor" in _drawn(RunFollower(tmp_path))[0]
 
 
 def test_why_a_run_failed_is_told_to_the_end(tmp_path: Path) -> None:
     message = f"no step has ended for 90.0 s: {'rank 0 waits in all_reduce; ' * 5}rank 1 is in `load` at data.py:32"
-    text = (
-        '{"schema_version": %d, "run": "r", "state": "failed", "workload": "w", "source": "s", "started_at": "t", '
-        '"config": {}, "versions": {}, "backend": null, "device": "cpu", "failure": {"rank": 0, "message": "%s"}, '
-        '"world": {"world_size": 2, "nodes": 1, "launcher": "none", "local_world_sizes": [2]}}'
-    )
-    (tmp_path / "run.json").write_text(text % (MANIFEST_VERSION, message))
+    failure = f'"failure": {{"rank": 0, "message": "{message}"}}, '
+    (tmp_path / "run.json").write_text(_manifest("failed", failure, ranks=2))
     lines = _drawn(RunFollower(write_run(tmp_path, own_times(2, 80))))
     assert "  failed  2 ranks  step 79 ─" in lines[0]
     assert lines[1].startswith("rank 0: no step has ended for 90.0 s: rank 0 waits")
@@ -315,13 +310,6 @@ def test_keys(tmp_path: Path) -> None:
     assert not watch.press("q")
 
 
-RUN_JSON = (
-    '{"schema_version": %d, "run": "r", "state": "%s", "workload": "w", "source": "s", "started_at": "t", '
-    '"config": {}, "versions": {}, "backend": null, "device": "cpu", '
-    '"world": {"world_size": 1, "nodes": 1, "launcher": "none", "local_world_sizes": [1]}}'
-)
-
-
 def _frame(watch: Watch) -> str:
     watch._next_read = watch._next_events = 0.0
     console = Console(file=StringIO(), width=200, highlight=False, markup=False)
@@ -331,7 +319,7 @@ def _frame(watch: Watch) -> str:
 
 
 def _end(folder: Path, state: str, written_s: float) -> None:
-    (folder / "run.json").write_text(RUN_JSON % (MANIFEST_VERSION, state))
+    (folder / "run.json").write_text(_manifest(state))
     os.utime(folder / "rank0.steps", (written_s, written_s))
 
 

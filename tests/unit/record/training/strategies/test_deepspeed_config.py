@@ -162,9 +162,7 @@ def test_what_needs_a_compiler_is_one_line_without_one(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("missing", "extra"), [("transformers", "transformers"), ("deepspeed", "deepspeed")])
 def test_a_missing_package_is_named_with_its_extra(missing: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "perfkit.cli.recording.run_options.find_spec", lambda name: None if name == missing else object()
-    )
+    monkeypatch.setattr("perfkit.cli.typer_app.find_spec", lambda name: None if name == missing else object())
     with pytest.raises(LaunchEnvironmentError, match=rf"needs {missing}.*perfkit\[{extra}\]"):
         check_packages(parse_job([*RUN]))
     check_packages(parse_job(["gpt"]))

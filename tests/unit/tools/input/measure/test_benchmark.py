@@ -14,7 +14,7 @@ from perfkit.record.distributed.rank_group import ProcessRankGroup
 from perfkit.record.distributed.topology import discover_topology
 from perfkit.records.benchmark import InputBenchmark
 from perfkit.tools.input.config import InputConfig
-from perfkit.tools.input.measure.benchmark import _measure
+from perfkit.tools.input.measure.benchmark import measure
 from perfkit.tools.input.measure.page_cache import cached_share, drop, measure_speed
 from perfkit_workloads.data.memory import Memory
 from perfkit_workloads.data.source import Source
@@ -28,7 +28,7 @@ def run(folder: Path, sources: dict[str, Source[Any]], **options: Any) -> InputB
     before = torch.get_num_threads()
     topology = discover_topology(ranks, RankInfo(), torch.device("cpu"), 1)
     config = InputConfig(data_dir=str(folder), **(SMALL | options))
-    record = _measure(config, Setting(ranks, topology, "now"), sources)
+    record = measure(config, Setting(ranks, topology, "now"), sources)
     torch.set_num_threads(before)
     return record
 
