@@ -87,12 +87,8 @@ def format_value(value: float | None, unit: str) -> str:
     """Return a value of unit `ns`, `1/s` or `ratio`: `12.3 ms`, `1,234/s`, `0.41`."""
     if value is None:
         return MISSING
-    return duration(value) if unit == "ns" else _four_digits(value) + ("/s" if unit == "1/s" else "")
-
-
-def _four_digits(value: float) -> str:
-    """Return a number with four significant digits, or all of those before the point: `0.4123`, `12.34`, `12,345`."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return duration(value) if unit == "ns" else digits + ("/s" if unit == "1/s" else "")
 
 
 def format_percent(fraction: float | None) -> str:

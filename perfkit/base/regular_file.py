@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from perfkit.errors import UsageError
@@ -106,40 +107,25 @@ def open_file(path: Path) -> BufferedReader:
     """
     if not path.is_fifo():
         return path.open("rb")
-    return _Opening(path).wait()
+    found: SimpleQueue[BufferedReader | OSError] = SimpleQueue()
+    threading.Thread(target=_open_into, args=(path, found), daemon=True).start()  # which waits for the other end
+    try:
+        opened = found.get(timeout=_WRITER_S)
+    except Empty:
+        with suppress(OSError):  # lets the thread end
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        with suppress(Empty):
+            if isinstance(late := found.get(timeout=1), BufferedReader):
+                late.close()
+        reason = f"it is a pipe, and no process has opened it for writing within {_WRITER_S:g} s"
+        raise OSError(errno.ETIMEDOUT, reason) from None
+    if isinstance(opened, OSError):
+        raise opened
+    return opened
 
 
-class _Opening:
-    """Opens a pipe in a thread, since that waits for the other end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BufferedReader | None = None
-        self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._open, daemon=True)
-        self._thread.start()
-
-    def _open(self) -> None:
-        try:
-            self._file = self._path.open("rb")
-        except OSError as error:
-            self._error = error
-
-    def wait(self) -> BufferedReader:
-        """Return the pipe once the other end is open.
-
-        Raises:
-            OSError: It cannot be opened, or the other end is not open in time.
-        """
-        self._thread.join(_WRITER_S)
-        if self._thread.is_alive():
-            with suppress(OSError):  # lets the thread end
-                os.close(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
-            self._thread.join(1)
-            if self._file is not None:
-                self._file.close()
-            reason = f"it is a pipe, and no process has opened it for writing within {_WRITER_S:g} s"
-            raise OSError(errno.ETIMEDOUT, reason)
-        if self._file is None:
-            raise self._error or OSError(errno.EIO, os.strerror(errno.EIO))
-        return self._file
+def _open_into(path: Path, found: "SimpleQueue[BufferedReader | OSError]") -> None:
+    try:
+        found.put(path.open("rb"))
+    except OSError as error:
+        found.put(error)

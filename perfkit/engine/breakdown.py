@@ -8,7 +8,7 @@ process with several devices, each time is the mean over them.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +90,6 @@ def find_activity(
     """Return the spans of each category, from the device if it has activity, otherwise from the host.
 
     Args:
-        events: the trace.
-        names: its names.
-        device: its device activities.
-        steps: its steps.
         waits: when the main thread waits within operators, on a CPU-only trace.
     """
     loading = data_loading_rows(events, names)
@@ -106,14 +102,8 @@ def find_activity(
 
 
 def _without_pauses(activity: Activity, pauses: Union) -> Activity:
-    return Activity(
-        compute=difference(activity.compute, pauses),
-        communication=difference(activity.communication, pauses),
-        memcpy=difference(activity.memcpy, pauses),
-        data_loading=difference(activity.data_loading, pauses),
-        self_ns=activity.self_ns,
-        devices=tuple(_without_pauses(one, pauses) for one in activity.devices),
-    )
+    trains: dict[str, Any] = {name: difference(getattr(activity, name), pauses) for name in _TOTAL}
+    return replace(activity, **trains, devices=tuple(_without_pauses(one, pauses) for one in activity.devices))
 
 
 def _device_activity(events: Events, device: Device, data_loading: Union, steps: Steps) -> Activity:

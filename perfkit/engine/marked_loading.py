@@ -41,7 +41,6 @@ def mark_loading(trace: RankTrace, data_marker: str, step_marker: str | None) ->
     contains its loading, and all else.
 
     Args:
-        trace: the trace.
         data_marker: a regular expression for the names of annotations and functions, searched for in each.
         step_marker: as in `find_steps`.
     """
@@ -99,7 +98,6 @@ def _contains_any(spans: Union, steps: Union) -> NDArray[np.bool_]:
 
 
 def _with_annotations(trace: RankTrace, spans: Union, thread: int) -> RankTrace:
-    """Return a trace with annotations of data loading on a thread."""
     events, count = trace.events, len(spans.start)
     name, names, shapes = _index_of(events)
 

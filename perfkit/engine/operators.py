@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.breakdown import Activity
-from perfkit.engine.kinds.classify import Device, Names, data_loading_rows, in_compilation, nested_on_thread
+from perfkit.engine.kinds.classify import data_loading_rows, in_compilation, nested_on_thread
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.common import Category, Observation
 from perfkit.records.rank import OTHER_NAMES, OperatorStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 MOST_OPERATORS: Final = 5_000
@@ -24,21 +26,21 @@ _LARGEST: Final = 1 << 38
 _COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING, _OVERHEAD = range(5)
 
 
-def tabulate_operators(
-    events: Events, names: Names, device: Device, activity: Activity, steps: Steps
-) -> tuple[list[OperatorStat], int]:
+def tabulate_operators(trace: "TraceContext") -> tuple[list[OperatorStat], int]:
     """Sum kernels and copies by name or, on a CPU-only trace, the self time of host operators; largest first.
 
     Returns:
         A row for each name and category, at most `MOST_OPERATORS` and one per category for all others, and the number
         of names and categories.
     """
+    events, names, device, steps = trace.events, trace.names, trace.device, trace.steps
     if len(device.row):
         in_steps = steps.device_step >= 0
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[in_steps]
         rows = device.row[in_steps]
         duration_ns = events.end_ns[rows] - events.start_ns[rows]
-        size = _blocks(events)[events.device_args.launch_of(rows)]
+        blocks = _bounded(math.prod(one.grid) if one.grid else -1 for one in events.device_args.launches)
+        size = blocks[events.device_args.launch_of(rows)]
         return _sum(events, rows, category, duration_ns, size, steps, steps.device_step[in_steps])
     rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
@@ -48,18 +50,11 @@ def tabulate_operators(
     kinds = [_DATA_LOADING, _COMMUNICATION, _OVERHEAD]
     category = np.select([loading, communicating, compiling], kinds, _COMPUTE)
     step = np.searchsorted(steps.bounds, events.start_ns[rows], side="right") - 1
-    size = _elements(events)[events.operator_args.inputs_of(rows)]
-    return _sum(events, rows, category, activity.self_ns[rows], size, steps, step)
-
-
-def _blocks(events: Events) -> Ints:
-    """Return the blocks of each distinct launch, -1 if unknown; the last value is that of -1."""
-    return _bounded(math.prod(one.grid) if one.grid else -1 for one in events.device_args.launches)
-
-
-def _elements(events: Events) -> Ints:
-    """Return the elements of each distinct list of inputs, -1 if unknown; the last value is that of -1."""
-    return _bounded(-1 if one.dims is None else _count(one.dims) for one in events.operator_args.distinct_inputs)
+    inputs = events.operator_args.distinct_inputs
+    size = _bounded(-1 if one.dims is None else _count(one.dims) for one in inputs)[
+        events.operator_args.inputs_of(rows)
+    ]
+    return _sum(events, rows, category, trace.activity.self_ns[rows], size, steps, step)
 
 
 def _count(dims: list[Any], depth: int = 2) -> int:
@@ -70,7 +65,7 @@ def _count(dims: list[Any], depth: int = 2) -> int:
 
 
 def _bounded(sizes: Iterable[int]) -> Ints:
-    """Return sizes as a column, -1 for what cannot be: their sum over all runs must fit."""
+    """Return sizes as a column, -1 for what cannot be: their sum over all runs must fit. The last is that of row -1."""
     return np.array([size if 0 <= size <= _LARGEST else -1 for size in (*sizes, -1)], np.int64)
 
 

@@ -60,7 +60,6 @@ class RunContext:
 
     @property
     def ranks(self) -> list[RankReport]:
-        """The reports of its ranks."""
         return self.grouped.reports
 
     @cached_property
@@ -75,7 +74,6 @@ class RunContext:
 
     @cached_property
     def source(self) -> str | None:
-        """Where its input was read from."""
         if self.manifest:
             return self.manifest.source
         return next((own.source for named in self.traces if (own := named.summary.header.perfkit)), None)
@@ -108,14 +106,12 @@ class RunContext:
 
     @cached_property
     def slow_network(self) -> "SlowNetwork":
-        """What the network makes slow."""
         from perfkit.engine.communication.slow_network import find_slow_network
 
         return find_slow_network(self.matched.collectives, {rank.rank: rank.host for rank in self.numbered})
 
     @cached_property
     def pipelines(self) -> list[Pipeline]:
-        """Its pipelines."""
         if not self.grouped.pipelines:
             return []
         from perfkit.engine.pipelines.bubbles import find_pipelines
@@ -154,7 +150,6 @@ class RunContext:
 
     @cached_property
     def dimensions(self) -> DimensionSummary | None:
-        """Communication by dimension of parallelism."""
         from perfkit.engine.ranks.dimensions import summarize_dimensions
 
         size, partial = self.layout.world_size, self.partial is not None
@@ -164,12 +159,11 @@ class RunContext:
     def graph(self) -> "RunGraph":
         """The graph of its steps in real time, or why there is none; neither where none was asked for."""
         found = self._recorded_graph
-        if found.graph is None or self.step_time is None:
+        if not found.graphs or self.step_time is None:
             return found
         from perfkit.engine.step_graph.real_time import all_in_real_time
 
-        graph, *others = all_in_real_time(found.graphs, self.step_time.typical_ns)
-        return found._replace(graph=graph, others=tuple(others))
+        return found._replace(graphs=tuple(all_in_real_time(found.graphs, self.step_time.typical_ns)))
 
     @cached_property
     def _recorded_graph(self) -> "RunGraph":
@@ -177,9 +171,9 @@ class RunContext:
         from perfkit.engine.step_graph.run_graph import RunGraph, build_run_graph
 
         if any(named.summary.graph is None for named in self.traces):
-            return RunGraph(None, None, [])
+            return RunGraph((), None, [])
         found = build_run_graph(self.grouped, *self.matched, self.slow_network.factor)
-        return found if all(map(whole_ns, found.graphs)) else found._replace(graph=None)
+        return found if all(map(whole_ns, found.graphs)) else found._replace(graphs=())
 
     @cached_property
     def step_time(self) -> StepTime | None:
@@ -235,7 +229,6 @@ class RunContext:
 
     @cached_property
     def data_loading(self) -> DataLoading | None:
-        """How long its ranks load data."""
         from perfkit.engine.runs.data_loading import data_loading
 
         return data_loading(self.ranks, self.manifest, self.source)
@@ -252,14 +245,13 @@ class RunContext:
     @cached_property
     def core_loads(self) -> list[CoreLoad]:
         """How busy other processes kept the cores of its ranks; empty if unknown."""
-        from perfkit.engine.runs.core_loads import core_loads
+        from perfkit.engine.runs.trust import core_loads
 
         recorded = [(own.rank, own.core_use) for named in self.traces if (own := named.summary.header.perfkit)]
         return core_loads(recorded, self.world_size)
 
     @cached_property
     def on_busy_machine(self) -> bool:
-        """Whether other processes kept the cores of its ranks busy."""
         from perfkit.engine.runs.trust import is_busy
 
         return is_busy(self.core_loads)
@@ -273,7 +265,6 @@ class RunContext:
 
     @cached_property
     def linked_collectives(self) -> list[LinkedCollective]:
-        """The collectives that a page links across ranks."""
         from perfkit.engine.runs.drawn_steps import chosen_steps, linked_collectives
 
         chosen = list(chosen_steps(self.ranks, self.cross_rank, self._page_steps))
@@ -282,7 +273,14 @@ class RunContext:
     def findings(self, *, compared: bool) -> list[Observation]:
         """Return what has to be known of its figures, of the run first; of its ranks together if these are compared."""
         of_ranks = self._rank_findings() if compared else ()
-        return [*self.grouped.findings, *self._run_findings(), *of_ranks, *self._trace_findings()]
+        of_traces = [finding for named in self.traces for finding in named.summary.findings]
+        return [
+            *self.grouped.findings,
+            *self._run_findings(),
+            *of_ranks,
+            *self.graph.findings(self.ranks),
+            *of_traces,
+        ]
 
     def _run_findings(self) -> Iterator[Observation]:
         from perfkit.engine.runs.findings import run_findings
@@ -308,8 +306,3 @@ class RunContext:
             profiler_ns=(cost.added_ns if cost else None) or 0,
             busy=self.on_busy_machine,
         )
-
-    def _trace_findings(self) -> Iterator[Observation]:
-        yield from self.graph.findings(self.ranks)
-        for named in self.traces:
-            yield from named.summary.findings

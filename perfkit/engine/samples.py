@@ -4,18 +4,28 @@ A sample stands for the time since the one before. Where Python could note it at
 it does at any instant in between: the halves of the interval count for the samples at their ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.kinds.classify import rows_by_key
+from perfkit.engine.breakdown import NO_WAITS, Activity, OperatorWaits
+from perfkit.engine.kinds.classify import Names, rows_by_key
+from perfkit.engine.steps.windows import Steps
 from perfkit.python_functions import is_own
-from perfkit.records.samples import CodeLocation, RecordedSamples, SampledFunction, SampledPlace
-from perfkit.trace.events import LONGEST_NS
-from perfkit.trace.intervals import Ints, Union, covers, union
+from perfkit.records.common import CATEGORIES, Category
+from perfkit.records.samples import (
+    MOST_CODE_TIMES,
+    CodeLocation,
+    CodeTime,
+    RecordedSamples,
+    SampledFunction,
+    SampledPlace,
+)
+from perfkit.trace.events import LONGEST_NS, EventKind, Events
+from perfkit.trace.intervals import Ints, Union, complement, covers, difference, merge, segments_of, split, union
 
 _RUNS: Final = 0.5
 """Share of a sample's time from which the thread ran, and did not wait."""
@@ -184,11 +194,7 @@ class HostSamples:
         return self._of_stack([next((one for one in reversed(within) if flags[one]), -1) for within in functions])
 
     def overlaps(self, spans: Union) -> tuple[Ints, Ints, Ints]:
-        """Return which samples the time of spans is in, and for how long; columns of shape (o,).
-
-        Args:
-            spans: spans in order of time, disjoint.
-        """
+        """Return which samples the time of spans is in, and for how long; columns of shape (o,)."""
         if not len(self) or not len(spans.start):
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
         first = np.maximum(np.searchsorted(self.bounds, spans.start, side="right") - 1, 0)
@@ -206,24 +212,12 @@ class HostSamples:
         """Return the samples that were taken in spans, and how much of the spans' time each has; shape (o,).
 
         In spans that only the host's Python is in. A sample of an operator is taken after it.
-
-        Args:
-            spans: spans in order of time, disjoint.
         """
         sample = np.flatnonzero(covers(spans, self.seen_ns))
         upto = np.cumsum(np.diff(self.bounds)[sample])
         whole_ns = int((spans.end - spans.start).sum())
         shared = np.round(upto / max(1, upto[-1:].sum()) * whole_ns).astype(np.int64)
         return sample, np.diff(shared, prepend=0)
-
-    def functions_in(self, spans: Union) -> list[CodeLocation]:
-        """Return the functions of the program that the time of spans was in, largest first.
-
-        Args:
-            spans: spans in order of time, disjoint.
-        """
-        _, sample, length = self.overlaps(spans)
-        return self.functions_of(sample, length)
 
     def functions_of(self, sample: Ints, length: Ints) -> list[CodeLocation]:
         """Return the functions of the program that samples were in, largest first.
@@ -248,3 +242,66 @@ class HostSamples:
         call = max((call for at, call in by_call if at == line), key=lambda call: by_call[line, call])
         own = self._functions[function]
         return CodeLocation(function=own.name, file=own.file, line=line, call=call or None, ns=int(length.sum()))
+
+
+# ---- what the samples tell of the steps -----------------------------------------------------------------------------
+
+_OF_THE_HOST: Final[tuple[Category, ...]] = ("data_loading", "overhead")
+"""Categories in which the host does what takes the time, where a device computes."""
+
+
+def tabulate_code(samples: HostSamples, activity: Activity, steps: Steps, has_device: bool) -> list[CodeTime]:
+    """Return the functions of the program by time, largest first; those of samples within the steps."""
+    rows = [
+        CodeTime(category=category, code=code)
+        for category, spans in _exclusive_spans(activity, steps)
+        if not has_device or category in _OF_THE_HOST
+        for code in samples.functions_of(*_in(samples, category, split(spans, steps.bounds)))
+    ]
+    return sorted(rows, key=lambda row: -row.code.ns)[:MOST_CODE_TIMES]
+
+
+def _in(samples: HostSamples, category: Category, spans: Union) -> tuple[Ints, Ints]:
+    return samples.taken_in(spans) if category == "data_loading" else samples.overlaps(spans)[1:]
+
+
+def _exclusive_spans(activity: Activity, steps: Steps) -> Iterator[tuple[Category, Union]]:
+    """Yield each category with the spans that count for it (metrics.md section 4)."""
+    first, last = steps.bounds[[0, -1]].tolist()
+    outside = merge(_outside(steps.bounds), steps.pauses.spans)
+    busy = outside
+    for category in CATEGORIES[:-1]:
+        spans: Union = getattr(activity, category)
+        yield category, difference(spans, busy)
+        busy = merge(busy, spans)
+    yield CATEGORIES[-1], complement(busy, first, last)
+
+
+def _outside(bounds: Ints) -> Union:
+    """Return the time before the first step and after the last."""
+    far = 1 << 62
+    return Union(np.array([-far, bounds[-1]], np.int64), np.array([bounds[0], far], np.int64))
+
+
+def waits_in_operators(events: Events, names: Names, thread: int, samples: HostSamples) -> OperatorWaits:
+    """Return when the thread waits in Python within operators that do not communicate, on a CPU-only trace.
+
+    A hook that autograd runs, or an `autograd.Function`, may sleep or wait for a lock, a file, or another thread.
+    Nothing is recorded of that but the operator around it; samples show that the thread did not run. A sample is
+    taken between two instructions of Python: one within an operator is of Python that the operator runs. What an
+    operator itself waits for, such as threads that compute for it, is its own.
+    """
+    rows = events.rows(EventKind.OPERATOR)
+    rows = rows[events.thread[rows] == thread]
+    seen = samples.seen_ns[samples.waits]
+    if not len(rows) or not len(seen):
+        return NO_WAITS
+    first, last = int(events.start_ns[rows].min()), int(events.end_ns[rows].max())
+    cut = segments_of(events.start_ns, events.end_ns, rows, first, last)
+    if not len(cut.start):
+        return NO_WAITS
+    place = np.searchsorted(cut.start, seen, side="right") - 1
+    place = np.unique(place[(place >= 0) & (cut.end[place] > seen)])
+    place = place[~names.communication_operator[events.name[cut.owner[place]]]]
+    inside = union(cut.start[place], cut.end[place])
+    return OperatorWaits(thread, difference(samples.waiting, difference(samples.waiting, inside)))

@@ -1,52 +1,42 @@
 """Findings about one trace: damage of the file, its steps, and what the analysis could not tell."""
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from perfkit.base.step_numbers import RESTART
-from perfkit.engine.breakdown import Activity
-from perfkit.engine.kinds.classify import Device, Names
+from perfkit.engine.kinds.classify import Device
 from perfkit.engine.kinds.possible_communication import possible_communication
 from perfkit.engine.kinds.unknown_origin import lost_device, unknown_origins
 from perfkit.engine.steps.windows import BEFORE_THE_FIRST, Steps
 from perfkit.records.common import Observation
 from perfkit.trace.events import EventKind, Events, RankTrace
 
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
+
 _HOUR_NS: Final = 3600 * 10**9
 _MOST_LISTED: Final = 5
 
 
-def trace_findings(
-    trace: RankTrace, names: Names, device: Device, activity: Activity, steps: Steps, step_marker: str | None
-) -> list[Observation]:
+def trace_findings(trace: "TraceContext") -> list[Observation]:
     """Return the findings about a trace's file, device, steps and kernels."""
-    return [
-        *damage_findings(trace),
-        *([] if len(device.row) else lost_device(trace)),
-        *_step_findings(steps, device, step_marker),
-        *unknown_origins(trace.events, device, activity, steps),
-        *possible_communication(trace.events, names, device, trace.header.world_size),
+    found = [
+        *damage_findings(trace.trace),
+        *([] if trace.has_device else lost_device(trace.trace)),
+        *_step_findings(trace.steps, trace.device, trace.step_marker),
+        *unknown_origins(trace.events, trace.device, trace.activity, trace.steps),
+        *possible_communication(trace.events, trace.names, trace.device, trace.header.world_size),
+        *trace.impossible,
     ]
-
-
-def sizes_unmatched(operators: list[str], collectives: int) -> list[Observation]:
-    """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
-    values = {"unmatched": len(operators), "of": collectives, "operators": sorted(set(operators))}
-    return [Observation("collective_sizes_unmatched", values)] if operators else []
-
-
-def loading_unmarked(marker: str | None, counts: Mapping[EventKind, int]) -> list[Observation]:
-    """Return a finding for a marker of data loading that matches nothing; None for none of this kind.
-
-    Args:
-        marker: the marker.
-        counts: number of events of the trace by kind.
-    """
-    values = {"marker": marker, "functions": bool(counts.get(EventKind.PYTHON))}
-    return [] if marker is None else [Observation("no_marked_loading", values)]
+    if trace.unmatched_marker is not None:
+        has_functions = bool(trace.trace.counts.get(EventKind.PYTHON))
+        found.append(Observation("no_marked_loading", {"marker": trace.unmatched_marker, "functions": has_functions}))
+    if operators := trace.unsized:
+        values = {"unmatched": len(operators), "of": len(trace.collectives.start), "operators": sorted(set(operators))}
+        found.append(Observation("collective_sizes_unmatched", values))
+    return found
 
 
 def damage_findings(trace: RankTrace) -> list[Observation]:

@@ -7,7 +7,7 @@ from functools import cache as once
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,12 +21,12 @@ from perfkit.engine.runs.jobs import Job, split_jobs
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.trace_summary import check_markers
 from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.pipeline.incidents import with_incidents
-from perfkit.pipeline.monitor import with_monitor
-from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, with_comm_logs
-from perfkit.pipeline.run_report import BuiltRun, build_run, raise_if_lost, with_findings
+from perfkit.pipeline.monitor import with_incidents, with_monitor
+from perfkit.pipeline.other_files import ReadLogs, load_comm_logs, load_memory_snapshot, with_comm_logs, with_snapshot
+from perfkit.pipeline.run_report import BuiltRun, build_run, raise_if_lost, with_findings, with_folders
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.pipeline.words import find_insights
 from perfkit.records.benchmark import CollectiveBenchmark
 from perfkit.records.common import Finding, Observation
 from perfkit.records.manifest import RunManifest
@@ -37,15 +37,11 @@ from perfkit.records.run import RunReport
 from perfkit.records.scaling import MultiRunSummary
 from perfkit.report.wording import worded
 from perfkit.report.wording.findings import word, word_all
-from perfkit.storage import cache as results
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
-from perfkit.subjects.table import SUBJECTS, Asked, is_advised, with_needed
-
-if TYPE_CHECKING:
-    from perfkit.pipeline.words import Insights
+from perfkit.subjects.table import SUBJECTS, is_advised, with_needed
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
@@ -152,13 +148,12 @@ def analyze(
     )
     locations, outcomes = _read(given, options, cache, executor, ExecutorOptions(workers, scheduler), progress)
     outcome_iterator = iter(outcomes)
-    by_location = [
-        _runs(location, outcome_iterator, rank, options, devices, page_steps, asked) for location in locations
-    ]
-    runs = with_incidents(with_monitor([run for of_location in by_location for run in of_location]))
+    by_location = [_runs(location, outcome_iterator, rank, options, devices, page_steps) for location in locations]
+    runs = with_folders([run for of_location in by_location for run in of_location], with_monitor)
+    runs = with_folders(runs, with_incidents)
     relevant = _with_other_files(_relevant(runs), others)
     multi_run = _compared(relevant, by, forecast) if advised else None
-    insights = _advice(relevant, multi_run) if advised else None
+    insights = find_insights(relevant, multi_run) if advised else None
     uses = add_rule_uses(outcome.summary.rule_uses for outcome in outcomes if outcome.summary)
     report = Report(
         perfkit_version=__version__,
@@ -206,12 +201,6 @@ def _profiled_order(runs: Sequence[RunReport], multi_run: MultiRunSummary) -> It
     return profiled_order_findings(runs, multi_run.option_comparisons)
 
 
-def _advice(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) -> "Insights":
-    from perfkit.pipeline.words import find_insights
-
-    return find_insights(runs, multi_run)
-
-
 def _load_other_files(
     collectives: str | Path | None, memory_snapshot: str | Path | None, log_files: Sequence[Path]
 ) -> _OtherFiles:
@@ -221,27 +210,20 @@ def _load_other_files(
 
         benchmark = load_collectives(collectives)
     if memory_snapshot is not None:
-        from perfkit.pipeline.other_files import load_memory_snapshot
-
         snapshot = load_memory_snapshot(memory_snapshot)
     return _OtherFiles(benchmark, snapshot, load_comm_logs(log_files) if log_files else None)
 
 
 def _with_other_files(runs: list[RunReport], others: _OtherFiles) -> list[RunReport]:
     if others.benchmark is not None:
-        runs = [_with_bandwidth_shares(run, others.benchmark) for run in runs]
-    if others.snapshot is not None:
-        from perfkit.pipeline.other_files import with_snapshot
+        from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
 
+        for place, run in enumerate(runs):
+            shares, limits = bandwidth_shares(run, others.benchmark)
+            runs[place] = with_findings(replace(run, bandwidth_shares=shares), limits)
+    if others.snapshot is not None:
         runs = with_snapshot(runs, others.snapshot)
     return with_comm_logs(runs, others.logs)
-
-
-def _with_bandwidth_shares(run: RunReport, benchmark: CollectiveBenchmark) -> RunReport:
-    from perfkit.subjects.collectives.measured_bandwidth import bandwidth_shares
-
-    shares, limits = bandwidth_shares(run, benchmark)
-    return with_findings(replace(run, bandwidth_shares=shares), limits)
 
 
 def _relevant(runs: Sequence[RunReport]) -> list[RunReport]:
@@ -275,8 +257,6 @@ def _read(
             task_for(file, _with_needed(options, location), cache) for location in locations for file in location.traces
         ]
         outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
-    if cache and any(outcome.fresh for outcome in outcomes):
-        results.prune()
     return locations, outcomes
 
 
@@ -291,7 +271,6 @@ def _with_needed(options: Options, location: RunLocation) -> Options:
 
 
 def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]:
-    """Return paths given one by one or in lists, in order."""
     return [
         Path(path)
         for one in paths
@@ -306,7 +285,6 @@ def _runs(
     options: Options,
     devices: Callable[[], Sequence[DevicePeaks]],
     page_steps: Container[int] | None,
-    subjects: Asked,
 ) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
@@ -329,7 +307,7 @@ def _runs(
                 str(location.path),
                 RunContext(job.traces, manifest, rank, devices, page_steps, options.step_marker),
                 lost,
-                subjects,
+                options.subjects,
             ),
             options,
         )

@@ -44,9 +44,7 @@ def compare(
         before: a trace, a run folder, or a folder of repeats.
         after: the same for the runs to compare with them.
         fail_on: conditions that fail the comparison, see `perfkit.subjects.comparison.gates`.
-        step_marker: as in `analyze`, as are the next two.
-        data_marker: a regular expression for the names of annotations and functions that load data.
-        kernel_rules: rules for the names of device kernels, or the file that contains them.
+        step_marker: as in `analyze`, as are `data_marker` and `kernel_rules`.
         assume_noise: relative difference between runs that is noise, such as 0.03, if a side has fewer than three runs.
 
     Raises:
@@ -98,8 +96,6 @@ def _comparable(
     """Return the runs that have traces; if a side has none, what both have: steps timed without the profiler.
 
     Args:
-        sides: the runs of each side.
-        paths: of the sides.
         own_clock: whether steps are those that a run timed itself.
 
     Raises:
@@ -111,18 +107,16 @@ def _comparable(
     if not own_clock:
         path = next(path for path, side in zip(paths, traced, strict=True) if not side)
         raise TraceError(f"{path}: none of its runs has a trace, in which --step-marker would mark steps")
-    timed = [[_times_alone(run) for run in side if steps_ns(run, "plain")] for side in sides]
+    timed = [
+        [replace(run, ranks=[], data_loading=None, efficiency=None) for run in side if steps_ns(run, "plain")]
+        for side in sides
+    ]
     for path, other, with_trace, with_times in zip(paths, paths[::-1], traced, timed, strict=True):
         if not with_trace and not with_times:
             raise TraceError(f"{path}: none of its runs has a trace to compare, or steps timed without the profiler")
         if not with_times:
             raise TraceError(f"{path}: none of its runs has steps timed without the profiler, and {other} has no trace")
     return timed
-
-
-def _times_alone(run: RunReport) -> RunReport:
-    """Return a run without what only traces tell."""
-    return replace(run, ranks=[], data_loading=None, efficiency=None)
 
 
 def _run_findings(sides: list[list[RunReport]]) -> list[Finding]:
@@ -148,9 +142,7 @@ def history(
     Args:
         paths: run folders, or folders of them; also lists.
         by: whether a point is one run, or all runs of a commit.
-        step_marker: as in `analyze`, as are the next two.
-        data_marker: a regular expression for the names of annotations and functions that load data.
-        kernel_rules: rules for the names of device kernels, or the file that contains them.
+        step_marker: as in `analyze`, as are `data_marker` and `kernel_rules`.
 
     Raises:
         TraceError: no run has a readable trace and a manifest with time and configuration.

@@ -1,4 +1,4 @@
-"""Reads the monitor's step logs in run folders: as a table for users, and summed up for reports."""
+"""Reads what a run folder has of all steps: the monitor's logs, as a table and summed up, hangs, and step times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from perfkit.errors import StoreError, TraceError
 from perfkit.pipeline.run_report import with_findings
 from perfkit.records.common import Observation
-from perfkit.records.monitor import CHECK, COLUMNS, LOSS_GIVEN, StepLogHeader
+from perfkit.records.manifest import RankRecord, RunManifest
+from perfkit.records.monitor import CHECK, COLUMNS, KIND_NUMBERS, LOSS_GIVEN, UNKNOWN, StepLogHeader
 from perfkit.records.per_run.monitor import MonitorSummary
 from perfkit.records.run import RunReport
 from perfkit.report.wording.findings_monitor import step_time_of_logs
+from perfkit.storage.hang_log import observe_hangs
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from perfkit.storage.step_log.reader import MOST_RECORDS as READ_RECORDS
 from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
 
@@ -88,13 +91,8 @@ def steps(run: str | Path) -> "DataFrame":
     return pd.DataFrame({"rank": ranks, "rolled_up": merged["steps"] > 1, **columns})
 
 
-def with_monitor(runs: list[RunReport]) -> list[RunReport]:
-    """Return the runs with the analysis of the logs in their folders; of a folder with several jobs, none does."""
-    folders = [run.path for run in runs]
-    return [_with_own(run) if folders.count(run.path) == 1 else run for run in runs]
-
-
-def _with_own(run: RunReport) -> RunReport:
+def with_monitor(run: RunReport) -> RunReport:
+    """Return a run with the analysis of the logs in its folder."""
     folder = Path(run.path)
     try:
         logs = find_step_logs(folder) if folder.is_dir() else {}
@@ -224,3 +222,45 @@ def _known(values: NDArray[np.generic], has_unknown: bool) -> NDArray[np.generic
     if not has_unknown or not bool((values == -1).any()):
         return values
     return np.where(values == -1, np.nan, values.astype(np.float64))
+
+
+# ---- what happened beside the usual steps: hangs after which the run went on, stalls ---------------------------------
+
+
+def with_incidents(run: RunReport) -> RunReport:
+    """Return a run with a finding for what happened in it."""
+    folder = Path(run.path)
+    found = [*observe_hangs(folder), *(stall_findings(folder) if run.monitor is None else ())]
+    return with_findings(run, found) if found else run
+
+
+def stall_findings(folder: Path) -> Iterator[Observation]:
+    """Yield what the step times in `run.json` show of slow steps, by the tests for those of the monitor's logs."""
+    if not (folder / MANIFEST_NAME).is_file():
+        return
+    try:
+        manifest = read_manifest(folder)
+    except StoreError:  # which is a finding already
+        return
+    from perfkit.subjects.monitor.align import align
+    from perfkit.subjects.monitor.summarize import find_slow_steps
+
+    table = align({one.rank: _steps(one, manifest) for one in manifest.ranks})
+    found = None if table is None else find_slow_steps(table)
+    if found is not None and found.slow:
+        yield Observation("slow_steps", {"steps": found.slow, "count": found.slow_count})
+
+
+def _steps(record: RankRecord, manifest: RunManifest) -> "RankSteps":
+    """Return the steps of a rank as its log would have them."""
+    from perfkit.subjects.monitor.align import COLUMNS as STEP_COLUMNS
+    from perfkit.subjects.monitor.align import RankSteps
+
+    count = len(record.step_wall_ns)
+    kinds = [KIND_NUMBERS[kind] for kind in manifest.step_kinds[:count]]
+    columns = {name: np.full(count, UNKNOWN, np.float32) for name in STEP_COLUMNS}
+    columns["kind"][: len(kinds)] = kinds
+    columns["step_ns"] = columns["longest_ns"] = np.array(record.step_wall_ns, np.float32)
+    columns["data_ns"][: len(record.load_ns)] = record.load_ns[:count]
+    columns["longest_offset"] = np.zeros(count, np.float32)
+    return RankSteps(np.arange(count), np.ones(count, np.int64), columns)

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.errors import TraceError, UsageError
-from perfkit.pipeline.run_report import with_findings
+from perfkit.pipeline.run_report import with_findings, with_folders
 from perfkit.records.common import Observation
 from perfkit.records.per_rank.memory import MemorySnapshot
 from perfkit.records.per_run.comm_logs import NcclLogs, OneCclLogs
@@ -20,6 +20,9 @@ from perfkit.records.run import RunReport
 _MOST_FILES: Final = 20_000
 _MOST_UNASKED_BYTES: Final = 64 << 20
 """Logs of a run's own folder that are read without `--comm-log`, all together; larger ones take seconds."""
+
+_NO_LOGS: Final = (".json", ".gz", ".zst", ".pickle", ".html", ".csv", ".pt", ".safetensors", ".py")
+"""What is no log in a folder: `NCCL_DEBUG_FILE` often has no suffix, output of jobs has many."""
 
 
 class ReadLogs(NamedTuple):
@@ -58,15 +61,10 @@ def with_comm_logs(runs: list[RunReport], given: ReadLogs | None) -> list[RunRep
         UsageError: Logs are given, and there are several runs.
     """
     if given is None:
-        return _with_own_logs(runs)
+        return with_folders(runs, _with_own)
     if len(runs) != 1:
         raise UsageError(f"--comm-log {given.files[0]} belongs to one run; PATH has {len(runs)}: give one")
     return [_with_logs(runs[0], given)]
-
-
-def _with_own_logs(runs: list[RunReport]) -> list[RunReport]:
-    folders = [run.path for run in runs]
-    return [_with_own(run) if folders.count(run.path) == 1 else run for run in runs]
 
 
 def _with_own(run: RunReport) -> RunReport:
@@ -98,18 +96,14 @@ def _own_files(folder: Path) -> list[tuple[Path, int]]:
 
 
 def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
-    findings = [*read.nccl_findings, *(_other_ranks(run, read.nccl) if read.nccl else ())]
+    findings = [*read.nccl_findings]
+    if read.nccl and read.nccl.ranks is not None and read.nccl.ranks != run.world_size:
+        findings.append(Observation("nccl_ranks_differ", {"logged": read.nccl.ranks, "world_size": run.world_size}))
     if read.one_ccl is not None:
         from perfkit.subjects.comm_logs.one_ccl import find_one_ccl_findings
 
         findings += find_one_ccl_findings(read.one_ccl, len({rank.host for rank in run.ranks}))
     return with_findings(replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl), findings)
-
-
-def _other_ranks(run: RunReport, logs: NcclLogs) -> Iterable[Observation]:
-    """Yield a finding if the ranks of the logs are not those of the run."""
-    if logs.ranks is not None and logs.ranks != run.world_size:
-        yield Observation("nccl_ranks_differ", {"logged": logs.ranks, "world_size": run.world_size})
 
 
 def _files(path: Path) -> list[Path]:
@@ -125,12 +119,7 @@ def _files(path: Path) -> list[Path]:
             found = sorted(Path(entry.path) for entry in entries if not entry.name.startswith(".") and entry.is_file())
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    return [file for file in found if _may_be_log(file.name)][:_MOST_FILES]
-
-
-def _may_be_log(name: str) -> bool:
-    """Return whether a file may be a log: `NCCL_DEBUG_FILE` often has no suffix, output of jobs has many."""
-    return not name.endswith((".json", ".gz", ".zst", ".pickle", ".html", ".csv", ".pt", ".safetensors", ".py"))
+    return [file for file in found if not file.name.endswith(_NO_LOGS)][:_MOST_FILES]
 
 
 def _read(files: Sequence[Path]) -> ReadLogs | None:

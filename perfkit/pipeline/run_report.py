@@ -1,6 +1,6 @@
 """Build the report of one run from the summaries of its traces; refuse a report that lacks something (`--strict`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -37,8 +37,6 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
     """Build the report of one run, and the graphs of its steps.
 
     Args:
-        run: name of the run.
-        path: its folder or file.
         context: what its traces and its manifest tell.
         lost: findings about traces that could not be read.
         subjects: names of the subjects to report; None for all. Without those of the short answer there is no verdict.
@@ -75,6 +73,12 @@ def build_run(run: str, path: str, context: RunContext, lost: Sequence[Finding],
 def with_findings(run: RunReport, observed: Iterable[Observation]) -> RunReport:
     """Return the report with findings about what was observed after its own."""
     return replace(run, findings=[*run.findings, *word_all(observed)])
+
+
+def with_folders(runs: list[RunReport], with_own: Callable[[RunReport], RunReport]) -> list[RunReport]:
+    """Return the runs, each with what is in its folder; of a folder with several jobs, none has it."""
+    folders = [run.path for run in runs]
+    return [with_own(run) if folders.count(run.path) == 1 else run for run in runs]
 
 
 def _doubts(context: RunContext, seen: Sequence[Observation | Finding]) -> list[Doubt]:

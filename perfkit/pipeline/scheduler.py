@@ -16,6 +16,7 @@ from perfkit.errors import WorkerError
 from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
 from perfkit.records.common import Finding, Observation
 from perfkit.report.wording.findings import word
+from perfkit.storage import cache
 from perfkit.storage.filenames import rank_in_name
 
 Progress = Callable[[int, int], None]
@@ -61,7 +62,6 @@ class TraceScheduler:
         self._lock = Lock()
 
     def done(self, executor: str | Executor | None, options: ExecutorOptions) -> list[TraceResult]:
-        """Return the result of each task."""
         for number, task in enumerate(self._tasks):
             if summary := load_cached(task):
                 _LOG.info("%s: result from the cache", task.path)
@@ -76,6 +76,8 @@ class TraceScheduler:
         if lost := self._remaining():
             # A worker died of one of these, or of several at once: running them one by one shows which.
             self._submit_all(lost, "processes", ExecutorOptions(workers=1), is_last_try=True)
+        if any(task.cached and self._done[number].fresh for number, task in enumerate(self._tasks)):
+            cache.prune()
         return [self._done[number] for number in range(len(self._tasks))]
 
     def _remaining(self) -> list[int]:

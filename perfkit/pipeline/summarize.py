@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from perfkit.records.kernel_rules import KernelRule
 from perfkit.report.wording.findings import word, word_all
 from perfkit.storage import cache
 from perfkit.storage.cache import Fingerprint
-from perfkit.subjects.table import Asked
 from perfkit.trace.events import Header, RankTrace
 from perfkit.trace.reader import read_trace
 
@@ -90,7 +89,6 @@ def summarize_file(task: Task, progress: Progress | None = None) -> SummarizeRes
     """Read and summarise one trace.
 
     Args:
-        task: the file and the options.
         progress: called with the number of bytes of the file read since the last call.
     """
     fingerprint = cache.fingerprint(task.file) if task.cached else None
@@ -153,12 +151,7 @@ def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
     try:
         # No other reference to the trace: `summarize_trace` releases it as soon as possible.
         summary = summarize_trace(
-            read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress),
-            name,
-            task.options.step_marker,
-            task.options.kernel_rules,
-            data_marker=task.options.data_marker,
-            subjects=task.options.subjects,
+            read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress), name, task.options
         )
         return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:
@@ -207,35 +200,29 @@ def task_for(path: Path, options: Options, cached: bool) -> Task:
     )
 
 
+_ALL: Final = Options()
 _FIELDS: Final = frozenset(TraceSummary.__struct_fields__)
 
 
 def summarize_trace(
-    trace: RankTrace,
-    file: str,
-    step_marker: str | None = None,
-    kernel_rules: Sequence[KernelRule] = (),
-    graph_events: int | None = None,
-    data_marker: str | None = None,
-    subjects: Asked = None,
+    trace: RankTrace, file: str, options: Options = _ALL, graph_events: int | None = None
 ) -> TraceSummary:
     """Analyse one trace.
 
     Args:
         trace: the trace.
         file: its name in findings.
-        step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
-        kernel_rules: rules for the names of kernels, which come before perfkit's own.
+        options: what of it is wanted, and how it is read.
         graph_events: of how many events the graph is at most; None for as many as suit the number of ranks.
-        data_marker: a regular expression for the names of annotations and functions that load data.
-        subjects: names of the subjects to compute; None for all.
 
     Raises:
         TraceError: the trace contains neither steps nor work.
     """
-    context = TraceContext(trace, file, step_marker, kernel_rules, graph_events, MOST_STEPS, data_marker)
+    context = TraceContext(
+        trace, file, options.step_marker, options.kernel_rules, graph_events, MOST_STEPS, options.data_marker
+    )
     del trace  # the context releases it as soon as possible
-    parts, added, failed = compute_parts(subjects, "rank", context, _FIELDS)
+    parts, added, failed = compute_parts(options.subjects, "rank", context, _FIELDS)
     header = context.header
     parts |= {
         "has_device": context.has_device,

@@ -15,9 +15,9 @@ from perfkit.engine.whatif.changes import candidates, parse_changes
 from perfkit.engine.whatif.predict import Replayed, make_changes, replay_unchanged
 from perfkit.engine.whatif.unexplained import find_unexplained
 from perfkit.errors import TraceError, UsageError
+from perfkit.pipeline.load_run import load_run
 from perfkit.pipeline.run_report import build_run
 from perfkit.pipeline.scheduler import Progress
-from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding, Observation
 from perfkit.records.per_run.whatif import Prediction, WhatIf
@@ -49,10 +49,6 @@ def predict(
         path: a run folder, a folder of the traces of one run, or a trace.
         changes: such as `rank3=healthy`, all made at once; without any, single changes are ranked by what they save.
         step_marker: as in `analyze`, as are the following.
-        data_marker: a regular expression for the names of annotations and functions that load data.
-        kernel_rules: rules for the names of device kernels, or the file that contains them.
-        max_bytes: limit for the decompressed text of a trace.
-        progress: called with the bytes of finished traces, and of all.
 
     Raises:
         UsageError: a change cannot be read, applies to nothing in the run, or cannot be predicted from its traces; or
@@ -94,7 +90,6 @@ def predict_changes(graphs: Sequence[StepGraph], run: RunReport, before: Replaye
 
     Args:
         graphs: of some steps of a run, at least one.
-        run: the run's report.
         before: result of `replay_unchanged`.
         texts: the changes, as the user writes them.
 

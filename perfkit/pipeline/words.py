@@ -30,7 +30,6 @@ def find_insights(runs: Sequence[RunReport], multi_run: MultiRunSummary | None) 
 
 
 def insight(one: Ranked) -> Insight:
-    """Return a loss in words."""
     loss = one.loss
     return Insight(
         rule=one.rule,
@@ -53,7 +52,6 @@ def _sentence(one: Ranked) -> str:
 
 
 def verdict(found: Judgement) -> Verdict:
-    """Return a verdict in words."""
     if found.pauses is not None:
         row = found.pauses.row
         sentence = paused(row.phase, row.caller, found.pauses.share)

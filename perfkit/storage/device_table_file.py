@@ -45,7 +45,7 @@ def load_device_table(own: DeviceTable = None) -> tuple[DevicePeaks, ...]:
     """
     if own is None:
         return _builtin()
-    rows = _read(Path(own)) if isinstance(own, str | Path) else tuple(own)
+    rows = _decoded(read_toml(own, _OPTION), f"{_OPTION} {own}") if isinstance(own, str | Path) else tuple(own)
     for number, row in enumerate(rows, 1):
         where = f"{_OPTION} {own}: device {number}" if isinstance(own, str | Path) else f"device {number}"
         figures = {f"tflops.{dtype}": value for dtype, value in row.tflops.items()}
@@ -62,10 +62,6 @@ def load_device_table(own: DeviceTable = None) -> tuple[DevicePeaks, ...]:
 def _builtin() -> tuple[DevicePeaks, ...]:
     text = files("perfkit.storage").joinpath("device_table.toml").read_text("utf-8")
     return _decoded(tomllib.loads(text), "device_table.toml")
-
-
-def _read(path: Path) -> tuple[DevicePeaks, ...]:
-    return _decoded(read_toml(path, _OPTION), f"{_OPTION} {path}")
 
 
 def _decoded(table: dict[str, Any], where: str) -> tuple[DevicePeaks, ...]:

@@ -9,13 +9,14 @@ import numpy as np
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
-from perfkit.trace.event_decoding import RawInstant
+from perfkit.trace.event_decoding import RawInstant, all_integers
 from perfkit.trace.events import UNKNOWN, AllocatorTimeline, Repair
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.timestamps import to_nanoseconds
 
 ALLOCATOR_RECORD: Final = "[memory]"
+_DTYPES: Final[tuple[type[np.generic], ...]] = (*[np.int64] * 5, np.int16)
 _LARGEST_BYTES: Final = 2**53
 _MOST_DEVICES: Final = 16
 INVALID_RECORD: Final = Repair("memory record", "without a usable time, device or total, skipped")
@@ -72,7 +73,7 @@ class AllocatorEventCollector:
             if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
                 self._repaired[TOO_MANY_DEVICES] += len(chosen)
                 continue
-            columns = self._columns.setdefault(key, _no_records())
+            columns = self._columns.setdefault(key, _Columns(*map(GrowableArray, _DTYPES)))
             values = (time_ns, allocated, reserved, change, address, thread)
             for place, column in enumerate(columns):
                 column.extend(np.asarray(values[place])[chosen])
@@ -108,24 +109,12 @@ class AllocatorEventCollector:
         return ((key, self._columns[key]) for key in sorted(self._columns))
 
 
-def _no_records() -> _Columns:
-    return _Columns(
-        GrowableArray(np.int64),
-        GrowableArray(np.int64),
-        GrowableArray(np.int64),
-        GrowableArray(np.int64),
-        GrowableArray(np.int64),
-        GrowableArray(np.int16),
-    )
-
-
 def _from_columns(columns: _Columns, base_ns: int, before: int, thread: NDArray[Any]) -> AllocatorTimeline:
-    time_ns, *others = (column.build() for column in columns[:5])
-    allocated, reserved, change, address = others
-    if (time_ns[1:] < time_ns[:-1]).any():
-        order = np.argsort(time_ns, kind="stable")
-        time_ns, allocated, reserved = time_ns[order], allocated[order], reserved[order]
-        change, address, thread = change[order], address[order], thread[order]
+    found = [*(column.build() for column in columns[:5]), thread]
+    if (found[0][1:] < found[0][:-1]).any():
+        order = np.argsort(found[0], kind="stable")
+        found = [column[order] for column in found]
+    time_ns, allocated, reserved, change, address, thread = found
     time_ns += base_ns
     return AllocatorTimeline(
         time_ns=time_ns,
@@ -157,12 +146,7 @@ def _decoded_alone(text: Raw) -> _Args:
 
 def _counts(values: list[Any]) -> Ints:
     """Return counts as a column; -1 if missing or invalid (the host has no device number)."""
-    column: NDArray[np.int64] | None = None
-    if set(map(type, values)) == {int}:
-        try:
-            column = np.fromiter(values, np.int64, len(values))
-        except OverflowError:
-            column = None
+    column = all_integers(values)
     if column is None:
         usable = (value if type(value) is int and 0 <= value < _LARGEST_BYTES else UNKNOWN for value in values)
         column = np.fromiter(usable, np.int64, len(values))

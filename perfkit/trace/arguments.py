@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.event_decoding import MISSING, RawArgs, parse_count, parse_int, parse_text
+from perfkit.trace.event_decoding import MISSING, RawArgs, all_integers, parse_count, parse_int, parse_text
 from perfkit.trace.events import (
     MOST_RANKS,
     UNKNOWN,
@@ -48,11 +48,8 @@ class CollectiveArgsBuilder:
     def __init__(self) -> None:
         self._index_by_key: dict[Hashable, int] = {}
         self._args: list[CollectiveArgs] = []
-        self._row, self._number, self._sequence = (
-            GrowableArray(np.int64),
-            GrowableArray(np.int32),
-            GrowableArray(np.int64),
-        )
+        self._row, self._number = GrowableArray(np.int64), GrowableArray(np.int32)
+        self._sequence = GrowableArray(np.int64)
 
     def add(self, rows: Ints, args: list[RawArgs], dispatches: list[bool]) -> None:
         """Add the metadata of events, whose rows must ascend; `dispatches` is `CollectiveArgs.is_dispatch` of each."""
@@ -84,7 +81,6 @@ class CollectiveArgsBuilder:
 
 
 def decode_collective_args(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
-    """Decode the metadata of one event."""
     return CollectiveArgs(
         operator=parse_text(args.collective),
         in_elements=parse_count(args.in_elements),
@@ -203,9 +199,8 @@ def _inputs(text: bytes) -> OperatorInputs:
 
 def numbers(values: list[Any]) -> Ints:
     """Return numbers as a column; -1 for those that are missing or invalid."""
-    try:
-        column = np.fromiter(values, np.int64, len(values))
-    except (TypeError, ValueError, OverflowError):
+    column = all_integers(values)
+    if column is None:
         column = np.array([parse_int(value, UNKNOWN) for value in values], np.int64)
     return np.maximum(column, UNKNOWN, out=column)
 

@@ -47,7 +47,6 @@ class TraceText:
     """The text of one file.
 
     Args:
-        path: the file.
         max_bytes: refuse more text than this. None means 64 GiB, and refuses implausible compression ratios.
         progress: called with the number of bytes of the file read since the last call, from the reading thread.
     """

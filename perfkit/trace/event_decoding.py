@@ -10,11 +10,16 @@ import functools
 import json
 import operator
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Raw, Struct
+
+from perfkit.trace.intervals import Ints
 
 MISSING: Final = Raw(b"")
 """What a field is that the event does not have: the very object."""
@@ -271,29 +276,17 @@ def _raw_text(value: Any) -> Raw:
     return Raw(json.dumps(value).encode()) if isinstance(value, str) else MISSING
 
 
+_ARGS: Final = msgspec.structs.fields(RawArgs)
+
+
 def _raw_args(args: dict[str, Any]) -> RawArgs:
     return RawArgs(
-        correlation=_converted(args.get("correlation", -1)),
-        collective=_converted(args.get("Collective name")),
-        in_elements=_converted(args.get("In msg nelems")),
-        out_elements=_converted(args.get("Out msg nelems")),
-        dtype=_converted(args.get("dtype")),
-        group=_converted(args.get("Process Group Name")),
-        group_size=_converted(args.get("Group size")),
-        sequence=_converted(args.get("Seq")),
-        members=_converted(args.get("Process Group Ranks")),
-        description=_converted(args.get("Process Group Description")),
-        source=_converted(args.get("Src Rank")),
-        destination=_converted(args.get("Dst Rank")),
-        input_dims=_re_encoded(args.get("Input Dims")),
-        input_type=_re_encoded(args.get("Input type")),
-        concrete_inputs=_re_encoded(args.get("Concrete Inputs")),
-        sequence_number=_converted(args.get("Sequence number", -1)),
-        forward_thread=_converted(args.get("Fwd thread id", -1)),
-        device=_converted(args.get("device")),
-        grid=_re_encoded(args.get("grid")),
-        block=_re_encoded(args.get("block")),
-        occupancy=_re_encoded(args.get("est. achieved occupancy %")),
+        **{
+            field.name: _re_encoded(args.get(field.encode_name))
+            if field.type is Raw
+            else _converted(args.get(field.encode_name, field.default))
+            for field in _ARGS
+        }
     )
 
 
@@ -336,6 +329,14 @@ def parse_int(value: Any, default: int) -> int:
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and 0 <= value < 2**63 else default
+
+
+def all_integers(values: Sequence[Any]) -> Ints | None:
+    """Return values as a column if all of them are integers that fit into it; else None."""
+    if set(map(type, values)) == {int}:
+        with suppress(OverflowError):
+            return np.fromiter(values, np.int64, len(values))
+    return None
 
 
 def parse_count(value: Any) -> int | None:

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from perfkit.trace.allocator_events import ALLOCATOR_RECORD, AllocatorEventCollector
 from perfkit.trace.arguments import CollectiveArgsBuilder, DeviceArgsBuilder, OperatorArgsBuilder
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
-from perfkit.trace.event_decoding import MISSING, NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
+from perfkit.trace.event_decoding import (
+    MISSING,
+    NotAnEvent,
+    RawArgs,
+    RawEvent,
+    RawInstant,
+    RawMetadata,
+    all_integers,
+    parse_int,
+)
 from perfkit.trace.events import (
     BAD_CORRELATION,
     LONGEST_NS,
@@ -79,35 +88,12 @@ class _Flags(bytearray):
         return np.frombuffer(self, np.bool_)[indices]
 
 
-class ThreadNameCollector:
-    """Collects what only a timeline shows: the names of threads, and the categories of events."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[Id, Id], str] = {}
-
-    def add(self, batch: list[Any]) -> None:
-        """Add the thread names of a batch."""
-        for event in batch:
-            if event.__class__ is RawMetadata and event.name == "thread_name":
-                key, name = (event.pid, event.tid), event.args.name
-                is_valid = isinstance(name, str) and all(isinstance(part, int | str) for part in key)
-                if is_valid and len(self._names) < _MOST_THREAD_NAMES:
-                    self._names[key] = name
-
-    def build(self, category: NDArray[Any], categories: Iterable[str | None]) -> TimelineDetail:
-        """Return the names, with the categories of the finished table."""
-        return TimelineDetail(
-            category=category,
-            categories=tuple("" if name is None else name for name in categories),
-            thread_names=self._names,
-        )
-
-
 class EventTableBuilder:
     """Collects the events of one trace."""
 
     def __init__(self, *, detailed: bool = False) -> None:
-        self._thread_names = ThreadNameCollector() if detailed else None
+        self._detailed = detailed
+        self._thread_names: dict[tuple[Id, Id], str] = {}
         self._detail: TimelineDetail | None = None
         self._is_wanted = np.ones_like(_IS_KEPT) if detailed else _IS_KEPT
         self._is_legacy_annotation, self._communicates, self._is_dispatch = _Flags(), _Flags(), _Flags()
@@ -140,10 +126,6 @@ class EventTableBuilder:
         """Whether items were added, none of which is an event: it is a list of something else."""
         return self._has_items and not self._has_events
 
-    def _classify_categories(self) -> None:
-        new = self._categories.since(len(self._kind_of_category))
-        self._kind_of_category += [EventKind.UNKNOWN if one is None else kind_of(one) for one in new]
-
     def _classify_names(self) -> None:
         if len(self._names) == len(self._communicates):
             return
@@ -161,10 +143,11 @@ class EventTableBuilder:
         if RawInstant in kinds:
             self._keep_allocator_records(batch)
         self._other_events += len(batch) - len(complete)
-        if self._thread_names:
-            self._thread_names.add(batch)
+        if self._detailed:
+            self._keep_thread_names(batch)
         category = self._categories.column([event.cat for event in complete], len(complete))
-        self._classify_categories()
+        new = self._categories.since(len(self._kind_of_category))
+        self._kind_of_category += [EventKind.UNKNOWN if one is None else kind_of(one) for one in new]
         for number, count in enumerate(np.bincount(category).tolist()):
             self._count_by_category[number] += count
         kind = np.array(self._kind_of_category, np.uint8)[category]
@@ -173,11 +156,16 @@ class EventTableBuilder:
         if events:
             self._keep(events, kind[kept], category[kept])
         if EventKind.PYTHON in kind:
-            self._keep_frames(list(compress(complete, (kind == EventKind.PYTHON).tolist())))
+            frames = self._frames.long_enough(list(compress(complete, (kind == EventKind.PYTHON).tolist())))
+            self._frames.add(frames, self._threads_of(frames))
 
-    def _keep_frames(self, frames: list[RawEvent[str]]) -> None:
-        frames = self._frames.long_enough(frames)
-        self._frames.add(frames, self._threads_of(frames))
+    def _keep_thread_names(self, batch: list[Any]) -> None:
+        for event in batch:
+            if event.__class__ is RawMetadata and event.name == "thread_name":
+                key, name = (event.pid, event.tid), event.args.name
+                is_valid = isinstance(name, str) and all(isinstance(part, int | str) for part in key)
+                if is_valid and len(self._thread_names) < _MOST_THREAD_NAMES:
+                    self._thread_names[key] = name
 
     def _keep_allocator_records(self, batch: list[Any]) -> None:
         records = [event for event in batch if event.__class__ is RawInstant and event.name == ALLOCATOR_RECORD]
@@ -208,7 +196,7 @@ class EventTableBuilder:
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}
         columns["correlation"] = self._correlations(args)
-        if self._thread_names:
+        if self._detailed:
             columns["category"] = category
         self._add_args(args, kind, name)
         for key, values in columns.items():
@@ -241,12 +229,7 @@ class EventTableBuilder:
 
     def _correlations(self, args: list[RawArgs]) -> Ints:
         values = [a.correlation for a in args]
-        column = None
-        if set(map(type, values)) == {int}:
-            try:
-                column = np.fromiter(values, np.int64, len(values))
-            except OverflowError:
-                column = None
+        column = all_integers(values)
         if column is not None and not (column < -1).any():
             return column
         invalid = sum(value not in (None, -1) and parse_int(value, -1) == -1 for value in values)
@@ -289,8 +272,9 @@ class EventTableBuilder:
         thread, owners = self._merge_lanes(np.concatenate((columns["thread"], *others)), lanes)
         ends = rows, rows + len(others[0])
         columns["thread"], self._frame_threads, self._allocator_threads = np.split(thread, ends)
-        if self._thread_names:
-            self._detail = self._thread_names.build(category, self._categories)
+        if self._detailed:
+            categories = tuple(name or "" for name in self._categories)
+            self._detail = TimelineDetail(category=category, categories=categories, thread_names=self._thread_names)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         names = tuple(self._names)

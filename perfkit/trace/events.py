@@ -109,7 +109,6 @@ class CollectiveArgsColumns:
         return at_rows(self.row, self.sequence, rows)
 
     def rows_where(self, predicate: Callable[[CollectiveArgs], bool]) -> Ints:
-        """Return the rows with metadata that satisfies `predicate`."""
         return self.row[np.array([predicate(args) for args in self.args], np.bool_)[self.number]]
 
 
@@ -292,6 +291,17 @@ class PythonFrames:
     modules: ModuleNames = field(default_factory=dict)
     """Qualified names of modules, by class and number; empty if perfkit did not record them."""
 
+    @property
+    def module_rows(self) -> Ints:
+        """The calls of modules."""
+        return self.rows_where(lambda name: name.startswith(MODULE))
+
+    def rows_where(self, matches: Callable[[str], bool]) -> Ints:
+        """Return the frames whose names match."""
+        return (
+            np.flatnonzero(np.array([*map(matches, self.names)], np.bool_)[self.name]) if len(self.name) else self.name
+        )
+
 
 MODULE: Final = "nn.Module: "
 """What the names of frames of `torch.nn.Module.__call__` begin with; class and number of the instance follow."""
@@ -331,7 +341,6 @@ HOST: Final = 0
 
 
 def device_name(kind: int, number: int) -> str:
-    """Return the name of a device by its type and number."""
     return "CPU" if kind == HOST else f"device {max(number, 0)}"
 
 

@@ -4,13 +4,30 @@ The breakdown needs two primitives: how much of a window a union of spans covers
 innermost at an instant. Neither loops over events in Python.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+
+TableT = TypeVar("TableT", bound=tuple[Any, ...])
+
+
+def rows_of(table: TableT, rows: NDArray[np.bool_] | Ints | slice) -> TableT:
+    """Return the rows of a table of columns in a mask, or at the given places."""
+    make: Any = type(table)
+    chosen: TableT = make(*(column[rows] for column in table))
+    return chosen
+
+
+def concatenated(tables: Sequence[TableT]) -> TableT:
+    """Return the rows of several tables of columns, at least one, one table after the other."""
+    make: Any = type(tables[0])
+    joined: TableT = make(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+    return joined
 
 
 class Union(NamedTuple):
@@ -40,7 +57,6 @@ def union(start: Ints, end: Ints) -> Union:
 
 
 def merge(*unions: Union) -> Union:
-    """Return the union of unions."""
     return union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
 
 
@@ -192,6 +208,32 @@ def disjoint_groups(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[
         last = int(cuts[at]) if at < len(cuts) else len(order)
         yield order[first:last]
         first = last
+
+
+def envelopes(key: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the first start and the last end of the spans of each key, shape (count,).
+
+    A key without spans has the largest and the smallest int64.
+    """
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, key, start)
+    np.maximum.at(last, key, end)
+    return first, last
+
+
+def segments_of(start_ns: Ints, end_ns: Ints, rows: Ints, begin: int, end: int) -> Segments:
+    """Return the innermost of nested spans at each instant of a window, in groups because there may be millions.
+
+    Its owners are among `rows`.
+    """
+    start, until = np.clip(start_ns[rows], begin, end), np.clip(end_ns[rows], begin, end)
+    some = until > start
+    rows, start, until = rows[some], start[some], until[some]
+    found = [Segments(*EMPTY, EMPTY.start)]
+    for group in disjoint_groups(start, until) if len(rows) else ():
+        cut = innermost_segments(start[group], until[group])
+        found.append(cut._replace(owner=rows[group][cut.owner]))
+    return concatenated(found)
 
 
 def distinct(values: Ints) -> Ints:

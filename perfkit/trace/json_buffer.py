@@ -104,12 +104,7 @@ class TextBuffer:
     def __len__(self) -> int:
         return len(self._data) - self._at
 
-    def first(self) -> bytes:
-        """Return the byte at the cursor; empty if none is buffered."""
-        return self._data[self._at : self._at + 1]
-
     def head(self, size: int) -> bytes:
-        """Return the first bytes of the buffered text."""
         return self._data[self._at : self._at + size]
 
     def match(self, pattern: re.Pattern[bytes]) -> bytes | None:
@@ -196,7 +191,6 @@ class JsonCursor:
         return MalformedError(self._text.offset, reason)
 
     def end_error(self) -> MalformedError:
-        """Return the error for a text that ends too soon."""
         return MalformedError(self._text.end, "the text ends too soon; was its writer killed?", at_end=True)
 
     def incomplete_event_error(self, begin: int) -> MalformedError:
@@ -218,7 +212,7 @@ class JsonCursor:
             text.drop(count)
             blank += count
             if len(text):
-                return text.first()
+                return text.head(1)
             if blank > _LARGEST_BYTES:
                 raise self.error(f"more than {_LARGEST_BYTES >> 20} MiB of white space")
             if not text.fill(FILL_BYTES):

@@ -47,25 +47,10 @@ class ProbedValue(NamedTuple):
     """Whether it is an object with a phase, which no object within an event's arguments is."""
 
 
-class DamagedRegions:
-    """Places where events could not be decoded, while events after them could."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: tuple[int, str] | None = None
-        """Position of the first and the reason; no other is kept, there may be as many as events."""
-
-    def add(self, at: int, reason: str) -> None:
-        """Count one more."""
-        self.first = self.first or (at, reason)
-        self.count += 1
-
-
 class EventRecovery:
     """Decodes events one by one after damage.
 
     Args:
-        text: the text.
         slice_bytes: how much text is decoded before the caller's faster way is tried again.
         decode_one: decodes the text of one value: a list of at most one event, or None if it cannot be decoded.
     """
@@ -76,7 +61,10 @@ class EventRecovery:
         self._slice_bytes = slice_bytes
         self._decode_one = decode_one
         self._scanned_bytes = 0
-        self.damaged = DamagedRegions()
+        self.damages = 0
+        """Places where events could not be decoded, while events after them could."""
+        self.first_damage: tuple[int, str] | None = None
+        """Position of the first and the reason; no other is kept, there may be as many as events."""
 
     def recover(self, error: MalformedError) -> Generator[list[Any], None, bool]:
         """Yield the events after damage until a whole slice has none.
@@ -110,14 +98,16 @@ class EventRecovery:
         """Move the cursor from the damage to the next event that can be decoded; raise the error if there is none."""
         text = self._text
         value = probe_value(text, self._slice_bytes)
-        if value.state == "torn" and text.first() != b"}":  # where its brackets seem to end means nothing
+        if value.state == "torn" and text.head(1) != b"}":  # where its brackets seem to end means nothing
             error = MalformedError(error.at, UNREADABLE)
         self._charge_scan_budget(value, error)
         text.drop(min(1, len(text)))
         while seek_next_event(text):
             value = probe_value(text, self._slice_bytes)
             if value.may_be_event:
-                return self.damaged.add(error.at, str(error))
+                self.first_damage = self.first_damage or (error.at, str(error))
+                self.damages += 1
+                return
             self._charge_scan_budget(value, error)
         raise error
 

@@ -56,9 +56,7 @@ class JsonScanner:
         self._cursor = JsonCursor(text)
         self._decode_strictly = decode_with_metadata if detailed else decode_strictly
         self._slice_bytes = slice_bytes
-        self._recovery = EventRecovery(text, slice_bytes, self._decode_one)
-        self.damaged = self._recovery.damaged
-        """Where events could not be decoded, and why; events after them could."""
+        self.recovery = EventRecovery(text, slice_bytes, self._decode_one)
         self.header: dict[str, bytes] = {}
         """The texts of the header's values under `HEADER_KEYS`."""
         self.has_events = False
@@ -164,7 +162,7 @@ class JsonScanner:
             try:
                 ended = yield from self._split_exactly()
             except MalformedError as error:
-                ended = yield from self._recovery.recover(error)
+                ended = yield from self.recovery.recover(error)
         return None
 
     def _split_exactly(self) -> Generator[list[Any], None, bool]:

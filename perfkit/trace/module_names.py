@@ -27,7 +27,6 @@ ModuleNames = Mapping[str, tuple[str, ...]]
 
 
 def encode_modules(names: ModuleNames) -> bytes:
-    """Return the header's value."""
     return msgspec.json.encode([(instance, list(of)) for instance, of in names.items()])
 
 

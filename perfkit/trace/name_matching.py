@@ -30,7 +30,6 @@ def starting_with(names: Sequence[str], pattern: "re.Pattern[str]") -> NDArray[n
     """Return which names `pattern` matches at their start, shape (names,).
 
     Args:
-        names: any texts.
         pattern: it has no look-behind and matches no line break; its `$` is the end of a name.
     """
     text = _LINE.join(names)
@@ -62,7 +61,6 @@ class NameShapes:
     """Names by their shapes.
 
     Args:
-        names: any texts.
         parts: the shapes of consecutive parts of the names, if known.
     """
 

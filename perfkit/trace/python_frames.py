@@ -34,7 +34,6 @@ class PythonFrameCollector:
         self._count = 0
 
     def long_enough(self, events: list[RawEvent[str]]) -> list[RawEvent[str]]:
-        """Return the frames that are to be kept."""
         if not events:
             return events
         dur_ns, valid = to_nanoseconds([event.dur for event in events])
@@ -94,7 +93,6 @@ class PythonFrameCollector:
 
 
 def _are_modules(events: list[RawEvent[str]]) -> NDArray[np.bool_]:
-    """Return which events are calls of modules."""
     # Comparing texts takes half as long as `startswith`, and there may be millions.
     begin, end = MODULE, MODULE[:-1] + "!"
     return np.array([begin <= event.name < end for event in events], np.bool_)

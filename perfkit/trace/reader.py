@@ -1,6 +1,6 @@
 """Read a trace file into a `RankTrace`, in one pass: decompress, split, decode and forget the text slice by slice."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from perfkit.accelerators import accelerators
+from perfkit.base.formatting import plural
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.records.trace_header import HEADER_KEY, HEADER_VERSION, PerfkitHeader
 from perfkit.trace.decompression import TraceText
@@ -40,7 +41,6 @@ def read_trace(
     Whole events of a damaged file are kept, and `RankTrace.damage` describes the damage.
 
     Args:
-        path: the file.
         max_bytes: refuse a file with more bytes of decompressed text. None means 64 GiB, and also refuses more text or
             more events than a real trace has for the size of its file.
         progress: called with the number of bytes of the file read since the last call, possibly from another thread.
@@ -67,7 +67,8 @@ def read_trace(
     _check(scanner, table, path)
     header_damage: list[str] = []
     header = _header(scanner.header, path, header_damage)
-    repeated = _repeated_keys(scanner.repeated)
+    listed = ", ".join(sorted(scanner.repeated))
+    repeated = [f"keys of the header occur more than once ({listed}): the last of each counts"] if listed else []
     events_repeated = "traceEvents" in scanner.repeated
     lanes = decode_lanes(scanner.header.get(LANES_KEY, b"[]"))
     return RankTrace(
@@ -107,16 +108,16 @@ def _not_a_trace_reason(scanner: JsonScanner, table: EventTableBuilder) -> str |
     """Return why a whole document is not a trace, or None; an empty list may be an empty trace."""
     if not scanner.has_events:
         return "it has no list `traceEvents`"
-    if table.is_foreign and not scanner.damaged.first:
+    if table.is_foreign and not scanner.recovery.first_damage:
         return "its list has no event (an object with `ph`)"
     return None
 
 
 def _damage(scanner: JsonScanner, kept: int) -> list[str]:
     sentences = []
-    if scanner.damaged.first:
-        at, reason = scanner.damaged.first
-        places = "1 place" if scanner.damaged.count == 1 else f"{scanner.damaged.count:,} places"
+    if scanner.recovery.first_damage:
+        at, reason = scanner.recovery.first_damage
+        places = plural(scanner.recovery.damages, "place")
         sentences.append(
             f"the file is damaged in {places}, first at byte {at:,} of its text ({reason}): "
             f"{kept:,} whole events are analysed, the damaged ones are skipped"
@@ -127,11 +128,6 @@ def _damage(scanner: JsonScanner, kept: int) -> list[str]:
             f"the {kept:,} whole events before it are analysed, the rest is lost"
         )
     return sentences
-
-
-def _repeated_keys(keys: Collection[str]) -> list[str]:
-    listed = ", ".join(sorted(keys))
-    return [f"keys of the header occur more than once ({listed}): the last of each counts"] if keys else []
 
 
 def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:

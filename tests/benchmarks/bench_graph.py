@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 
 from perfkit.engine.step_graph.graph import StepGraph
 from perfkit.engine.step_graph.join import Member, join_ranks
-from perfkit.engine.step_graph.longest_path import critical_path
-from perfkit.engine.step_graph.replay import replay, slack
+from perfkit.engine.step_graph.replay import critical_path, replay, slack
 from perfkit.pipeline.summarize import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.benchmarks.make_trace import repeat
@@ -50,7 +49,7 @@ def main() -> None:
     row("lags and order", joined_s, events)
     for name, work in (("replay", replay), ("critical path", critical_path)):
         row(name, timed(lambda work=work: work(graph))[1], events)  # type: ignore[misc]
-    row("slack", timed(lambda: slack(graph, graph.nodes.end))[1], events)
+    row("slack", timed(lambda: slack(graph))[1], events)
     print(f"{held_mb(graph):,.0f} MB of columns; the process grew by {peak_mb() - before_mb:,.0f} MB")
 
 

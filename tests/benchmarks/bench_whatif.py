@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 from perfkit.base.system_limits import count_cores
 from perfkit.engine.whatif.predict import replay_unchanged
 from perfkit.pipeline.analyze import analyze
-from perfkit.pipeline.step_graph import load_run_graph
 from perfkit.pipeline.whatif import predict
 from tests.support.processes.launching import environment
+from tests.support.traces.step_graphs import graph_of_run
 
 MEDIAN_ERROR: Final = 0.05
 LARGEST_ERROR: Final = 0.15
@@ -184,7 +184,7 @@ def compare(folder: Path, base: Base, repeats: int) -> tuple[list[Row], list[flo
 
 def _replay_error(run: Path) -> float:
     """Return by how much the replay without a change misses what the analysis says that all steps took, relatively."""
-    graph = load_run_graph(run).graph
+    graph = graph_of_run(run).graph
     assert graph is not None
     ranks = analyze(run).runs[0].ranks
     analysed = [sum(step.wall_ns for step in rank.steps if step.step in graph.steps) for rank in ranks]

@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def _quiet_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.path.name != "test_busy_machine.py":
-        monkeypatch.setattr("perfkit.engine.runs.core_loads.core_loads", lambda *_: [])
+        monkeypatch.setattr("perfkit.engine.runs.trust.core_loads", lambda *_: [])

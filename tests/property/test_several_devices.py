@@ -154,7 +154,7 @@ def test_the_time_of_single_kernels_adds_up_to_the_mean(
     context = TraceContext(read_trace(path), path.name)
     steps = context.break_down(with_causes=False)
     on_device = sum(getattr(step.exposed_ns, c) for step in steps for c in ("compute", "communication", "memcpy"))
-    items = find_items(context.events, context.device, context.activity, context.collectives, context.steps)
+    items = find_items(context)
     assert int(items.exposed_ns.sum()) == pytest.approx(on_device, abs=len(steps))
     communication = sum(step.exposed_ns.communication for step in steps)
     assert int(context.collectives.exposed.sum()) == pytest.approx(communication, abs=len(steps))

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.step_graph.graph import ORIGIN, StepGraph
-from perfkit.engine.step_graph.longest_path import critical_path
 from perfkit.engine.step_graph.modules import NO_MODULE
-from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
+from perfkit.engine.step_graph.rank.table import ModuleOwners
 from perfkit.engine.step_graph.real_time import in_real_time, mean_step_ns
-from perfkit.engine.step_graph.replay import replay, slack
+from perfkit.engine.step_graph.replay import critical_path, replay, slack
 from perfkit.errors import TraceError
 from perfkit.pipeline.summarize import summarize_trace
 from perfkit.subjects.critical_path.drawing import MOST_SPANS
@@ -42,7 +41,7 @@ def check(graph: StepGraph) -> None:
     assert ((parts.module >= NO_MODULE) & (parts.module < len(graph.modules))).all()
     assert all(module.parent < place for place, module in enumerate(graph.modules))
     check_summary(graph)
-    room = slack(graph, nodes.end)
+    room = slack(graph)
     assert (room >= 0).all()
     path = critical_path(graph)
     total_ns = graph.duration_ns[path.node].sum() + edges.lag_ns[path.edge].sum()
@@ -75,7 +74,7 @@ def check_summary(graph: StepGraph) -> None:
 def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> None:
     """A node that takes longer by `d` delays the end by `d` less its slack."""
     end_ns = replay(graph)
-    room = slack(graph, end_ns)
+    room = slack(graph)
     for node in random.integers(1, graph.sink + 1, count).tolist():
         longer = int(random.choice([1, int(min(room[node], 10**9)), int(min(room[node], 10**9)) + 1, 10**7]))
         duration_ns = graph.duration_ns.copy()

@@ -23,7 +23,6 @@ class _MpiExecutor(Executor):
         self._pool = pool
 
     def submit(self, function: Callable[..., T], /, *args: Any, **_: Any) -> "Future[T]":
-        """Queue `function(*args)`."""
         return self._pool.submit(run_in_worker_process, function, *args)
 
 

@@ -93,7 +93,6 @@ class Period(NamedTuple):
 
 
 def find_change_points(values: Sequence[float]) -> list[DetectedChange]:
-    """Return the change points of a series in order."""
     series = np.array(values, dtype=np.float64)
     # Testing both sides of a change takes two chances to be wrong: each side gets half of the limit.
     places = sorted(_splits(series, 0, pettitt_test, FEWEST_RUNS, FEWEST_FOR_CHANGE_POINT, _CHANGE_LIMIT, 0.5))
@@ -178,7 +177,6 @@ def pettitt_bound(values: NDArray[np.float64], segment: int) -> tuple[int, float
 
 
 def block_length(count: int) -> int:
-    """Return the number of values per block of a series."""
     return max(1, -(-count // _MOST_BLOCKS))
 
 
@@ -193,7 +191,6 @@ def find_levels(values: Floats, least: float) -> Levels:
     """Return the levels of a series without NaN.
 
     Args:
-        values: the series, shape (count,).
         least: smallest difference of two levels that follow each other.
     """
     length = block_length(len(values))
@@ -203,14 +200,10 @@ def find_levels(values: Floats, least: float) -> Levels:
     placed = _placed(values, [place * length for place in places])
     starts = [0, *(place for place, _ in placed)]
     medians = [float(np.median(values[a:b])) for a, b in pairwise([*starts, len(values)])]
-    clear = (_is_clear(values, *around) for around in _neighbours(starts, len(values)))
+    ends = [*starts[2:], len(values)]  # of the level after each change
+    clear = (_is_clear(values, *around) for around in zip(starts, starts[1:], ends, strict=False))
     exact = [True, *(only and sure for (_, only), sure in zip(placed, clear, strict=True))]
     return Levels(starts, medians, exact, bool(places) and _is_gradual(blocks, places))
-
-
-def _neighbours(starts: list[int], count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the beginning of the level before each change, the change, and the end of the level after it."""
-    yield from zip(starts, starts[1:], [*starts[2:], count], strict=False)
 
 
 def deviation(values: Floats) -> float:

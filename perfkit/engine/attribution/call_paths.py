@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import rows_by_key
-from perfkit.trace.intervals import Ints, Nesting
+from perfkit.trace.intervals import Ints, Nesting, combinations
 
 ROOT: Final = 0
 """The path that contains nothing."""
@@ -22,12 +22,8 @@ def group(values: Ints) -> tuple[Ints, Ints]:
 
     `np.unique` (numpy 2.3 and later) takes many times as long where most values differ.
     """
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    fresh = np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1]))
-    place = np.empty(len(values), np.int64)
-    place[order] = np.cumsum(fresh) - 1
-    return ordered[fresh], place
+    (keys,), place = combinations(values[np.newaxis])
+    return keys, place
 
 
 class PathTable:
@@ -43,7 +39,6 @@ class PathTable:
         """Keys, ascending, and the path of each: those that one call added, or of several calls."""
 
     def extend(self, path: Ints, name: Ints) -> Ints:
-        """Return the paths extended by one name each."""
         keys, place = group(path * _NAMES + name)
         found = self._find(keys)
         fresh = found < 0

@@ -1,6 +1,7 @@
 """The work of a trace, piece by piece, with what it weighs and where the host issued it (metrics.md section 20)."""
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from perfkit.engine.kinds.classify import Device
 from perfkit.engine.steps.windows import IN_A_PAUSE, Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, measure, merge, split_overlap_to_earliest
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +35,16 @@ class Items:
     exposed_ns: Ints
     communication_bytes: Ints
 
-    def where(self, kept: NDArray[np.bool_]) -> "Items":
-        """Return the items of a mask."""
-        return Items(**{field.name: getattr(self, field.name)[kept] for field in fields(self)})
 
-
-def find_items(events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps) -> Items:
+def find_items(trace: "TraceContext") -> Items:
     """Return the work of the steps; sums over it equal those of operators, breakdown and collectives."""
-    work = _on_device(events, device, activity, steps) if len(device.row) else _on_host(events, activity, steps)
-    issues = _issues(events, collectives)
+    events, activity, steps = trace.events, trace.activity, trace.steps
+    work = _on_device(events, trace.device, activity, steps) if trace.has_device else _on_host(events, activity, steps)
+    issues = _issues(events, trace.collectives)
     columns = {field.name: (getattr(work, field.name), getattr(issues, field.name)) for field in fields(Items)}
     joined = Items(**{name: np.concatenate(parts) for name, parts in columns.items()})
-    weighs = joined.count + joined.total_ns + joined.exposed_ns + joined.communication_bytes
-    return joined.where(weighs > 0)
+    weighs = joined.count + joined.total_ns + joined.exposed_ns + joined.communication_bytes > 0
+    return Items(**{field.name: getattr(joined, field.name)[weighs] for field in fields(Items)})
 
 
 def _on_device(events: Events, device: Device, activity: Activity, steps: Steps) -> Items:

@@ -107,10 +107,6 @@ def flame_graph(
     Args:
         stacks: stacks, and the nanoseconds that each takes.
         lanes: what the names are; others are functions and modules.
-        rank: the trace's rank.
-        trace: name of its file.
-        weight: what the nanoseconds are.
-        by: what the stacks consist of.
     """
     tree, total_ns = _Frames(stacks), sum(stacks.values())
     large = [one for one, ns in enumerate(tree.ns) if one and ns > total_ns * _LEAST_SHARE]

@@ -1,22 +1,24 @@
 """Where each piece of work belongs: its path in each view, and its phase (metrics.md section 20)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.engine.attribution.call_paths import ROOT, PathTable, ThreadSpans
-from perfkit.engine.attribution.items import Items
-from perfkit.engine.idle.python_stack import FrameNames
-from perfkit.engine.steps.annotations import micro_batch_names
+from perfkit.engine.attribution.items import Items, find_items
+from perfkit.engine.steps.annotations import annotation_rows, micro_batch_names
 from perfkit.engine.steps.passes import HostPhases
+from perfkit.python_functions import is_own
 from perfkit.records.per_rank.sharding import PASS_PHASES
 from perfkit.records.per_rank.work import OUTSIDE, UNKNOWN, WORK_PHASES, WorkView
-from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames
+from perfkit.trace.events import MODULE, EventKind, Events
 from perfkit.trace.intervals import Ints
 from perfkit.trace.module_names import shown_class, shown_module
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _OPTIMIZER: Final = "(optimizer)"
 _GRADIENTS: Final = "(gradients)"
@@ -25,21 +27,10 @@ LABELS: Final = (UNKNOWN, OUTSIDE, _OPTIMIZER, _GRADIENTS)
 """What belongs to no module or function is called one of these."""
 
 
-class Around(NamedTuple):
-    """The span that is around each instant; columns of shape (s,)."""
-
-    span: Ints
-    """Index of the span; -1 for none."""
-    label: Ints
-    """Index into `LABELS`, of those without a span; otherwise -1."""
-
-
 class CallSites:
     """Instants on host threads; columns of shape (s,).
 
     Args:
-        events: the trace.
-        phases: of its host threads.
         thread: host threads; -1 where unknown.
         instant: instants on them.
     """
@@ -52,10 +43,11 @@ class CallSites:
         self.phase = np.where(thread < 0, WORK_PHASES.index("unknown"), np.array(known)[phases.at(thread, instant)])
         """Place of each instant's phase in `WORK_PHASES`."""
 
-    def around(self, spans: ThreadSpans) -> Around:
-        """Return the spans around each instant, or around the forward operator that caused what runs then.
+    def paths(self, spans: ThreadSpans, table: PathTable, first_label: int) -> Ints:
+        """Return the path of the span around each instant, or around the forward operator that caused what runs then.
 
-        A span that began within the backward operator comes first: activations computed again, hooks.
+        A span that began within the backward operator comes first: activations computed again, hooks. Without a span
+        it is one of `LABELS`, whose names in the table begin with `first_label`.
         """
         direct = spans.at(self._thread, self._instant)
         began = spans.start_ns[direct] if len(spans.start_ns) else np.zeros(len(direct), np.int64)
@@ -70,34 +62,29 @@ class CallSites:
         in_optimizer = self.phase == WORK_PHASES.index("optimizer")
         places = [LABELS.index(text) for text in (_GRADIENTS, UNKNOWN, _OPTIMIZER)]
         label = np.select([self._gradients, lost, in_optimizer], places, LABELS.index(OUTSIDE))
-        return Around(chosen, np.where(chosen < 0, label, -1))
+        path = spans.paths(chosen, table)
+        bare = np.flatnonzero(chosen < 0)
+        path[bare] = table.extend(np.full(len(bare), ROOT, np.int64), first_label + label[bare])
+        return path
 
 
 class Located:
     """Items, with their phase and what they belong to; each part is computed on first use."""
 
-    def __init__(
-        self,
-        events: Events,
-        frames: PythonFrames,
-        annotations: Callable[[], Ints],
-        phases: HostPhases,
-        items: Callable[[], Items],
-    ) -> None:
-        """Locate items; `annotations` are the rows of annotations that tell where work belongs."""
-        self.events, self.frames, self.phases = events, frames, phases
-        self._find_items, self._find_annotations = items, annotations
-        self.texts: list[str] = [*events.names, *frames.names, *LABELS]
+    def __init__(self, trace: "TraceContext") -> None:
+        self._trace = trace
+        self.events, self.frames, self.phases = trace.events, trace.trace.frames, trace.phases
+        self.texts: list[str] = [*self.events.names, *self.frames.names, *LABELS]
 
     @cached_property
     def items(self) -> Items:
-        """Its work."""
-        return self._find_items()
+        return find_items(self._trace)
 
     @cached_property
     def _operators(self) -> "_EventSpans":
         shown = self.events.kind == EventKind.OPERATOR
-        shown[self._find_annotations()] = True
+        trace = self._trace
+        shown[annotation_rows(trace.events, trace.names, trace.steps, trace.step_marker)] = True
         return _EventSpans(self.events, np.flatnonzero(shown))
 
     @cached_property
@@ -112,9 +99,6 @@ class Located:
     @cached_property
     def operator_row(self) -> Ints:
         """Row of the innermost operator that ran when each item was issued; -1 without one."""
-        return self._innermost_operator()
-
-    def _innermost_operator(self) -> Ints:
         rows = self.events.rows(EventKind.OPERATOR)
         at = _EventSpans(self.events, rows).at(self.items.thread, self.items.instant)
         issued = np.where(at >= 0, rows[at], -1) if len(rows) else np.full(len(at), -1, np.int64)
@@ -129,36 +113,23 @@ class Located:
         if view == "operator":
             return self._operator_paths(table)
         texts = self._frame_texts(view)
-        spans = self._functions() if view == "python" else self.module_spans
-        return self._frame_paths(spans.renamed(texts), table)
-
-    def _functions(self) -> ThreadSpans:
-        return self._spans_of(FrameNames(self.frames.names).own)
+        spans = self._spans_of(self.frames.rows_where(is_own)) if view == "python" else self.module_spans
+        return self._sites.paths(spans.renamed(texts), table, len(self.events.names) + len(self.frames.names))
 
     @cached_property
     def module_spans(self) -> ThreadSpans:
         """The calls of modules, by the names of their frames."""
-        return self._spans_of(self._is_module())
+        return self._spans_of(self.frames.module_rows)
 
-    def module_frames(self) -> Ints:
-        """Return which frames are calls of modules."""
-        return np.flatnonzero(self._is_module()[self.frames.name]) if len(self.frames.name) else self.frames.name
-
-    def _spans_of(self, wanted: NDArray[np.bool_]) -> ThreadSpans:
+    def _spans_of(self, chosen: Ints) -> ThreadSpans:
         frames = self.frames
-        chosen = np.flatnonzero(wanted[frames.name]) if len(frames.name) else frames.name
         thread, name = frames.thread[chosen].astype(np.int64), frames.name[chosen].astype(np.int64)
         return ThreadSpans(thread, frames.start_ns[chosen], frames.end_ns[chosen], name)
 
     def has(self, view: WorkView) -> bool:
-        """Return whether the trace has anything for a view."""
         if view == "operator":
             return True
-        wanted = FrameNames(self.frames.names).own if view == "python" else self._is_module()
-        return bool(len(self.frames.name) and wanted.any())
-
-    def _is_module(self) -> NDArray[np.bool_]:
-        return np.array([name.startswith(MODULE) for name in self.frames.names] or [False], np.bool_)
+        return len(self.frames.rows_where(is_own) if view == "python" else self.frames.module_rows) > 0
 
     def _frame_texts(self, view: WorkView) -> Ints:
         """Return the index into `texts` of each name of a frame, as the view shows it."""
@@ -174,15 +145,6 @@ class Located:
         places = [index.setdefault(name, first + len(index)) for name in shown]
         self.texts.extend(index)
         return np.array(places or [0], np.int64)
-
-    def _frame_paths(self, spans: ThreadSpans, table: PathTable) -> Ints:
-        """Return the paths of frames around each item, or around the forward operator that caused it."""
-        around = self._sites.around(spans)
-        path = spans.paths(around.span, table)
-        bare = around.span < 0
-        texts = len(self.events.names) + len(self.frames.names) + around.label[bare]
-        path[bare] = table.extend(np.full(len(texts), ROOT, np.int64), texts)
-        return path
 
     def _operator_paths(self, table: PathTable) -> Ints:
         """Return the operators and annotations around each item, and its kernel; a stage's micro-batches as one."""

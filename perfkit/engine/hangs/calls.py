@@ -127,7 +127,6 @@ class Wait:
     """Ranks of a group that wait in one collective, and those that have not issued it.
 
     Args:
-        group: The group and its collectives.
         number: Of the collective.
         missing: Ranks that have not issued it.
         history: All collectives of each rank, in every group, in any order.

@@ -66,7 +66,6 @@ def read_flight_dump(data: bytes, rank: int) -> RankState:
     """Return what a dump shows about its rank.
 
     Args:
-        data: Content of the file.
         rank: From the file's name: the dump itself does not contain it.
 
     Raises:
@@ -131,28 +130,19 @@ def _convert(value: Any) -> _Dump:
 def _issued(entry: _Entry) -> IssuedCollective:
     sizes = [shape[:_MOST_DIMENSIONS] for shape in entry.input_sizes[:_MOST_TENSORS]]
     group, description = entry.process_group
+    dtypes = entry.input_dtypes or entry.output_dtypes
+    total = tensor_bytes(sizes, entry.input_dtypes)
     return IssuedCollective(
         group=group,
         description="" if description == "undefined" else description,
         seq=entry.collective_seq_id,
         op=entry.profiling_name.rpartition(":")[2],
         sizes=sizes,
-        dtype=_dtype(entry.input_dtypes or entry.output_dtypes),
-        bytes=_bytes(sizes, entry.input_dtypes),
+        dtype=DTYPES.get(dtypes[0].lower(), (dtypes[0],))[0] if dtypes else None,
+        bytes=total if sizes and total is not None and total <= _MOST_MESSAGE_BYTES else None,
         done=_has_ended(entry),
         ns=entry.time_created_ns,
         frames=[
             Frame(function=frame.name, file=frame.filename, line=frame.line) for frame in entry.frames[:_MOST_FRAMES]
         ],
     )
-
-
-def _dtype(names: list[str]) -> str | None:
-    if not names:
-        return None
-    return DTYPES.get(names[0].lower(), (names[0],))[0]
-
-
-def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
-    total = tensor_bytes(sizes, dtypes)
-    return total if sizes and total is not None and total <= _MOST_MESSAGE_BYTES else None

@@ -54,7 +54,6 @@ def waits_in_message(frames: Sequence[Frame]) -> bool:
 
 
 def describe_awaited(message: AwaitedMessage, main: Sequence[Frame]) -> Fact:
-    """Return a message that a rank waits for."""
     group = None if message.description == DEFAULT_GROUP else message.description
     return fact("message", kind=message.kind, peer=message.peer, tag=message.tag, group=group, site=issued_at(main))
 

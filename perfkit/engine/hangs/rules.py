@@ -5,6 +5,7 @@ under one number do not match, and a rank whose numbers end earlier has not issu
 has not recorded is not held against it: it may have lost the oldest entries, or may be ahead by one.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -32,7 +33,6 @@ def diagnose(
     """Compare what the ranks left; what is found is stated (`perfkit.records.facts.Statement`).
 
     Args:
-        path: Where it was found.
         states: One per rank, in any order.
         absent: What is known of ranks that left no file, in words after 'rank 3': `was killed`.
         unread: Files that could not be read, and why.
@@ -40,7 +40,8 @@ def diagnose(
     """
     absent = absent or {}
     world_size = _world_size(states, absent)
-    ended = {rank: fact("text", text=text) for rank, text in {**absent, **_ended(states)}.items()}
+    own_ends = {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
+    ended = {rank: fact("text", text=text) for rank, text in {**absent, **own_ends}.items()}
     places = {state.rank: describe_place(state) for state in states} | {rank: ended[rank] for rank in absent}
     groups = group_calls(states, world_size)
     recorded = {state.rank for state in states if state.collectives is not None}
@@ -84,10 +85,6 @@ def _world_size(states: Sequence[RankState], absent: Mapping[int, str]) -> int |
     groups = (group.ranks for state in states for group in state.groups)
     sizes += [len(ranks) for ranks in groups if sorted(ranks) == list(range(len(ranks)))]
     return max(sizes, default=None)
-
-
-def _ended(states: Sequence[RankState]) -> dict[int, str]:
-    return {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
 
 
 def _verdict(
@@ -150,13 +147,7 @@ def _difference(calls: Sequence[IssuedCollective]) -> FaultKind | None:
 
 
 def _elements(call: IssuedCollective) -> int:
-    total = 0
-    for shape in call.sizes:
-        count = 1
-        for length in shape:
-            count *= length
-        total += count
-    return total
+    return sum(map(math.prod, call.sizes))
 
 
 def _mismatch(group: GroupCalls, kind: FaultKind, calls: Mapping[int, IssuedCollective]) -> Fault:

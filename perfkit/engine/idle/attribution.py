@@ -6,23 +6,25 @@ been launched, the device itself. Without a device, it is the work of the thread
 
 import re
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.idle import pieces as causes
-from perfkit.engine.idle.host_names import HostNames, host_names
+from perfkit.engine.idle.host_names import host_names
 from perfkit.engine.idle.host_thread import Host, explain, spans_of_rows
-from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
+from perfkit.engine.idle.pieces import Pieces, Texts, fixed_pieces
 from perfkit.engine.idle.python_stack import FrameNames
-from perfkit.engine.kinds.classify import Device, Names, matching, rows_by_key
-from perfkit.engine.samples import HostSamples
+from perfkit.engine.kinds.classify import Device, matching, rows_by_key
 from perfkit.engine.steps.marks import step_names, training_thread
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events, PythonFrames
-from perfkit.trace.intervals import Ints, Nesting, Union, complement, merge, split
+from perfkit.trace.intervals import Ints, Nesting, Union, complement, concatenated, merge, rows_of, split
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _ASYNCHRONOUS: Final = re.compile(r"Memset|.*(fillBuffer|Pinned|DtoD|DeviceToDevice|D2D|PtoP)")
 """Copies that no call waits for, though it may last until they are done by chance: on an idle device they are short."""
@@ -42,48 +44,30 @@ def find_gaps(activity: Activity, steps: Steps) -> Union:
     return split(complement(busy, first, last), steps.bounds)
 
 
-def attribute(
-    device: Device,
-    gaps: Union,
-    host: Host,
-    threads: "Threads",
-) -> Pieces:
-    """Return the pieces of all gaps, in order of time; they cover the gaps. The last two are of `host_time`."""
+def attribute(device: Device, gaps: Union, host: Host, threads: "Threads") -> Pieces:
+    """Return the pieces of all gaps, in order of time; they cover the gaps."""
     if not len(device.row):
         return threads.explain(host, threads.main, gaps)
     waiting = _next_work(host.events, device, gaps)
     parts = [*_on_device(host, device, gaps, waiting), _on_host(host, threads, gaps, waiting)]
-    found = concatenate(parts)
-    return found.where(np.argsort(found.start, kind="stable"))
+    found = concatenated(parts)
+    return rows_of(found, np.argsort(found.start, kind="stable"))
 
 
-def host_time(
-    events: Events,
-    frames: PythonFrames,
-    names: Names,
-    device: Device,
-    step_marker: str | None,
-    samples: HostSamples | None = None,
-) -> tuple[Host, "Threads"]:
+def host_time(trace: "TraceContext") -> tuple[Host, "Threads"]:
     """Return what is needed to explain any time of the host's threads."""
+    events, frames, samples = trace.events, trace.trace.frames, trace.samples
     if samples is not None and not len(frames.name):
         frames = replace(frames, names=samples.names)
-    annotations = events.rows(EventKind.ANNOTATION)
-    is_step = step_names(events, annotations, step_marker)
-    markers = annotations[is_step[events.name[annotations]]]
-    spans = markers if step_marker is None else markers[:0]
-    host = _host(events, frames, host_names(events, names, is_step), device, spans, samples)
-    return host, Threads(events, frames, training_thread(events, step_marker))
+    host = _host(events, frames, trace)
+    return host, Threads(events, frames, training_thread(events, trace.step_marker))
 
 
-def _host(
-    events: Events,
-    frames: PythonFrames,
-    names: HostNames,
-    device: Device,
-    markers: Ints,
-    samples: HostSamples | None,
-) -> Host:
+def _host(events: Events, frames: PythonFrames, trace: "TraceContext") -> Host:
+    device, annotations = trace.device, events.rows(EventKind.ANNOTATION)
+    is_step = step_names(events, annotations, trace.step_marker)
+    names = host_names(events, trace.names, is_step)
+    own_steps = spans_of_rows(events, annotations[is_step[events.name[annotations]] & (trace.step_marker is None)])
     launched = np.zeros(len(events.kind), np.bool_)
     launched[device.launch_row[device.launch_row >= 0]] = True
     launches = np.flatnonzero(launched)
@@ -105,15 +89,9 @@ def _host(
         launches=Union(events.start_ns[launches], events.end_ns[launches]),
         profiling=spans_of_rows(events, tools[names.profiling_tool[events.name[tools]]]),
         compiling=spans_of_rows(events, tools[names.compiling_tool[events.name[tools]]]),
-        stepless=_between(events, markers),
-        samples=samples,
+        stepless=Union(own_steps.end[:-1], own_steps.start[1:]),
+        samples=trace.samples,
     )
-
-
-def _between(events: Events, markers: Ints) -> Union:
-    """Return the spans between steps, from the end of the first to the start of the last."""
-    spans = spans_of_rows(events, markers)
-    return Union(spans.end[:-1], spans.start[1:])
 
 
 class Threads:
@@ -204,12 +182,12 @@ def _on_host(host: Host, threads: Threads, gaps: Union, waiting: _Waiting) -> Pi
     """Return the pieces before the next work was launched, by what the launching thread did."""
     thread = np.where(waiting.activity >= 0, waiting.thread, threads.main)
     late = (waiting.launched_ns > gaps.start) & ((thread >= 0) | (waiting.activity < 0))
-    parts = []
+    parts = [causes.EMPTY]
     for number, places in rows_by_key(thread, np.flatnonzero(late)).items():
         spans = Union(gaps.start[places], waiting.launched_ns[places])
         found = threads.explain(host, number, spans)
         parts.extend(_or_main_thread(host, threads, number, found))
-    return concatenate(parts)
+    return concatenated(parts)
 
 
 def _or_main_thread(host: Host, threads: Threads, thread: int, found: Pieces) -> list[Pieces]:
@@ -221,7 +199,7 @@ def _or_main_thread(host: Host, threads: Threads, thread: int, found: Pieces) ->
     if thread == threads.main or not idle.any():
         return [found]
     by_main = threads.explain(host, threads.main, Union(found.start[idle], found.end[idle]))
-    return [found.where(~idle), _where_main_waits(host, threads, thread, by_main)]
+    return [rows_of(found, ~idle), _where_main_waits(host, threads, thread, by_main)]
 
 
 def _where_main_waits(host: Host, threads: Threads, thread: int, found: Pieces) -> Pieces:

@@ -1,7 +1,6 @@
 """What names of the host's events mean for idle time, by patterns."""
 
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,8 +73,3 @@ def _used(events: Events, kind: EventKind) -> NDArray[np.bool_]:
     used = np.zeros(len(events.names), np.bool_)
     used[events.names_of(events.kind == kind)] = True
     return used
-
-
-def flags(names: Iterable[str], matches: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """Return what `matches` returns for each name."""
-    return np.fromiter(map(matches, names), np.bool_)

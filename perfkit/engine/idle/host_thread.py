@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from perfkit.engine.idle import host_names as kinds
 from perfkit.engine.idle import pieces as causes
 from perfkit.engine.idle.host_names import HostNames
-from perfkit.engine.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
+from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.engine.idle.python_stack import FrameNames, PythonStack, SampledStack, Stacks
 from perfkit.engine.samples import HostSamples
 from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.trace.events import EventKind, Events, PythonFrames
-from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
+from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, concatenated, covers, outermost, split, union
 
 ISSUING_NS: Final = 1_000_000
 """Between two launches closer than this, the host is issuing work; otherwise it does something else."""
@@ -108,7 +108,6 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union, samples: Hos
     Works through parts of the time, each with the events that run in it, because there may be millions.
 
     Args:
-        host: the trace.
         rows: runtime calls, operators and annotations of the thread.
         frame_rows: its Python frames.
         spans: disjoint spans, in order.
@@ -121,7 +120,7 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union, samples: Hos
     for places in np.array_split(np.arange(len(spans.start)), min(_MOST_PARTS, 1 + len(spans.start) // _PART)):
         some = Union(spans.start[places], spans.end[places])
         parts.append(_explain(host, work.near(some), python.near(some), some, sampled))
-    return concatenate(parts)
+    return concatenated(parts)
 
 
 class _Spans:

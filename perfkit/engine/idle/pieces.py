@@ -1,6 +1,6 @@
 """Pieces of idle time, each with one cause, and the texts that name what ran."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from perfkit.engine.steps.annotations import names_without_part
 from perfkit.records.per_rank import idle as words
 from perfkit.records.per_rank.idle import CAUSES, Cause
 from perfkit.trace.events import Events, PythonFrames
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, rows_of
 
 INDEX: Final[Mapping[Cause, int]] = {cause: index for index, cause in enumerate(CAUSES)}
 """Of each cause in `Pieces.cause`."""
@@ -56,10 +56,9 @@ class Pieces(NamedTuple):
     annotation: Ints
     """Number of the name of the innermost annotation of the host, or -1."""
 
-    def where(self, mask: NDArray[np.bool_] | Ints) -> "Pieces":
-        """Return the pieces in a mask, or at the given places."""
-        names = (column[mask] for column in (self.detail, self.context, self.annotation))
-        return Pieces(self.start[mask], self.end[mask], self.cause[mask], *names)
+
+_NONE: Final = np.zeros(0, np.int64)
+EMPTY: Final = Pieces(_NONE, _NONE, np.zeros(0, np.int8), _NONE, _NONE, _NONE)
 
 
 def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
@@ -78,18 +77,7 @@ def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
         fresh[1:] |= column[1:] != column[:-1]
     fresh[0] = True
     last = np.append(fresh[1:], True)
-    return found.where(fresh)._replace(end=found.end[last])
-
-
-def concatenate(parts: Iterable[Pieces]) -> Pieces:
-    """Return all pieces, one part after the other."""
-    columns = zip(_NOTHING, *parts, strict=True)
-    start, end, cause, *names = (np.concatenate(column) for column in columns)
-    return Pieces(start, end, cause.astype(np.int8, copy=False), *names)
-
-
-_EMPTY: Final = np.zeros(0, np.int64)
-_NOTHING: Final = Pieces(_EMPTY, _EMPTY, np.zeros(0, np.int8), _EMPTY, _EMPTY, _EMPTY)
+    return rows_of(found, fresh)._replace(end=found.end[last])
 
 
 def fixed_pieces(start: Ints, end: Ints, cause: int, detail: Ints) -> Pieces:

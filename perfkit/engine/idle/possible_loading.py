@@ -1,6 +1,6 @@
 """Find what may be the loading of batches in a trace without any that is known as such (metrics.md section 14)."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,27 +10,26 @@ from perfkit.engine.steps.windows import Steps
 from perfkit.phases import PASS_NAMES
 from perfkit.records.per_rank.idle import PossibleLoading
 from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
-from perfkit.trace.events import MODULE, EventKind
+from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import Ints, Union, measure, merge, outermost, union
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _OPTIMIZER: Final = "Optimizer."
 """What torch's annotations of an optimizer's methods begin with: `zero_grad` prepares a step, too."""
 
 
-def possible_loading(host: Host, thread: int, steps: Steps, passes: Passes, gaps: Union) -> PossibleLoading | None:
+def possible_loading(trace: "TraceContext", gaps: Union) -> PossibleLoading | None:
     """Return the annotation or function with most idle time of those that prepare each step, as loading does.
 
     It runs in every step, on the thread that trains, before the backward pass and outside of forward passes: those of
     `HostPhases`, and calls of modules in traces with stacks. None without any forward pass, or without such a span.
-
-    Args:
-        host: what the host did.
-        thread: the thread that trains.
-        steps: the steps.
-        passes: their passes.
-        gaps: idle time of the steps.
     """
-    forward = merge(_passes(passes, "forward"), _module_calls(host, thread))
+    host, thread, steps, passes = trace.host, trace.threads.main, trace.steps, trace.passes
+    frames, calls = host.frames, host.frames.module_rows
+    calls = calls[frames.thread[calls] == thread]
+    forward = merge(_passes(passes, "forward"), union(frames.start_ns[calls], frames.end_ns[calls]))
     if not steps.from_annotations or not len(forward.start):
         return None
     start, end, name = _spans(host, thread)
@@ -55,13 +54,6 @@ def possible_loading(host: Host, thread: int, steps: Steps, passes: Passes, gaps
 def _passes(passes: Passes, phase: PassPhase) -> Union:
     of = passes.phase == PASS_PHASES.index(phase)
     return union(passes.begin[of], passes.end[of])
-
-
-def _module_calls(host: Host, thread: int) -> Union:
-    frames = host.frames
-    is_module = np.array([name.startswith(MODULE) for name in frames.names] or [False], np.bool_)
-    rows = np.flatnonzero((frames.thread == thread) & is_module[frames.name]) if len(frames.name) else frames.name
-    return union(frames.start_ns[rows], frames.end_ns[rows])
 
 
 def _first_in(forward: Union, backward: Union, steps: Steps) -> Ints:

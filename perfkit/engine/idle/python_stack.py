@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.idle.host_names import flags
 from perfkit.engine.samples import HostSamples
 from perfkit.python_functions import is_own
 from perfkit.trace.events import PythonFrames
-from perfkit.trace.intervals import Ints, Nesting, Union
+from perfkit.trace.intervals import Ints, Nesting, Union, rows_of
 
 _WAITING: Final = re.compile(
     r"<built-in (function (sleep|select|waitpid|wait4|pause|sigwait)|method (acquire|__enter__) of _thread\."
@@ -38,36 +37,27 @@ _DEEPEST: Final = 1000
 """Levels of the stack that are searched at most."""
 
 
+def _matching(pattern: "re.Pattern[str]") -> "cached_property[NDArray[np.bool_]]":
+    def matching(frames: "FrameNames") -> NDArray[np.bool_]:
+        return np.fromiter((pattern.match(name) is not None for name in frames.names), np.bool_)
+
+    return cached_property(matching)
+
+
 @dataclass(frozen=True)
 class FrameNames:
     """Classes of the names of frames; each column has shape (number of names,)."""
 
     names: tuple[str, ...]
+    waiting = _matching(_WAITING)
+    engine = _matching(_ENGINE)
+    profiler = _matching(_PROFILER)
+    compiler = _matching(_COMPILER)
 
     @cached_property
     def own(self) -> NDArray[np.bool_]:
         """Functions of the program, not of a library."""
-        return flags(self.names, is_own)
-
-    @cached_property
-    def waiting(self) -> NDArray[np.bool_]:
-        """Built-in functions in which a thread does not run."""
-        return flags(self.names, lambda name: _WAITING.match(name) is not None)
-
-    @cached_property
-    def engine(self) -> NDArray[np.bool_]:
-        """The function that runs autograd's engine."""
-        return flags(self.names, lambda name: _ENGINE.match(name) is not None)
-
-    @cached_property
-    def profiler(self) -> NDArray[np.bool_]:
-        """Functions of the profiler."""
-        return flags(self.names, lambda name: _PROFILER.match(name) is not None)
-
-    @cached_property
-    def compiler(self) -> NDArray[np.bool_]:
-        """Functions that compile."""
-        return flags(self.names, lambda name: _COMPILER.match(name) is not None)
+        return np.fromiter(map(is_own, self.names), np.bool_)
 
 
 class Stacks(NamedTuple):
@@ -95,19 +85,6 @@ class Stacks(NamedTuple):
         none = (-1, _NEVER, -1, _NEVER, -1, False, -1, False)
         return Stacks(*(np.append(column, value) for column, value in zip(self, none, strict=True)))
 
-    def at(self, place: Ints) -> "Stacks":
-        """Return the stacks at the given places."""
-        return Stacks(
-            self.innermost[place],
-            self.start_ns[place],
-            self.own[place],
-            self.own_start_ns[place],
-            self.callee[place],
-            self.in_profiler[place],
-            self.compiler[place],
-            self.waits[place],
-        )
-
 
 class PythonStack:
     """The frames of one thread."""
@@ -122,10 +99,10 @@ class PythonStack:
     def at(self, instant: Ints) -> Stacks:
         """Return the stack at each instant."""
         if not len(self._name):
-            return self._walk(np.full(1, -1, np.int64)).at(np.zeros(len(instant), np.int64))
+            return rows_of(self._walk(np.full(1, -1, np.int64)), np.zeros(len(instant), np.int64))
         frame = self._nesting.at(instant)
         distinct, place = np.unique(frame, return_inverse=True)
-        return self._walk(distinct).at(place)
+        return rows_of(self._walk(distinct), place)
 
     def _walk(self, frame: Ints) -> Stacks:
         """Climb from each frame (-1: none) to the innermost of the program, all in one go a level."""
@@ -190,7 +167,7 @@ class SampledStack:
         """
         around = np.searchsorted(spans.start, instant, side="right") - 1
         sample = self._samples.within(self._samples.at(instant), spans.start[around], spans.end[around])
-        return self._stacks.at(sample)
+        return rows_of(self._stacks, sample)
 
 
 _NEVER: Final = np.iinfo(np.int64).min

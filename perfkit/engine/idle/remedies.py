@@ -47,7 +47,6 @@ class IdlePart(NamedTuple):
 
     @property
     def largest(self) -> IdleCause:
-        """Its largest part."""
         return self.rows[0]
 
     @property
@@ -105,7 +104,6 @@ def change_of(part: IdlePart) -> str | None:
 
 
 def remedy(part: IdlePart, context: LossContext) -> Remedy:
-    """Return what to do about the cause."""
     find = _REMEDIES.get(part.cause)
     return find(part, context) if find else Remedy((fact(f"less_{part.cause}"),))
 

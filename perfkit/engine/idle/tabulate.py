@@ -1,25 +1,27 @@
 """Sum the pieces of a rank's idle time by cause, detail and step."""
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from perfkit.engine.breakdown import Activity, idle_beside
 from perfkit.engine.idle import pieces as causes
-from perfkit.engine.idle.attribution import Threads, attribute, find_gaps
+from perfkit.engine.idle.attribution import attribute, find_gaps
 from perfkit.engine.idle.host_thread import BETWEEN_OPERATORS_NS, Host
 from perfkit.engine.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.engine.idle.possible_loading import possible_loading
 from perfkit.engine.kinds.classify import Device, rows_by_key
 from perfkit.engine.samples import HostSamples
-from perfkit.engine.steps.passes import Passes
 from perfkit.engine.steps.windows import Steps
 from perfkit.records.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
 from perfkit.records.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
 from perfkit.records.samples import CodeLocation
-from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, difference
+from perfkit.trace.events import EventKind
+from perfkit.trace.intervals import Ints, Union, difference, rows_of
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _SHORT_KERNEL_NS: Final = 5_000
 
@@ -31,36 +33,24 @@ class Idle(NamedTuple):
     steps: list[IdleNs]
 
 
-def explain_idle(
-    device: Device,
-    activity: Activity,
-    steps: Steps,
-    host: Host,
-    threads: Threads,
-    passes: Callable[[], Passes],
-) -> Idle:
+def explain_idle(trace: "TraceContext") -> Idle:
     """Return the causes of the steps' idle time; those of a step add up to its `overhead`.
 
     In the gaps none of the process's devices works; while one does, the others are idle beside it.
-
-    Args:
-        device: the device's work.
-        activity: when each category was active.
-        steps: the steps.
-        host: what the host's threads did, by `host_time`, as is the next.
-        threads: its threads.
-        passes: returns forward and backward passes.
     """
+    device, activity, steps, host = trace.device, trace.activity, trace.steps, trace.host
     gaps = find_gaps(activity, steps)
-    found = merge_neighbours(attribute(device, gaps, host, threads), gaps.start)
-    kernel_ns = _kernel_ns(host.events, device, steps)
+    found = merge_neighbours(attribute(device, gaps, host, trace.threads), gaps.start)
+    rows = device.row[~device.is_copy & (steps.device_step >= 0)]
+    rows = rows[host.events.kind[rows] == EventKind.KERNEL]
+    kernel_ns = host.events.end_ns[rows] - host.events.start_ns[rows]
     has_loading = bool(len(activity.data_loading.start))
     time = IdleTime(
         causes=add_idle_causes([*_rows(found, host), *_beside_others(device, activity, steps, gaps)]),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(host.frames.name)) or host.by_samples is not None,
-        possible_loading=None if has_loading else possible_loading(host, threads.main, steps, passes(), gaps),
+        possible_loading=None if has_loading else possible_loading(trace, gaps),
     )
     return Idle(time, _by_step(found, steps, idle_beside(activity, steps)))
 
@@ -73,12 +63,6 @@ def _beside_others(device: Device, activity: Activity, steps: Steps, gaps: Union
         if len(length):
             total_ns = int(length.sum()) // len(device.numbers)
             yield _row_of("other_device", f"device {number}", len(length), total_ns, int(length.max()))
-
-
-def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
-    rows = device.row[~device.is_copy & (steps.device_step >= 0)]
-    rows = rows[events.kind[rows] == EventKind.KERNEL]
-    return np.asarray(events.end_ns[rows] - events.start_ns[rows])
 
 
 def _by_step(found: Pieces, steps: Steps, beside_ns: Ints) -> list[IdleNs]:
@@ -133,7 +117,7 @@ def _code(found: Pieces, place: Ints, host: Host) -> dict[int, CodeLocation | No
     waits = found.cause == causes.INDEX["synchronisation"]
     of_host = ~waits & (found.cause != _QUEUED)
     piece, sample, length = samples.overlaps(Union(found.start[of_host], found.end[of_host]))
-    waiting, returned, lasts = _returned(found.where(waits), host.waits, samples)
+    waiting, returned, lasts = _returned(rows_of(found, waits), host.waits, samples)
     row = np.concatenate((place[of_host][piece], place[waits][waiting]))
     sample, length = np.concatenate((sample, returned)), np.concatenate((length, lasts))
     by_row = rows_by_key(row)

@@ -75,7 +75,6 @@ class LossContext(NamedTuple):
         return longest_mean_step_ns(self.run)
 
     def share(self, ns: float) -> float:
-        """Return a time as a share of the step."""
         return ns / self.step_ns
 
     def longest_wait_ns(self, wait_ns: float) -> float:
@@ -149,7 +148,6 @@ class LossContext(NamedTuple):
         return any(use.peak.allocated_bytes >= _FULL * (use.limit_bytes or 0) for use in uses)
 
     def has(self, code: str) -> bool:
-        """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)
 
 

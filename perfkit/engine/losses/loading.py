@@ -19,7 +19,6 @@ def load_faster(context: LossContext, cause: WaitCause | None) -> Fact:
     """Return what to do about slow input.
 
     Args:
-        context: the run.
         cause: what most of the waiting is spent on; None if unknown.
     """
     if cause in (None, "reading", "workers_busy") and _is_limited_by_storage(context):

@@ -7,7 +7,7 @@ compared.
 
 import re
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -25,7 +25,10 @@ from perfkit.engine.steps.windows import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.records.trace_header import RecordedPipeline
 from perfkit.trace.events import EventKind, Events, Header
-from perfkit.trace.intervals import Ints, Union, difference, measure, merge, union
+from perfkit.trace.intervals import Ints, Union, difference, envelopes, measure, merge, union
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 KINDS: Final = ("F", "B", "I", "W")
 """Forward; the whole backward; its two parts, the gradients of the input and of the weights."""
@@ -64,7 +67,6 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
 
     @property
     def names_stages(self) -> bool:
-        """Whether the trace names the stages."""
         return bool((self.action("stage") != NO_STAGE).all())
 
     def at_stage(self, stage: int) -> "PipelineActions":
@@ -112,18 +114,12 @@ class PipelineSpans(NamedTuple):
         return None if stage is None else self._replace(keys=np.vstack([np.full_like(self.step, stage), self.keys[1:]]))
 
 
-def find_pipeline_spans(
-    events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps
-) -> PipelineSpans | None:
+def find_pipeline_spans(trace: "TraceContext") -> PipelineSpans | None:
     """Return what the rank computes in a pipeline, and its bubble; None if micro-batches are unknown.
 
-    Args:
-        events: the trace.
-        device: its device activities.
-        activity: spans of each category.
-        collectives: those within the steps.
-        steps: the steps; without numbers nothing is returned, because they cannot be compared between ranks.
+    Without numbers of steps nothing is returned, because they cannot be compared between ranks.
     """
+    events, device, steps = trace.events, trace.device, trace.steps
     if not steps.from_annotations:
         return None
     issued, until, keys = _annotated(events, steps)
@@ -135,20 +131,15 @@ def find_pipeline_spans(
         keys = np.stack([np.full(len(kind), NO_STAGE), kind, batch])
     begin, end = _spans_of_work(events, device, issued, until)
     step = steps.of(issued)
-    spans = _split_communication(activity, collectives, step, begin, end, on_host=not len(device.row))
+    spans = _split_communication(trace.activity, trace.collectives, step, begin, end, on_host=not trace.has_device)
     waiting = measure(spans.not_work, begin, end)
     bubble = difference(spans.receives, spans.busy)
     return PipelineSpans(step, keys, issued, begin, end, waiting, bubble)
 
 
-def find_pipeline_actions(spans: PipelineSpans | None, steps: Steps, header: Header) -> PipelineActions | None:
-    """Return the actions of a trace and the bubble of each step; None if it has no spans.
-
-    Args:
-        spans: actions and bubble in time; None if no micro-batches are annotated.
-        steps: the steps.
-        header: the header of the trace.
-    """
+def find_pipeline_actions(trace: "TraceContext") -> PipelineActions | None:
+    """Return the actions of a trace and the bubble of each step; None if no micro-batches are known."""
+    spans, steps, header = trace.pipeline_spans, trace.steps, trace.header
     if spans is None:
         return None
     own = header.perfkit.pipeline if header.perfkit else None
@@ -209,9 +200,8 @@ def _spans_of_work(events: Events, device: Device, begin: Ints, end: Ints) -> tu
     of = np.searchsorted(begin, device.launched_ns[kernels], side="right") - 1
     inside = (of >= 0) & (device.launched_ns[kernels] < end[of])
     kernels, of = kernels[inside], of[inside]
-    first, last = np.full(len(begin), np.iinfo(np.int64).max), np.full(len(begin), np.iinfo(np.int64).min)
-    np.minimum.at(first, of, events.start_ns[device.row[kernels]])
-    np.maximum.at(last, of, events.end_ns[device.row[kernels]])
+    rows = device.row[kernels]
+    first, last = envelopes(of, events.start_ns[rows], events.end_ns[rows], len(begin))
     launched = last > first
     return np.where(launched, first, begin), np.where(launched, last, begin)
 
@@ -225,8 +215,6 @@ def _split_communication(
     unknown dimension runs in their groups.
 
     Args:
-        activity: spans of each category.
-        collectives: those within the steps.
         step: step of each action.
         begin: its begin.
         end: its end.
@@ -240,9 +228,7 @@ def _split_communication(
     own = kinds(lambda kind: _is_of_pipeline(kind, groups))
     receive = kinds(lambda kind: kind.operator in (RECEIVE, EXCHANGE))
     count = int(max(step.max(initial=-1), collectives.step.max(initial=-1))) + 1
-    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, step, begin)
-    np.maximum.at(last, step, end)
+    first, last = envelopes(step, begin, end, count)
     outside = (collectives.end <= first[collectives.step]) | (collectives.start >= last[collectives.step])
 
     def spans(mask: NDArray[np.bool_]) -> Union:
@@ -267,8 +253,6 @@ def _without_waiting(received: Ints, begin: Ints, end: Ints) -> Union:
 
     Args:
         received: when the pipeline's receives end.
-        begin: begin of each action.
-        end: its end.
     """
     received = np.sort(received)
     last = np.searchsorted(received, end, side="right") - 1

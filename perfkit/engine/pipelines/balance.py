@@ -55,7 +55,6 @@ def stage_times(steps: PipelineSteps, layers: Mapping[int, int]) -> list[Pipelin
     Forward and backward of some may be one action, which tells neither (`OVERLAP_F_B` of torch's DualPipeV).
 
     Args:
-        steps: the measured steps.
         layers: number of layers of each stage; stages of unknown size are missing.
     """
     rows = []

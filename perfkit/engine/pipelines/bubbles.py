@@ -13,7 +13,7 @@ from perfkit.engine.pipelines.groups import find_lines, groups_along
 from perfkit.engine.pipelines.replay import Action, Plan, make_plan, replay
 from perfkit.engine.pipelines.schedules import recognise_schedule
 from perfkit.engine.pipelines.steps import PipelineSteps, RankActions, gather_steps
-from perfkit.records.facts import Fact, Statement, fact
+from perfkit.records.facts import Statement, fact
 from perfkit.records.manifest import MeshDimension
 from perfkit.records.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.records.rank import RankReport, StepBreakdown
@@ -35,9 +35,6 @@ def find_pipelines(
     """Return the pipelines of a run, those with the largest bubbles first.
 
     Args:
-        actions: what the ranks compute in pipelines, by rank.
-        calls: the collectives of all ranks.
-        reports: the reports of all ranks.
         mesh: the run's mesh; empty if unknown.
     """
     actions = _placed(actions, mesh)
@@ -74,39 +71,31 @@ def _pipeline(
     """Return the record of one pipeline.
 
     Args:
-        steps: the measured steps of its ranks.
-        breakdowns: where their time goes, by rank.
         ranks: number of its ranks, traced or not.
         recorded: what the traces' headers tell of it; empty in traces of other programs.
     """
     every = [action for own in steps.ranks.values() for action in own.order]
     stages = recorded[0].stages if recorded else 1 + max(action.stage for action in every)
+    by_stage = sorted((own.order for own in steps.ranks.values()), key=lambda order: min(one.stage for one in order))
     missing, is_small = ranks - len(steps.ranks), _is_small(every)
+    why = fact("actions_not_annotated" if is_small else "too_many_actions")
+    if missing > 0:
+        why = fact("traces_of", traces=len(steps.ranks), ranks=ranks)
     plan = make_plan([own.order for own in steps.ranks.values()], stages) if is_small and not missing else None
     parts = _split(plan, steps) if plan else dict.fromkeys(steps.ranks)
     layers = {stage.index: stage.layers for one in recorded for stage in one.own}
     times = stage_times(steps, layers) if is_small else []
     rows = [_rank(rank, own, breakdowns[rank], parts[rank]) for rank, own in steps.ranks.items()]
     return Pipeline(
-        schedule=recorded[0].schedule if recorded else recognise_schedule(_by_stage(steps)) if not missing else None,
+        schedule=recorded[0].schedule if recorded else recognise_schedule(by_stage) if not missing else None,
         stages=stages,
         micro_batches=len({action.micro_batch for action in every}),
         steps=len(steps.number),
         ranks=sorted(rows, key=lambda row: row.stages),
         stage_times=times,
         heavy=find_heavy_stage(plan, steps, times) if plan else None,
-        reason=None if plan else Statement(_why_not_split(len(steps.ranks), ranks, is_small)),
+        reason=None if plan else Statement(why),
     )
-
-
-def _why_not_split(traced: int, ranks: int, is_small: bool) -> Fact:
-    if traced < ranks:
-        return fact("traces_of", traces=traced, ranks=ranks)
-    return fact("actions_not_annotated" if is_small else "too_many_actions")
-
-
-def _by_stage(steps: PipelineSteps) -> list[list[Action]]:
-    return sorted((own.order for own in steps.ranks.values()), key=lambda order: min(action.stage for action in order))
 
 
 def _is_small(actions: Sequence[Action]) -> bool:

@@ -25,7 +25,6 @@ def name_pipeline_groups(
     both.
 
     Args:
-        calls: their collectives, by rank.
         mesh: the run's mesh; empty if it has none.
     """
     lines = groups_along(mesh, PIPELINE, "cp")
@@ -75,8 +74,6 @@ def find_lines(
     A pipeline of which any rank computes a micro-batch is returned with all its ranks, traced or not.
 
     Args:
-        actions: what the ranks compute in pipelines, by rank.
-        calls: their collectives, by rank.
         mesh: the run's mesh; empty if unknown.
     """
     every = [(rank, kind) for rank in actions for kind in calls[rank].kinds]

@@ -16,7 +16,7 @@ from perfkit.engine.kinds.classify import nested_on_thread, rows_by_key
 from perfkit.engine.pipelines.replay import BACKWARD, FORWARD
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, outermost
+from perfkit.trace.intervals import Ints, envelopes, outermost
 
 _MESSAGES: Final = re.compile(r"c10d::(send|recv_|recv_any_source_)$")
 
@@ -43,7 +43,6 @@ def infer_actions(events: Events, steps: Steps) -> InferredActions | None:
     """Return the forward and backward of each micro-batch; None if they cannot be inferred.
 
     Args:
-        events: the trace.
         steps: the steps; only those are looked at that can be told apart wholly.
     """
     messages = _rows_of(events, events.shapes.starting_with(_MESSAGES))
@@ -113,12 +112,8 @@ def _backwards(events: Events, rows: Ints, of: Ints, cuts: Ints) -> tuple[Ints, 
 
 
 def _envelopes(events: Events, rows: Ints, chunk: Ints) -> _Chunks:
-    """Return the first begin and the last end of each chunk's operators."""
     count = int(chunk.max(initial=-1)) + 1
-    begin, end = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(begin, chunk, events.start_ns[rows])
-    np.maximum.at(end, chunk, events.end_ns[rows])
-    return _Chunks(begin, end)
+    return _Chunks(*envelopes(chunk, events.start_ns[rows], events.end_ns[rows], count))
 
 
 def _complete_steps(

@@ -43,9 +43,6 @@ def find_inferred_lines(
     """Return the ranks of each pipeline, first stage first; empty if it is not certain which these are.
 
     Args:
-        actions: what the ranks compute in pipelines, by rank.
-        calls: the collectives of all ranks.
-        clocks: the hosts' clocks.
         world_size: number of ranks; None if unknown.
     """
     if not actions or any(trace.names_stages for traces in actions.values() for trace in traces):

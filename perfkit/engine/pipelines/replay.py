@@ -40,7 +40,6 @@ def make_plan(orders: Sequence[Sequence[Action]], stages: int) -> Plan | None:
 
     Args:
         orders: each rank's actions, in order.
-        stages: number of stages.
     """
     first_row = np.cumsum([0, *(len(order) for order in orders)]).tolist()
     rows = {action: first_row[rank] + place for rank, order in enumerate(orders) for place, action in enumerate(order)}
@@ -80,7 +79,6 @@ def replay(plan: Plan, work_ns: Ints) -> Ints:
     """Return the time from the first begin to the last end in each step, shape (k,).
 
     Args:
-        plan: the actions.
         work_ns: duration of each in each step, shape (a, k).
     """
     end_ns = np.zeros_like(work_ns)

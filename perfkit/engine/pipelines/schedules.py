@@ -41,9 +41,7 @@ def _are_in_turns(orders: Sequence[Sequence[Action]], per_rank: int, batches: in
     """Return whether all ranks compute forwards and backwards in turn; when weights get their gradients is free.
 
     Args:
-        orders: as above.
         per_rank: stages of each rank.
-        batches: number of micro-batches.
         apart: how many forwards more than the next rank each rank computes before its first backward.
         backward: the kind that alternates with forwards.
     """

@@ -15,9 +15,7 @@ def data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: 
     """Return how the ranks' steps load data; None if no load was seen.
 
     Args:
-        ranks: the ranks.
         manifest: the run's manifest; None for foreign traces.
-        source: name of the input source.
     """
     loads = [
         (span_ns, rank.rank, step.step) for rank in ranks for step in rank.steps for span_ns in step.loads.spans_ns
@@ -60,7 +58,6 @@ def slowest_worker(loading: RankLoading, ranks: int, of: int) -> SlowWorker:
     """Return the slowest worker of a rank that has a slow one.
 
     Args:
-        loading: of the rank.
         ranks: how many ranks have a slow worker.
         of: number of all ranks.
     """

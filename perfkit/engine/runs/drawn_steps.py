@@ -27,7 +27,6 @@ def chosen_steps(
     """Yield the straggler, or the rank that takes longest without communication, and a typical rank, with their steps.
 
     Args:
-        ranks: the run's ranks.
         cross_rank: what they show together; None for a single rank.
         numbers: numbers of the steps; None for the longest of the run and one of median length, each as long as on its
             slowest rank.
@@ -60,13 +59,7 @@ def linked_collectives(
     matched: MatchedCollectives,
     clocks: Sequence[HostClock],
 ) -> list[LinkedCollective]:
-    """Return the matched collectives of the steps that a page draws, step by step in order of time.
-
-    Args:
-        chosen: those of `chosen_steps`.
-        matched: the collectives of all ranks.
-        clocks: the clocks of their hosts.
-    """
+    """Return the matched collectives of the steps that a page draws, step by step in order of time."""
     drawn = {rank.rank for rank, _ in chosen if rank.rank is not None}
     steps = dict.fromkeys(step.step for _, steps in chosen for step in steps)
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}

@@ -18,10 +18,8 @@ def run_findings(
     """Yield the findings that no single trace can show.
 
     Args:
-        ranks: reports of the ranks.
         communicated: by trace, whether it contains any communication.
         world_sizes: distinct world sizes in the manifest or the headers; empty if they contain none.
-        world_size: the one that is used.
         manifest: the run's manifest; None for foreign traces.
     """
     yield from _missing_ranks(ranks, world_size, manifest)

@@ -48,8 +48,6 @@ def check_one_job(path: Path, traces: Sequence[NamedSummary], has_manifest: bool
     """Refuse the traces of several jobs: what is put together of them would show ranks that never met.
 
     Args:
-        path: the folder they are in.
-        traces: all of its traces.
         has_manifest: whether its `run.json` makes them one run.
 
     Raises:

@@ -22,7 +22,6 @@ def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> It
 
     Args:
         compiled: what was compiled in which steps; None without `--compile`.
-        kinds: kind of each step.
     """
     if compiled is None:
         return
@@ -80,8 +79,6 @@ def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Col
     """Yield one finding per point that failed without leaving a run, and one for all pending points.
 
     Args:
-        sweep: name of the sweep's folder.
-        points: points of its `sweep.json`.
         analysed: names of the run folders that are analysed; their own reports contain their failures.
     """
     absent = [point for point in points if point.run not in analysed]

@@ -29,9 +29,6 @@ def summarize_pauses(
     """Return a row for each phase and rank, in this order; what is between the same two steps counts once.
 
     Args:
-        traced: pauses in the traces, by rank.
-        calls: the collectives of each rank.
-        clocks: of their hosts.
         manifest: the run's, which has the pauses outside of recorded steps, too; None for foreign traces.
     """
     records = manifest.ranks if manifest else ()

@@ -21,12 +21,7 @@ _MOST_APART: Final = 4
 
 
 def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> ProfilerCost:
-    """Return the cost of the profiler per step, or why it is not known (metrics.md section 10).
-
-    Args:
-        ranks: record of each rank, from the manifest.
-        kinds: kind of each step.
-    """
+    """Return the cost of the profiler per step, or why it is not known (metrics.md section 10)."""
     times = clock_step_times(ranks, kinds)
     active = [step for step, kind in enumerate(kinds) if kind == "active"] or [0]
     around = kinds[: active[-1]], [*["cold"] * active[0], *kinds[active[0] :]]

@@ -79,13 +79,12 @@ def _shared(claims: Sequence[RankClaim]) -> list[RankClaim]:
     for claim in claims:
         if claim.in_header is not None:
             by_header[claim.in_header].append(claim)
-    return [claim for claims in by_header.values() if _have_distinct_names(claims) for claim in claims]
-
-
-def _have_distinct_names(claims: Sequence[RankClaim]) -> bool:
-    """Return whether the names of traces give several ranks; the names of one rank's cycles give the same."""
-    names = {claim.in_name for claim in claims}
-    return len(names) > 1 and None not in names
+    found = []
+    for claims in by_header.values():
+        names = {claim.in_name for claim in claims}  # of one rank's cycles they give the same rank
+        if len(names) > 1 and None not in names:
+            found += claims
+    return found
 
 
 def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Observation:

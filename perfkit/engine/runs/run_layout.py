@@ -1,10 +1,11 @@
 """How many ranks a run has, and how they are laid out: the one way in which reports, graphs and timelines tell it."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.engine.communication.collective_calls import CollectiveCalls
@@ -18,7 +19,7 @@ from perfkit.engine.runs.rank_reports import NamedSummary, Ranks
 from perfkit.records.aggregate import add_collectives, add_issued
 from perfkit.records.manifest import MeshDimension, RunManifest
 from perfkit.records.per_rank.sharding import IssuedCollectives
-from perfkit.records.rank import CollectiveStat, RankReport
+from perfkit.records.rank import CollectiveStat
 from perfkit.trace.events import MOST_RANKS
 
 _MOST_DIMENSIONS: Final = 16
@@ -52,8 +53,6 @@ def lay_out(ranks: Ranks, traces: Sequence[NamedSummary], manifest: RunManifest 
     the traces show.
 
     Args:
-        ranks: its ranks.
-        traces: summaries of its traces.
         manifest: the run's manifest; None if it has none, or it cannot be read.
     """
     headers = [named.summary.header for named in traces]
@@ -83,13 +82,17 @@ def _with_messages(ranks: Ranks, of_pipelines: Collection[int]) -> Ranks:
     """Return the ranks with the sends and receives of unknown dimension as those of their pipeline."""
     if not of_pipelines:
         return ranks
-    calls = {
-        rank: _calls_with_messages(own, _message_operators(own)) if rank in of_pipelines else own
-        for rank, own in ranks.calls.items()
+    operators = {rank: _message_operators(ranks.calls[rank]) for rank in of_pipelines}
+    calls = ranks.calls | {
+        rank: replace(ranks.calls[rank], kinds=_named(ranks.calls[rank].kinds, own)) for rank, own in operators.items()
     }
     reports = [
-        _report_with_messages(report, _message_operators(ranks.calls[report.rank]))
-        if report.rank in of_pipelines and report.rank is not None
+        replace(
+            report,
+            collectives=add_collectives(_named(report.collectives, operators[report.rank])),
+            issued_collectives=add_issued(_named(report.issued_collectives, operators[report.rank])),
+        )
+        if report.rank in operators and report.rank is not None
         else report
         for report in ranks.reports
     ]
@@ -102,28 +105,17 @@ def _message_operators(calls: CollectiveCalls) -> frozenset[str]:
     return frozenset({SEND, RECEIVE, EXCHANGE} if all(map(is_exchange, both)) else {SEND, RECEIVE})
 
 
-def _calls_with_messages(calls: CollectiveCalls, operators: Collection[str]) -> CollectiveCalls:
-    named = (_named(kind, kind._replace(dimension=PIPELINE), operators) for kind in calls.kinds)
-    return replace(calls, kinds=list(named))
-
-
-def _report_with_messages(report: RankReport, operators: Collection[str]) -> RankReport:
-    issued = report.issued_collectives
-    return replace(
-        report,
-        collectives=add_collectives(
-            _named(row, replace(row, dimension=PIPELINE), operators) for row in report.collectives
-        ),
-        issued_collectives=add_issued(_named(row, replace(row, dimension=PIPELINE), operators) for row in issued),
-    )
-
-
 _Message = TypeVar("_Message", CollectiveKey, CollectiveStat, IssuedCollectives)
 
 
-def _named(given: _Message, of_pipeline: _Message, operators: Collection[str]) -> _Message:
-    """Return what to call a collective: `of_pipeline` if it is a message of unknown dimension."""
-    return of_pipeline if given.operator in operators and given.dimension is None else given
+def _named(rows: Iterable[_Message], operators: Collection[str]) -> list[_Message]:
+    """Return collectives, of which messages of unknown dimension are the pipeline's."""
+    named = []
+    for row in rows:
+        if row.operator in operators and row.dimension is None:
+            row = replace(row, dimension=PIPELINE) if isinstance(row, Struct) else row._replace(dimension=PIPELINE)
+        named.append(row)
+    return named
 
 
 def _fits(sizes: Mapping[str, int], world_size: int | None) -> bool:

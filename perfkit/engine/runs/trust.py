@@ -1,5 +1,6 @@
-"""What makes the answer about a run doubtful, in order of weight (metrics.md section 27)."""
+"""What makes the answer about a run doubtful, in order of weight, such as busy cores (metrics.md section 27)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, Final
@@ -12,6 +13,7 @@ from perfkit.records.facts import statement
 from perfkit.records.per_run.ledger import StepTime
 from perfkit.records.rank import RankReport
 from perfkit.records.run import DOUBTS, CoreLoad, Doubt, DoubtCode, ProfilerCost
+from perfkit.records.trace_header import CoreUse
 
 _BUSY_SHARE: Final = 0.4
 """Share of a rank's cores from which others slow it down. On two cores steps took at most 1.3 times as long up to 0.36,
@@ -24,6 +26,41 @@ _LOST: Final = ("damaged_trace", "skipped_events", "no_device_events", "kernels_
 _IMPOSSIBLE: Final = ("impossible_times", "device_clock_differs")
 _MISSING: Final = ("ranks_missing", "world_size_unknown", "missing_traces")
 _UNMATCHED: Final = ("suspect_matches", "timelines_disagree")
+
+
+def core_loads(uses: Iterable[tuple[int | None, CoreUse | None]], ranks: int) -> list[CoreLoad]:
+    """Return the load of each set of cores that ranks share; empty unless all ranks have recorded it.
+
+    What a rank of the run without a trace used would count as that of other processes.
+
+    Args:
+        uses: of each trace, its rank and what it has recorded.
+    """
+    by_cores: dict[str, dict[int | None, list[CoreUse]]] = defaultdict(lambda: defaultdict(list))
+    for rank, use in uses:
+        if use is None or use.window_ns <= 0 or use.count <= 0:
+            return []
+        by_cores[use.cores][rank].append(use)
+    if sum(map(len, by_cores.values())) < ranks:
+        return []
+    return [_load(of_ranks) for of_ranks in by_cores.values()]
+
+
+def _load(of_ranks: Mapping[int | None, Sequence[CoreUse]]) -> CoreLoad:
+    cores = next(iter(of_ranks.values()))[0].count
+    windows_ns = {rank: sum(use.window_ns for use in uses) for rank, uses in of_ranks.items()}
+    own = sum(sum(use.own_ns for use in uses) / windows_ns[rank] for rank, uses in of_ranks.items())
+    busy = fmean(sum(use.busy_ns for use in uses) / windows_ns[rank] for rank, uses in of_ranks.items())
+    busy = min(busy, float(cores))  # the system counts in ticks, which may be late
+    others, idle = max(0.0, busy - own), cores - busy
+    return CoreLoad(
+        ranks=sorted(rank for rank in of_ranks if rank is not None),
+        cores=cores,
+        own=own,
+        others=others,
+        idle=idle,
+        taken_share=max(0.0, others - idle) / cores,
+    )
 
 
 def is_busy(loads: Iterable[CoreLoad]) -> bool:
@@ -42,9 +79,6 @@ def doubts(
     """Return what makes the answer doubtful; its texts are statements.
 
     Args:
-        seen: what was observed of the run.
-        loads: of the cores of its ranks.
-        ranks: the reports of its ranks.
         cost: of the profiler; None if unknown.
         config: options of the run; None for traces of another program.
         step: the run's step time; None if unknown.

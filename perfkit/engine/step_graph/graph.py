@@ -4,16 +4,15 @@ A node runs for a fixed time, and begins when all that it depends on has ended, 
 from the measured times, so a replay without a change gives these times exactly.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.engine.step_graph.modules import GraphModule
 from perfkit.records.per_rank.idle import CAUSES
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, concatenated, rows_of
 
 KINDS: Final = ("point", "host", "compute", "communication", "memcpy", "data_loading", *CAUSES)
 """Kinds of nodes and of their parts. A `point` takes no time; `host` are operators and calls that issue device work;
@@ -46,10 +45,6 @@ ORIGIN: Final = 0
 """The node before all others."""
 
 
-def _rows(table: Any, mask: NDArray[np.bool_] | Ints | slice) -> list[Any]:
-    return [column[mask] for column in table]
-
-
 class Nodes(NamedTuple):
     """Nodes; columns of shape (n,)."""
 
@@ -73,8 +68,7 @@ class Nodes(NamedTuple):
     """Of a collective: message size, or -1."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Nodes":
-        """Return the nodes of a mask, or at the given places."""
-        return Nodes(*_rows(self, mask))
+        return rows_of(self, mask)
 
 
 class Edges(NamedTuple):
@@ -88,8 +82,7 @@ class Edges(NamedTuple):
     """Index into `EDGE_KINDS`."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Edges":
-        """Return the edges of a mask, or at the given places."""
-        return Edges(*_rows(self, mask))
+        return rows_of(self, mask)
 
 
 class Parts(NamedTuple):
@@ -108,8 +101,7 @@ class Parts(NamedTuple):
     """Of idle time: index into `StepGraph.scopes`; else -1."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Parts":
-        """Return the parts of a mask, or at the given places."""
-        return Parts(*_rows(self, mask))
+        return rows_of(self, mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,18 +156,8 @@ class StepGraph:
         return np.asarray(end_ns[self.boundaries].max(axis=0))
 
 
-class Draft(NamedTuple):
-    """A graph before its lags are known."""
-
-    nodes: Nodes
-    edges: Edges
-    """`lag_ns` is the least that a dependency takes where it does not decide."""
-    tie: NDArray[np.int8]
-    """Order of points at one instant."""
-
-
 class Bound(NamedTuple):
-    """A draft whose nodes are in order and whose lags give the measured times."""
+    """Nodes in order, and dependencies whose lags give the measured times."""
 
     nodes: Nodes
     edges: Edges
@@ -184,23 +166,23 @@ class Bound(NamedTuple):
     violated: dict[str, int]
 
 
-def bind(draft: Draft) -> Bound:
-    """Order the nodes, and derive the lags from the measured times.
+def bind(nodes: Nodes, edges: Edges, tie: NDArray[np.int8]) -> Bound:
+    """Order the nodes, points at one instant by `tie`, and derive the lags from the measured times.
 
     Of what a node depends on, what ended last decided when it began, with the least that its kind of dependency takes
-    added: a kernel that begins as soon as its launch lets it did not wait for the kernel before. The lag is the time
-    from there to the begin. Where others end later in a replay, they decide, after that least. A node without
-    any dependency depends on the origin (number 0), which must begin no later than any.
+    (`lag_ns` as given) added: a kernel that begins as soon as its launch lets it did not wait for the kernel before.
+    The lag is the time from there to the begin. Where others end later in a replay, they decide, after that least. A
+    node without any dependency depends on the origin (number 0), which must begin no later than any.
     """
-    nodes, edges = draft.nodes, draft.edges
-    order = np.lexsort((draft.tie, nodes.start, nodes.end))
+    order = np.lexsort((tie, nodes.start, nodes.end))
     order = np.concatenate((np.zeros(1, np.int64), order[order != ORIGIN]))
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     nodes = nodes.where(order)
     edges = edges._replace(source=place[edges.source], target=place[edges.target])
     room = nodes.start[edges.target] - nodes.end[edges.source]
-    violated = _count(edges.kind[room < 0])
+    count = np.bincount(edges.kind[room < 0], minlength=len(EDGE_KINDS)).tolist()
+    violated = {kind: number for kind, number in zip(EDGE_KINDS, count, strict=True) if number}
     possible = (room >= 0) & (edges.source < edges.target)
     edges, room = edges.where(possible), room[possible]
     edges, room = _with_roots(nodes, edges, room)
@@ -213,11 +195,6 @@ def bind(draft: Draft) -> Bound:
     return Bound(nodes, edges._replace(lag_ns=lag), place, violated)
 
 
-def _count(kinds: NDArray[np.int8]) -> dict[str, int]:
-    count = np.bincount(kinds, minlength=len(EDGE_KINDS)).tolist()
-    return {kind: number for kind, number in zip(EDGE_KINDS, count, strict=True) if number}
-
-
 def _with_roots(nodes: Nodes, edges: Edges, room: Ints) -> tuple[Edges, Ints]:
     has = np.zeros(len(nodes.start), np.bool_)
     has[edges.target] = True
@@ -226,13 +203,3 @@ def _with_roots(nodes: Nodes, edges: Edges, room: Ints) -> tuple[Edges, Ints]:
     first = nodes.start[roots] - nodes.end[ORIGIN]
     added = Edges(np.zeros_like(roots), roots, first, np.full(len(roots), START, np.int8))
     return concatenated([edges, added]), np.concatenate((room, first))
-
-
-TableT = TypeVar("TableT", Nodes, Edges, Parts)
-
-
-def concatenated(tables: Sequence[TableT]) -> TableT:
-    """Return the rows of several tables, at least one, one table after the other."""
-    columns: Any = zip(*tables, strict=True)
-    joined: list[Any] = [np.concatenate(column) for column in columns]
-    return type(tables[0])(*joined)

@@ -12,11 +12,11 @@ from perfkit.engine.ranks.clock_alignment import aligned
 from perfkit.engine.ranks.matched_run import pair_rows
 from perfkit.engine.ranks.matching import MatchedCollectives
 from perfkit.engine.step_graph import graph as kinds
-from perfkit.engine.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind, concatenated
+from perfkit.engine.step_graph.graph import Edges, Nodes, Parts, StepGraph, bind
 from perfkit.engine.step_graph.modules import NO_MODULE, GraphModule
 from perfkit.engine.step_graph.rank.rank_graph import CollectiveNodes, RankGraph
 from perfkit.records.cross_rank import HostClock
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import Ints, concatenated
 
 _ARRIVAL_TIE: Final = 1
 _END_TIE: Final = 5
@@ -63,7 +63,6 @@ def join_ranks(
     """Return the graph of some steps over all ranks.
 
     Args:
-        members: each rank's.
         steps: numbers of the steps, by `common_steps`; at least one.
         matched: the ranks' collectives; None for a single rank.
         clocks: of their hosts; the times of a rank whose offset is unknown are taken as they are.
@@ -99,7 +98,9 @@ class _Join:
             own = graph.columns(first, first + len(steps))
             numbers = _numbered(graph.names, self.names)
             nodes.append(self._nodes(rank, graph, own.nodes, numbers, clock_of.get(rank)).where(slice(1, None)))
-            edges.append(_shifted(own.edges, offset))
+            between = own.edges.where((own.edges.source > 0) & (own.edges.target > 0))  # without those from the origin
+            shift = np.int32(offset)
+            edges.append(between._replace(source=between.source + shift, target=between.target + shift))
             name = _renumbered(own.parts.name, numbers).astype(np.int32)
             module = self._modules_of(graph)[own.parts.module]
             scope = _renumbered(own.parts.scope, _numbered(graph.scopes, self.scopes)).astype(np.int32)
@@ -146,7 +147,6 @@ class _Join:
     # ---- between ranks ---------------------------------------------------------------------------------------------
 
     def graph(self, matched: MatchedCollectives | None, slow: NDArray[np.float64] | None) -> StepGraph:
-        """Return the graph."""
         ends = _Ends(_NONE, _NONE, _NONE)
         if matched is not None:
             ends = self._ends(matched)
@@ -159,7 +159,7 @@ class _Join:
         self._link(last, np.full(len(last), sink), kinds.END)
         edges = concatenated(self.edges)
         self.parts = self._cut_parts()
-        bound = bind(Draft(self.nodes, edges, np.concatenate(self.ties)))
+        bound = bind(self.nodes, edges, np.concatenate(self.ties))
         violated = dict(bound.violated)
         if self.late:
             violated["arrival"] = violated.get("arrival", 0) + self.late
@@ -195,14 +195,14 @@ class _Join:
 
     def _ends(self, matched: MatchedCollectives) -> _Ends:
         """Return the nodes of the collectives that are in the graphs."""
-        parts = [(_NONE,) * 3]
+        parts = [_Ends(_NONE, _NONE, _NONE)]
         rows_of = rows_by_key(matched.rank)
         for rank, calls in self.calls.items():
             rows = rows_of.get(rank, _NONE)
             row_of = np.full(len(rows), -1, np.int64)
             row_of[matched.order[rows]] = rows
-            parts.append((row_of[calls.order], calls.joined, calls.transfer))
-        return _Ends(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            parts.append(_Ends(row_of[calls.order], calls.joined, calls.transfer))
+        return concatenated(parts)
 
     def _join_collectives(self, matched: MatchedCollectives, ends: _Ends) -> None:
         """Let the transfer of a collective begin when the last rank has joined it."""
@@ -294,12 +294,6 @@ def _points(at: Ints) -> Nodes:
     none = np.full(len(at), -1, np.int32)
     kind, dimension = np.full(len(at), kinds.POINT, np.int8), none.astype(np.int16)
     return Nodes(at, at, none.astype(np.int64), none, np.zeros_like(none), kind, none, dimension, none.astype(np.int64))
-
-
-def _shifted(edges: Edges, offset: int) -> Edges:
-    """Return edges between nodes whose numbers grow by `offset`, without those from the origin."""
-    edges = edges.where((edges.source > 0) & (edges.target > 0))
-    return edges._replace(source=edges.source + np.int32(offset), target=edges.target + np.int32(offset))
 
 
 def _numbered(own: Sequence[KeyT], known: dict[KeyT, int]) -> Ints:

@@ -19,7 +19,7 @@ from perfkit.engine.step_graph.graph import (
     SYNCHRONISATION,
     StepGraph,
 )
-from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.replay import critical_path
 from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, merge, union
 
 _LAGS: Final = {
@@ -145,8 +145,6 @@ class PathPieces:
 
         Args:
             apart: the nodes of each of its devices.
-            start: start of the pieces.
-            end: their end.
             after: how many of `_ON_DEVICE` come before each.
             own: the device that each is on; -1 for those of the host.
         """

@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 
 from perfkit.engine.step_graph.graph import HOST, KINDS, ORIGIN, Nodes, Parts, StepGraph
-from perfkit.engine.step_graph.longest_path import critical_path
-from perfkit.engine.step_graph.replay import replay
+from perfkit.engine.step_graph.replay import critical_path, replay
 from perfkit.trace.intervals import Ints
 
 _PROFILER: Final = KINDS.index("profiler")

@@ -1,8 +1,9 @@
-"""Replay a graph with its own or other durations and lags (metrics.md section 16)."""
+"""Replay a graph with its own or other durations and lags, and find its critical path (metrics.md section 16)."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.engine.step_graph.graph import ORIGIN, StepGraph
 from perfkit.trace.intervals import Ints
@@ -16,7 +17,6 @@ def replay(graph: StepGraph, duration_ns: Ints | None = None, lag_ns: Ints | Non
     """Return the end of each node, shape (n,); without a change the measured ends.
 
     Args:
-        graph: the graph.
         duration_ns: durations of the nodes instead of the measured ones, shape (n,).
         lag_ns: lags of the edges instead of the measured ones, shape (e,).
     """
@@ -41,22 +41,15 @@ def replay(graph: StepGraph, duration_ns: Ints | None = None, lag_ns: Ints | Non
     return np.array(ends, np.int64)
 
 
-def slack(graph: StepGraph, end_ns: Ints, duration_ns: Ints | None = None, lag_ns: Ints | None = None) -> Ints:
+def slack(graph: StepGraph) -> Ints:
     """Return how much longer each node alone could take without delaying the end of the last step; shape (n,).
 
     It is `UNLIMITED` where the end does not depend on the node: of work that ends later.
-
-    Args:
-        graph: the graph.
-        end_ns: result of `replay`, or the measured ends.
-        duration_ns: as given to `replay`.
-        lag_ns: likewise.
     """
-    durations = (graph.duration_ns if duration_ns is None else duration_ns).tolist()
-    lags = (graph.edges.lag_ns if lag_ns is None else lag_ns).tolist()
+    durations, lags = graph.duration_ns.tolist(), graph.edges.lag_ns.tolist()
     sources, targets = graph.edges.source.tolist(), graph.edges.target.tolist()
     latest = [_NEVER] * len(durations)
-    latest[graph.sink] = int(end_ns[graph.sink])
+    latest[graph.sink] = int(graph.nodes.end[graph.sink])
     # A target's own limit is final when its edges are reached, because all edges from it go to higher numbers.
     for edge in range(len(lags) - 1, -1, -1):
         target, source = targets[edge], sources[edge]
@@ -66,4 +59,31 @@ def slack(graph: StepGraph, end_ns: Ints, duration_ns: Ints | None = None, lag_n
             if limit < latest[source]:
                 latest[source] = limit
     times = np.array(latest, np.int64)
-    return np.where(times < _NEVER, times - end_ns, UNLIMITED)
+    return np.where(times < _NEVER, times - graph.nodes.end, UNLIMITED)
+
+
+class CriticalPath(NamedTuple):
+    """Nodes in order of time, each after a lag; together they take as long as the graph. Columns of shape (p,)."""
+
+    node: NDArray[np.int32]
+    """The first depends on the origin, the last is the sink."""
+    edge: NDArray[np.int32]
+    """The dependency that decided when the node began."""
+
+
+def critical_path(graph: StepGraph) -> CriticalPath:
+    """Return the longest path from the origin to the sink: what decided when the last step ended; of several, one."""
+    end_ns = graph.nodes.end
+    source, target = graph.edges.source, graph.edges.target
+    tight = np.flatnonzero(end_ns[source] + graph.edges.lag_ns == graph.nodes.start[target])
+    # Of several that decide, the first: edges of a target are sorted by their measured time to it.
+    deciding = np.full(len(end_ns), -1, np.int64)
+    deciding[target[tight[::-1]]] = tight[::-1]
+    before, which = source.tolist(), deciding.tolist()
+    edges = []
+    node = graph.sink
+    while node != ORIGIN:
+        edges.append(which[node])
+        node = before[which[node]]
+    chosen = np.array(edges[::-1], np.int64)
+    return CriticalPath(target[chosen], chosen.astype(np.int32))

@@ -18,18 +18,17 @@ from perfkit.records.rank import RankReport
 class RunGraph(NamedTuple):
     """The graph, or why there is none."""
 
-    graph: StepGraph | None
+    graphs: tuple[StepGraph, ...]
+    """Of all recordings of the run, first that of the middle one; empty if there is none."""
     reason: Literal["mixed_jobs", "unranked", "different_steps"] | None
     """Why there is no graph."""
     unaligned: list[int]
     """Ranks that are left out because nothing links their clocks to the others'."""
-    others: tuple[StepGraph, ...] = ()
-    """Of a run that was recorded several times, the graphs of its other recordings: the first is of the middle one."""
 
     @property
-    def graphs(self) -> tuple[StepGraph, ...]:
-        """The graphs of all recordings; empty if there is none."""
-        return () if self.graph is None else (self.graph, *self.others)
+    def graph(self) -> StepGraph | None:
+        """The graph of the middle recording."""
+        return self.graphs[0] if self.graphs else None
 
     def findings(self, ranks: Sequence[RankReport]) -> list[Observation]:
         """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
@@ -49,17 +48,15 @@ def build_run_graph(
     Of ranks with several traces, those with steps that all ranks have count, each by itself.
 
     Args:
-        ranks: the ranks of the run.
         matched: their collectives; None without known ranks.
-        clocks: of their hosts.
         slow: as in `join_ranks`.
     """
     unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
     if ranks.mixed:
-        return RunGraph(None, "mixed_jobs", [])
+        return RunGraph((), "mixed_jobs", [])
     graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
     if not graphs:
-        return RunGraph(None, "unranked", unaligned)
+        return RunGraph((), "unranked", unaligned)
     recorded = [{step for graph in own.graphs for step in graph.steps} for own in graphs.values()]
     common = set.intersection(*recorded)
     found = []
@@ -70,9 +67,9 @@ def build_run_graph(
                 found.append(join_ranks(members, steps, matched if len(members) > 1 else None, clocks, slow))
                 common -= set(steps)
     if not found:
-        return RunGraph(None, "different_steps", unaligned)
+        return RunGraph((), "different_steps", unaligned)
     middle = found.pop(len(found) // 2)
-    return RunGraph(middle, None, unaligned, tuple(found))
+    return RunGraph((middle, *found), None, unaligned)
 
 
 def _member(own: RankGraphs, steps: Set[int | None]) -> Member:

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from perfkit.engine.kinds.classify import DATA_LOADING, Device, rows_by_key
 from perfkit.engine.steps.pauses import ENGINE, backward_starts
-from perfkit.engine.steps.series import recorded_once
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, covers, outermost, union
+from perfkit.trace.intervals import Ints, covers, envelopes, outermost, union
 
 StepSource = Literal["host", "device", "optimizer", "loader", "trace"]
 """What marks the steps: their annotations on the host or on the device, those of optimizers or loads, or nothing."""
@@ -158,7 +157,9 @@ def _spans(events: Events, device: Device, wanted: NDArray[np.bool_]) -> _Spans:
         rows = events.rows(kind)
         rows = rows[wanted[events.name[rows]]] if len(rows) else rows
         found.append(rows[np.argsort(events.start_ns[rows], kind="stable")])
-    host, on_device = recorded_once(events, found[0]), found[1]
+    host, on_device = found
+    again = (np.diff(events.start_ns[host]) == 0) & (np.diff(events.name[host]) == 0)
+    host = host[np.append(True, ~again)[: len(host)]]  # without those that repeat the name and start of the one before
     if len(host) or not len(on_device):
         return _Spans(events.name[host].astype(np.int64), events.start_ns[host], events.end_ns[host])
     return _launched_in(events, device, on_device)
@@ -187,9 +188,7 @@ def _over_streams(stream: NDArray[np.integer], name: NDArray[np.integer], start_
     if len(np.unique(name[chosen])) < len(chosen):
         names, start_ns, end_ns = name[chosen], start_ns[chosen], end_ns[chosen]
         key = np.arange(len(names))
-    first_ns, last_ns = np.full(len(names), NEVER_NS), np.full(len(names), -NEVER_NS)
-    np.minimum.at(first_ns, key, start_ns)
-    np.maximum.at(last_ns, key, end_ns)
+    first_ns, last_ns = envelopes(key, start_ns, end_ns, len(names))
     order = np.argsort(first_ns, kind="stable")
     return _Spans(names[order].astype(np.int64), first_ns[order], last_ns[order], on_device=True)
 

@@ -14,7 +14,7 @@ from perfkit.engine.steps.windows import Steps
 from perfkit.phases import PASS_NAMES, annotation
 from perfkit.records.per_rank.sharding import PASS_PHASES, PassPhase
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, measure, union
+from perfkit.trace.intervals import Ints, Union, concatenated, measure, union
 
 NO_PASS: Final = -1
 
@@ -93,7 +93,7 @@ class HostPhases:
             kept = measure(spans[_BACKWARD], *spans[last]) == 0
             spans[last] = Union(*(column[kept] for column in spans[last]))
         number = np.array([len(part.start) for part in spans])
-        return self._joined(np.repeat(np.arange(last + 1), number), np.repeat(whole, number), _columns(spans))
+        return self._joined(np.repeat(np.arange(last + 1), number), np.repeat(whole, number), concatenated(spans))
 
     @cached_property
     def _spans(self) -> ThreadSpans:
@@ -148,11 +148,6 @@ class HostPhases:
         rows = self._events.rows(EventKind.OPERATOR)
         rows = rows[np.isin(self._events.thread[rows], self._forward_threads)]
         return np.sort(self._events.start_ns[rows[~self._in_engine(rows)]])
-
-
-def _columns(unions: list[Union]) -> Union:
-    """Return the columns of several unions, one after the other."""
-    return Union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
 
 
 def _named(events: Events, candidates: list[int], pattern: str) -> NDArray[np.bool_]:

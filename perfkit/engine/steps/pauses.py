@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfkit.engine.kinds.classify import Device
 from perfkit.records.aggregate import REPORTED_SHARE
 from perfkit.records.cross_rank import FEWEST_COMPARED_STEPS
-from perfkit.records.per_run.pauses import PausePhase, RecordedPause
+from perfkit.records.per_run.pauses import PausePhase
 from perfkit.trace.events import EventKind, Events, PythonFrames, RankTrace
 from perfkit.trace.intervals import EMPTY, Ints, Union, covers, difference, measure, outermost, union
 from perfkit.trace.name_matching import NameShapes
@@ -112,7 +112,11 @@ def find_pauses(trace: RankTrace, device: Device, thread: Callable[[], int]) -> 
     """Return the pauses of a trace; `thread` finds the one that trains: background threads write checkpoints, too."""
     events, header = trace.events, trace.header
     listed = header.perfkit.pauses if header.perfkit else None
-    found = _apart(_of_names(events, trace.frames, thread) if listed is None else map(_listed, listed))
+    found = _apart(
+        _of_names(events, trace.frames, thread)
+        if listed is None
+        else [FoundPause(one.phase, one.begin_ns, one.end_ns) for one in listed]
+    )
     return _of(found, events, device, named=listed is None)
 
 
@@ -125,8 +129,6 @@ def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device
     Args:
         pauses: those of a trace; what a run of perfkit's lists stays.
         start_ns: when each step begins on the host, in order.
-        events: the trace.
-        device: its device activities.
     """
     if not pauses.named:
         return pauses
@@ -153,11 +155,7 @@ def _of(found: list[FoundPause], events: Events, device: Device, *, named: bool)
     return Pauses(found=found, host=host, spans=_on_device(events, device, host), named=named)
 
 
-def _listed(pause: RecordedPause) -> FoundPause:
-    return FoundPause(pause.phase, pause.begin_ns, pause.end_ns)
-
-
-def _apart(pauses: "Sequence[FoundPause] | map[FoundPause]") -> list[FoundPause]:
+def _apart(pauses: Sequence[FoundPause]) -> list[FoundPause]:
     """Return the pauses in order, without those that begin within another one; that one ends with the later."""
     apart: list[FoundPause] = []
     for pause in sorted(pauses, key=lambda one: (one.start_ns, -one.end_ns)):

@@ -1,20 +1,21 @@
 """Windows of the steps, on the host and on the device (metrics.md section 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.base.step_numbers import RESTART
 from perfkit.engine.kinds.classify import Device, Names, classify_names, find_device, tell_apart
 from perfkit.engine.kinds.plausibility import check_work
 from perfkit.engine.kinds.polling import merge_polls
 from perfkit.engine.steps.marks import StepSource, find_marks, training_thread
 from perfkit.engine.steps.pauses import NONE, Pauses, besides_steps, find_pauses, with_gaps
-from perfkit.engine.steps.series import apart
 from perfkit.records.common import Observation
 from perfkit.records.kernel_rules import KernelRule
+from perfkit.records.rank import StepBreakdown
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.trace.intervals import EMPTY, Ints
 from perfkit.trace.lanes import Id
@@ -68,7 +69,6 @@ class Steps:
         return np.searchsorted(self.host_start_ns, instant_ns, side="right") - 1
 
     def in_windows(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return whether each instant lies in any window."""
         return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
 
     def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -93,8 +93,6 @@ def find_steps(
     """Return the steps, or None if the trace contains neither steps nor work.
 
     Args:
-        events: the trace.
-        device: its device activities.
         marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`;
             what lies between such steps is a pause.
         counted: first and last `ProfilerStep#N` that count, if the run recorded it: earlier ones warmed up, a later one
@@ -124,12 +122,25 @@ def find_steps(
         named=named,
         lost=np.bincount(lost_step[lost_step >= 0], minlength=len(start_ns)),
     )
-    return steps if most is None or len(start_ns) <= most else _first(steps, most)
+    if most is None or len(start_ns) <= most:
+        return steps
+    return replace(_part(steps, 0, most), all_numbers=steps.number, all_wall_ns=np.diff(bounds))
 
 
-def _first(steps: Steps, most: int) -> Steps:
-    """Return the first steps alone, with the numbers and wall times of all."""
-    return replace(_part(steps, 0, most), all_numbers=steps.number, all_wall_ns=np.diff(steps.bounds))
+def apart(number: Sequence[int | None]) -> list[int | None]:
+    """Return numbers that grow: with one that is no larger than the one before, a new series begins."""
+    known = np.array(number, np.int64) % RESTART
+    restarts = np.cumsum(np.diff(known, prepend=known[:1] - 1) <= 0)
+    return [*(known + restarts * RESTART).tolist()]
+
+
+def numbered_in_run(steps: Steps, of_rank: Iterable[StepBreakdown]) -> Steps:
+    """Return the steps of one trace with the numbers that they have among all steps of its rank."""
+    begin_ns, own = int(steps.bounds[0]), steps.number[0]
+    known = next((step.step for step in of_rank if step.start_ns == begin_ns), own)
+    if own is None or known is None:
+        return steps
+    return replace(steps, number=[None if one is None else one + known - own for one in steps.number])
 
 
 def _part(steps: Steps, first: int, last: int) -> Steps:
@@ -150,7 +161,6 @@ def _whole(steps: Steps, launches: int) -> tuple[Steps, list[Observation]]:
     """Return the most steps in succession, of several the last, that lost no kernel; all if each lost some.
 
     Args:
-        steps: the steps.
         launches: of kernels, in the trace.
     """
     lossy = np.flatnonzero(steps.lost)
@@ -237,7 +247,6 @@ def find_trace_steps(
     """Return the steps of a trace, without one that its run did not complete.
 
     Args:
-        trace: the trace.
         step_marker: a regular expression for the names of the annotations that mark steps, or None.
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
         most: number of steps at most, the first ones; None for all.

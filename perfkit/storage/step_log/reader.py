@@ -114,7 +114,6 @@ class NewRecords(NamedTuple):
 
 
 def is_step_log(name: str) -> bool:
-    """Return whether a file is named like a step log."""
     return _LOG.fullmatch(name) is not None
 
 
@@ -154,7 +153,8 @@ class StepLogReader:
             with open_regular(self.path) as stream:
                 restarted = self._find_place(stream)
                 if newest is not None:
-                    self._skip_to(os.fstat(stream.fileno()).st_size, newest)
+                    whole = max(0, os.fstat(stream.fileno()).st_size - HEADER_BYTES) // self._dtype.itemsize
+                    self._offset = max(self._offset, HEADER_BYTES + (whole - newest) * self._dtype.itemsize)
                 stream.seek(self._offset)
                 data = stream.read(most_records * self._dtype.itemsize)
         except OSError as error:
@@ -187,10 +187,6 @@ class StepLogReader:
         self.header, self._dtype = header, dtype
         self._stamp, self._offset = stamp, HEADER_BYTES
         return True
-
-    def _skip_to(self, size: int, newest: int) -> None:
-        records = max(0, size - HEADER_BYTES) // self._dtype.itemsize
-        self._offset = max(self._offset, HEADER_BYTES + (records - newest) * self._dtype.itemsize)
 
     def _decode(self, data: bytes) -> Records:
         raw = np.frombuffer(data, self._dtype)

@@ -96,7 +96,7 @@ class StepLogWriter:
         """
         end = self._end
         header = replace(self._header, generation=self._header.generation + 1)
-        older = _even((end - HEADER_BYTES) // _RECORD * 3 // 4)
+        older = (end - HEADER_BYTES) // _RECORD * 3 // 8 * 2
         try:
             with ExitStack() as locked, atomic_write(self.path) as stream:
                 stream.write(_encode(header))
@@ -139,10 +139,6 @@ class StepLogWriter:
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(f"cannot write {self.path}: {error.strerror or error}")
-
-
-def _even(number: int) -> int:
-    return number - number % 2
 
 
 def _encode(header: StepLogHeader) -> bytes:

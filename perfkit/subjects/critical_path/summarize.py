@@ -127,7 +127,7 @@ def _communication(graph: StepGraph, found: PathPieces) -> list[CommunicationSla
     rows = np.flatnonzero(nodes.kind == kinds.COMMUNICATION)
     if not len(rows):
         return []
-    room, duration = slack(graph, nodes.end)[rows], (nodes.end - nodes.start)[rows]
+    room, duration = slack(graph)[rows], (nodes.end - nodes.start)[rows]
     on_path_ns = np.zeros(len(nodes.start), np.int64)
     on_path_ns[found.node] = found.end - found.start
     key = (nodes.name[rows].astype(np.int64) + 1) * (len(graph.dimensions) + 1) + nodes.dimension[rows] + 1

@@ -6,16 +6,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.idle.host_names import flags, is_wrapper
+from perfkit.engine.idle.host_names import is_wrapper
 from perfkit.engine.idle.python_stack import FrameNames, PythonStack
 from perfkit.engine.kinds.classify import rows_by_key
 from perfkit.phases import PREFIX
 from perfkit.subjects.memory.blocks import Blocks
-from perfkit.trace.events import EventKind, Events, PythonFrames
+from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting
 from perfkit.trace.module_names import shown_module
 
-_MODULE: Final = "nn.Module: "
 _DEEPEST: Final = 200
 """Levels of nested operators that are searched at most."""
 _NONE: Final = -1
@@ -41,14 +40,13 @@ def find_origins(events: Events, frames: PythonFrames, annotations: Ints, blocks
     operators = events.rows(EventKind.OPERATOR)
     operators = operators[~named(events, operators, is_wrapper)[events.name[operators]]]
     own = annotations[~named(events, annotations, lambda name: name.startswith(PREFIX))[events.name[annotations]]]
-    in_module = np.flatnonzero(flags(frames.names, lambda name: name.startswith(_MODULE))[frames.name])
     finder = _Finder(events, frames, blocks)
     function = finder.functions()
     annotation = finder.names_of(own, events.thread, lambda rows, at: _innermost(events, rows, at))
-    module = finder.names_of(in_module, frames.thread, lambda rows, at: _innermost(frames, rows, at))
+    module = finder.names_of(frames.module_rows, frames.thread, lambda rows, at: _innermost(frames, rows, at))
     operator = finder.names_of(operators, events.thread, lambda rows, at: _outermost(events, rows, at))
     contexts = zip(_texts(frames.names, function), _texts(events.names, annotation), strict=True)
-    modules = [text and text.removeprefix(_MODULE) for text in _texts(frames.names, module)]
+    modules = [text and text.removeprefix(MODULE) for text in _texts(frames.names, module)]
     return Origins(
         operator=_texts(events.names, operator),
         context=[of_python or of_annotation for of_python, of_annotation in contexts],

@@ -10,7 +10,7 @@ from perfkit.records.samples import CodeTime
 def _code(trace: TraceContext) -> list[CodeTime]:
     if trace.samples is None or not len(trace.samples):
         return []
-    from perfkit.engine.code_times import tabulate_code
+    from perfkit.engine.samples import tabulate_code
 
     return tabulate_code(trace.samples, trace.activity, trace.steps, trace.has_device)
 

@@ -21,8 +21,8 @@ from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.runs.run_layout import RunLayout
 from perfkit.engine.step_graph.run_graph import build_run_graph
 from perfkit.errors import StoreError, UsageError
+from perfkit.pipeline.load_run import load_summaries
 from perfkit.pipeline.scheduler import Progress
-from perfkit.pipeline.step_graph import load_summaries
 from perfkit.pipeline.summarize import Options
 from perfkit.records.common import Finding
 from perfkit.records.cross_rank import HostClock

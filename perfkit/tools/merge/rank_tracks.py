@@ -12,8 +12,7 @@ from perfkit.base.parsing import Ranges
 from perfkit.base.step_numbers import numbered
 from perfkit.engine.breakdown import Activity
 from perfkit.engine.ranks.clock_alignment import aligned
-from perfkit.engine.steps.series import numbered_in_run
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.steps.windows import Steps, numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.pipeline.summarize import Options
 from perfkit.records.common import CATEGORIES

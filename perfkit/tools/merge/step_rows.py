@@ -16,7 +16,7 @@ from perfkit.tables.instances import collective_title
 from perfkit.tables.labels import LONG
 from perfkit.tools.merge.rank_tracks import exclusive
 from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import Ints, Union, measure
+from perfkit.trace.intervals import Ints, Union, measure, rows_of
 
 MOST_EVENTS: Final = 2_000
 """Of the host and of the device each, the longest; a page has no room for all."""
@@ -170,7 +170,7 @@ class _StepRows:
         found = merge_neighbours(attribute(read.device, gaps, read.host, read.threads), gaps.start)
         if len(found.start) > MOST_PIECES:
             self.left_out += len(found.start) - MOST_PIECES
-            found = found.where(np.sort(np.argpartition(found.start - found.end, MOST_PIECES)[:MOST_PIECES]))
+            found = rows_of(found, np.sort(np.argpartition(found.start - found.end, MOST_PIECES)[:MOST_PIECES]))
         columns = zip(found.cause.tolist(), found.detail.tolist(), found.context.tolist(), strict=True)
         text = np.array([self._text(self._cause(*one)) for one in columns], np.int64)
         yield self._row("idle", "idle, by cause", _Slices(found.start, found.end, text))

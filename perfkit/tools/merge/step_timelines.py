@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.stacks import flame_graphs
 from perfkit.engine.runs.drawn_steps import chosen_steps, on_reference_clock
-from perfkit.engine.steps.series import numbered_in_run
+from perfkit.engine.steps.windows import numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS as MOST_TRACE_STEPS
 from perfkit.errors import TraceError, UsageError

@@ -9,11 +9,11 @@ from perfkit.base.parsing import Ranges
 from perfkit.engine.attribution.stacks import BYS, By, Stack, Weight, stacks_of
 from perfkit.engine.kinds.kernel_rules import add_rule_uses, unused_rules
 from perfkit.engine.runs.rank_reports import assign_ranks, group_by_rank
-from perfkit.engine.steps.series import numbered_in_run
+from perfkit.engine.steps.windows import numbered_in_run
 from perfkit.engine.trace_context import TraceContext
 from perfkit.engine.trace_summary import MOST_STEPS, check_markers
 from perfkit.errors import UsageError
-from perfkit.pipeline.step_graph import load_run
+from perfkit.pipeline.load_run import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.records.kernel_rules import KernelRuleUse
 from perfkit.records.rank import RankReport

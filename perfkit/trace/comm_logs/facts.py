@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from perfkit.base.regular_file import open_regular
 from perfkit.errors import TraceError
@@ -130,8 +130,30 @@ class Warned(NamedTuple):
     text: str
 
 
-Noted = dict[tuple[str, str], set[Process | None]]
+ProcessT = TypeVar("ProcessT")
+Noted = dict[tuple[str, str], set[ProcessT | None]]
 """Processes by name and value; None for one that is not known."""
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What is counted of any log."""
+
+    lines: int = 0
+    garbled: int = 0
+    left_out: int = 0
+    """Facts beyond the limits."""
+    notes: int = 0
+
+    def note(self, noted: Noted[ProcessT], what: tuple[str, str], process: ProcessT | None) -> None:
+        """Note that a process has a name and a value."""
+        if what in noted and process in noted[what]:
+            return
+        if self.notes >= MOST_NOTES or (what not in noted and len(noted) >= MOST_TEXTS):
+            self.left_out += 1
+            return
+        noted[what].add(process)
+        self.notes += 1
 
 
 @dataclass(slots=True)
@@ -158,22 +180,18 @@ class Sizes:
 
 
 @dataclass(slots=True)
-class NcclFacts:
+class NcclFacts(LogFacts):
     """What the lines contain, by what they are about."""
 
-    lines: int = 0
-    garbled: int = 0
-    left_out: int = 0
-    """Facts beyond the limits."""
     processes: set[Process] = field(default_factory=set)
     communicators: dict[CommunicatorKey, Communicator] = field(default_factory=dict)
     pointers: dict[tuple[Process, str], CommunicatorKey] = field(default_factory=dict)
     """The communicators, by how a process names them."""
     connections: Counter[LoggedConnection] = field(default_factory=Counter)
     choices: dict[Choice, Sizes] = field(default_factory=dict)
-    variables: Noted = field(default_factory=lambda: defaultdict(set))
-    versions: Noted = field(default_factory=lambda: defaultdict(set))
-    networks: Noted = field(default_factory=lambda: defaultdict(set))
+    variables: Noted[Process] = field(default_factory=lambda: defaultdict(set))
+    versions: Noted[Process] = field(default_factory=lambda: defaultdict(set))
+    networks: Noted[Process] = field(default_factory=lambda: defaultdict(set))
     without_infiniband: set[Process | None] = field(default_factory=set)
     """Processes that found no adapter."""
     warnings: Counter[Warned] = field(default_factory=Counter)
@@ -193,7 +211,6 @@ class NcclLogReader:
         self._initialising: dict[tuple[Process, int], CommunicatorKey] = {}
         self._shapes: dict[tuple[Process, int], Counter[str]] = {}
         self._members = 0
-        self._notes = 0
 
     def read(self, path: Path, each: Callable[[bytes], None] | None = None) -> int:
         """Read a file; return how many lines of it NCCL wrote. `each` is called with all of its lines.
@@ -264,21 +281,8 @@ class NcclLogReader:
             for version in messages.parse_versions(line.text):
                 self._note(facts.versions, version, process)
 
-    def _note(
-        self,
-        noted: Noted,
-        what: tuple[str, str],
-        process: Process | None,
-    ) -> None:
-        if process is not None and process not in self.facts.processes:
-            process = None
-        if what in noted and process in noted[what]:
-            return
-        if self._notes >= MOST_NOTES or (what not in noted and len(noted) >= MOST_TEXTS):
-            self.facts.left_out += 1
-            return
-        noted[what].add(process)
-        self._notes += 1
+    def _note(self, noted: Noted[Process], what: tuple[str, str], process: Process | None) -> None:
+        self.facts.note(noted, what, process if process in self.facts.processes else None)
 
     def _warning(self, line: LogLine) -> None:
         facts, warned = self.facts, Warned(line.source[:LONGEST_TEXT], line.text[:LONGEST_TEXT])

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from perfkit.trace.comm_logs.facts import LONGEST_TEXT, MOST_NOTES, MOST_TEXTS
+from perfkit.trace.comm_logs.facts import LONGEST_TEXT, MOST_TEXTS, LogFacts, Noted
 
 _MARKER: Final = re.compile(rb"\|CCL_(INFO|WARN|ERROR)\| ?")
 _PROCESS: Final = re.compile(rb"\d{4}:\d\d:\d\d-\d\d:\d\d:\d\d:(?:\( {0,9}(\d{1,10})\)|(\d{1,10})) $")
@@ -23,23 +23,17 @@ _MOST_PROCESSES: Final = 200_000
 
 Process = tuple[str, int]
 """Log file, and number of the process: oneCCL does not log its host."""
-Noted = dict[tuple[str, str], set[Process | None]]
-"""Processes by name and value; None for one that is not known."""
 
 
 @dataclass(slots=True)
-class OneCclFacts:
+class OneCclFacts(LogFacts):
     """What the lines contain, by what they are about."""
 
-    lines: int = 0
-    garbled: int = 0
-    left_out: int = 0
-    """Facts beyond the limits."""
     processes: set[Process] = field(default_factory=set)
-    versions: Noted = field(default_factory=lambda: defaultdict(set))
-    providers: Noted = field(default_factory=lambda: defaultdict(set))
+    versions: Noted[Process] = field(default_factory=lambda: defaultdict(set))
+    providers: Noted[Process] = field(default_factory=lambda: defaultdict(set))
     """Of libfabric, and the network interfaces that they use."""
-    variables: Noted = field(default_factory=lambda: defaultdict(set))
+    variables: Noted[Process] = field(default_factory=lambda: defaultdict(set))
     """Those that are not at their defaults."""
     warnings: Counter[str] = field(default_factory=Counter)
     warning_count: int = 0
@@ -52,7 +46,6 @@ class OneCclReader:
 
     def __init__(self) -> None:
         self.facts = OneCclFacts()
-        self._notes = 0
 
     def add(self, line: bytes, file: str) -> None:
         """Take in one line, whoever wrote it."""
@@ -69,7 +62,7 @@ class OneCclReader:
             self.facts.error_count += 1
             self._count(self.facts.errors, text)
         elif (variable := _VARIABLE.match(text)) is not None:
-            self._note(self.facts.variables, (variable[1], f"{variable[2]} (default {variable[3]})"), process)
+            self.facts.note(self.facts.variables, (variable[1], f"{variable[2]} (default {variable[3]})"), process)
         elif marker[1] == b"WARN":
             self.facts.warning_count += 1
             self._count(self.facts.warnings, text)
@@ -79,26 +72,17 @@ class OneCclReader:
     def _information(self, text: str, process: Process | None) -> None:
         for prefix, name in _PREFIXES.items():
             if text.startswith(prefix):
-                self._note(self.facts.versions, (name, text[len(prefix) :].partition(" ")[0][:100]), process)
+                self.facts.note(self.facts.versions, (name, text[len(prefix) :].partition(" ")[0][:100]), process)
         if text.startswith(_PROVIDER):
-            self._note(self.facts.providers, ("provider", text[len(_PROVIDER) :][:100]), process)
+            self.facts.note(self.facts.providers, ("provider", text[len(_PROVIDER) :][:100]), process)
         elif (interface := _NETWORK_INTERFACE.match(text)) is not None:
-            self._note(self.facts.providers, ("network interface", interface[1]), process)
+            self.facts.note(self.facts.providers, ("network interface", interface[1]), process)
 
     def _process(self, process: Process) -> Process | None:
         if process not in self.facts.processes and len(self.facts.processes) >= _MOST_PROCESSES:
             return None
         self.facts.processes.add(process)
         return process
-
-    def _note(self, noted: Noted, what: tuple[str, str], process: Process | None) -> None:
-        if what in noted and process in noted[what]:
-            return
-        if self._notes >= MOST_NOTES or (what not in noted and len(noted) >= MOST_TEXTS):
-            self.facts.left_out += 1
-            return
-        noted[what].add(process)
-        self._notes += 1
 
     def _count(self, counts: Counter[str], text: str) -> None:
         shown = text[:LONGEST_TEXT]

@@ -9,9 +9,9 @@ import pytest
 
 import perfkit
 from perfkit.engine.step_graph.replay import replay
-from perfkit.pipeline.step_graph import load_run_graph
 from perfkit.records.run import RunReport
 from tests.support.processes.launching import PYTHON, execute
+from tests.support.traces.step_graphs import graph_of_run
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
@@ -44,7 +44,7 @@ def test_the_path_runs_through_the_late_rank_and_contains_its_delay(tmp_path: Pa
     assert 0.9 * delay_ns <= slept_ns
     # Rank 0 waits for rank 1 as long, which is not on the path.
     assert sum(row.total_ns for row in path.kinds if row.kind == "communication") < 0.3 * delay_ns
-    graph = load_run_graph(next(tmp_path.iterdir())).graph
+    graph = graph_of_run(next(tmp_path.iterdir())).graph
     assert graph is not None
     assert graph.violated == {}
     assert (replay(graph) == graph.nodes.end).all()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.engine.step_graph import graph as kinds
-from perfkit.engine.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind
+from perfkit.engine.step_graph.graph import Edges, Nodes, Parts, StepGraph, bind
 from perfkit.engine.step_graph.modules import NO_MODULE
 
 NAMES = ("next", "forward", "backward", "optimizer", "all_reduce", "log", "wait")
@@ -58,7 +58,7 @@ class _Builder:
     def graph(self, ranks: int, steps: int, boundaries: list[list[int]], sink: int) -> StepGraph:
         nodes = Nodes(*(np.array(c) for c in zip(*self.nodes, strict=True)))
         edges = Edges(*(np.array(c) for c in zip(*self.edges, strict=True)))
-        bound = bind(Draft(nodes, edges, np.zeros(len(self.nodes), np.int8)))
+        bound = bind(nodes, edges, np.zeros(len(self.nodes), np.int8))
         node, kind, name, ns = (np.array(column) for column in zip(*self.parts, strict=True))
         parts = Parts(node, kind, name, ns, *np.full((2, len(node)), NO_MODULE, np.int32))
         parts = parts._replace(node=bound.place[parts.node])

@@ -8,10 +8,11 @@ import numpy as np
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.rank_reports import NamedSummary
 from perfkit.engine.step_graph.graph import EDGE_KINDS, StepGraph
-from perfkit.engine.step_graph.longest_path import critical_path
+from perfkit.engine.step_graph.replay import critical_path
 from perfkit.engine.step_graph.replay import replay
 from perfkit.engine.step_graph.run_graph import RunGraph
-from perfkit.pipeline.summarize import summarize_trace
+from perfkit.pipeline.load_run import load_run
+from perfkit.pipeline.summarize import Options, summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -19,6 +20,12 @@ from tests.support.traces.trace_builder import TraceBuilder
 def run_graph(*paths: Path) -> RunGraph:
     """Return the graph of one run's traces, or why there is none."""
     return RunContext([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]).graph
+
+
+def graph_of_run(path: Path) -> RunGraph:
+    """Return the graph of a recorded run, or why there is none."""
+    loaded = load_run(path, Options(), True, None)
+    return RunContext(loaded.summaries, loaded.manifest).graph
 
 
 def graph_of(*paths: Path) -> StepGraph:

@@ -22,7 +22,8 @@ def spans(*pairs: tuple[int, int]) -> Union:
 
 def functions(samples: RecordedSamples, *pairs: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Return line and microseconds of each function."""
-    found = HostSamples(samples).functions_in(spans(*pairs))
+    host = HostSamples(samples)
+    found = host.functions_of(*host.overlaps(spans(*pairs))[1:])
     return {one.function: (one.line, one.ns // 1000) for one in found}
 
 
@@ -51,7 +52,8 @@ def test_the_program_s_function_that_called_a_library_is_named() -> None:
 def test_the_line_is_that_of_most_samples() -> None:
     other: Stack = [("train.py(7): colour_jitter", 11, "clip"), *MAIN]
     samples = recorded([(1000, JITTER), (2000, other), (3000, other), (4000, other)])
-    (found,) = HostSamples(samples).functions_in(spans((0, 4000)))
+    host = HostSamples(samples)
+    (found,) = host.functions_of(*host.overlaps(spans((0, 4000)))[1:])
     assert (found.line, found.call) == (11, "clip")
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from perfkit.pipeline.incidents import stall_findings
+from perfkit.pipeline.monitor import stall_findings
 from perfkit.records.manifest import RankRecord
 from perfkit.report.wording.findings import word_all
 from perfkit.storage.run_folder import write_manifest

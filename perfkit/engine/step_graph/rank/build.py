@@ -1,6 +1,6 @@
 """Build the graph of a trace's steps: its threads, streams and collectives, and what each waited for."""
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -9,17 +9,22 @@ from perfkit.engine.idle.host_names import SYNCHRONISING
 from perfkit.engine.kinds.classify import data_loading_rows, rows_by_key
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Edges
-from perfkit.engine.step_graph.rank.calls import find_calls, queue_order
-from perfkit.engine.step_graph.rank.completion import find_waits
-from perfkit.engine.step_graph.rank.handover import Handovers, find_handovers
-from perfkit.engine.step_graph.rank.host_lanes import HostLane, segments_of
+from perfkit.engine.step_graph.rank.host_lanes import HostLane
 from perfkit.engine.step_graph.rank.rank_graph import RankGraph
-from perfkit.engine.step_graph.rank.selection import select_steps
-from perfkit.engine.step_graph.rank.streams import free_by_stream, last_ended, select_work, stream_order, stream_waits
-from perfkit.engine.step_graph.rank.table import Table, Trace
-from perfkit.trace.events import EventKind
-from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, difference, distinct, split, union
+from perfkit.engine.step_graph.rank.streams import find_calls, free_by_stream, last_before, select_work, stream_waits
+from perfkit.engine.step_graph.rank.table import Table
+from perfkit.engine.step_graph.rank.waits import Handovers, find_handovers, find_waits
+from perfkit.engine.steps.windows import Steps
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import EMPTY, Ints, Union, difference, distinct, segments_of, split, union
 
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
+
+MOST_EVENTS: Final = 100_000
+"""Events of a trace whose graph is built: building takes about a third as long as all other analysis of them."""
+_MOST_OF_A_RUN: Final = 4_000_000
+"""Events of all ranks, whose graphs are in memory together: about 100 bytes for each."""
 _MOST_THREADS: Final = 64
 _NONE: Final = np.zeros(0, np.int64)
 _LONG_QUEUE: Final = 512
@@ -27,15 +32,48 @@ _LONG_QUEUE: Final = 512
 1,024, and records of events and waits for them are among these."""
 
 
-def build_rank_graph(trace: Trace, most_events: int) -> RankGraph:
+def build_rank_graph(trace: "TraceContext", most_events: int | None) -> RankGraph:
     """Return the graph of some of a trace's steps.
 
     Args:
-        trace: the trace.
-        most_events: of how many events at most; at least one step is included.
+        most_events: of how many events at most; at least one step is included. None for as many as suit the ranks.
     """
-    first, last = select_steps(trace.events, trace.steps, most_events)
-    return _Builder(trace, first, last).build()
+    most = most_graph_events(trace.header.world_size) if most_events is None else most_events
+    return _Builder(trace, *select_steps(trace.events, trace.steps, most)).build()
+
+
+def most_graph_events(world_size: int | None) -> int:
+    """Return how many events of each of a run's traces the graph has at most."""
+    return min(MOST_EVENTS, _MOST_OF_A_RUN // max(world_size or 1, 1))
+
+
+def select_steps(events: Events, steps: Steps, most_events: int) -> tuple[int, int]:
+    """Return the range `[first, last)` of steps around the middle one that together have at most so many events.
+
+    All steps if they are few enough, otherwise an odd number of them: so the ranges of ranks with a little more or less
+    events contain each other. Of steps with pauses between them only the longest row without any counts, the first of
+    equals, because the graph has no pauses; if all have pauses, that is the first step.
+    """
+    begin, end = _without_pauses(steps)
+    before = np.searchsorted(np.sort(events.start_ns), steps.bounds)
+    if before[end] - before[begin] <= most_events:
+        return begin, end
+    middle = (begin + end) // 2
+    first, last = middle, middle + 1
+    while first > begin and last < end and before[last + 1] - before[first - 1] <= most_events:
+        first, last = first - 1, last + 1
+    return first, last
+
+
+def _without_pauses(steps: Steps) -> tuple[int, int]:
+    """Return the range of the longest row of steps without pauses."""
+    count = len(steps.number)
+    if not steps.pauses.found:
+        return 0, count
+    cuts = np.concatenate(([-1], np.flatnonzero(steps.paused_ns), [count]))
+    row = int(np.argmax(np.diff(cuts)))
+    first, last = int(cuts[row]) + 1, int(cuts[row + 1])
+    return (first, last) if last > first else (0, 1)
 
 
 class _Links:
@@ -65,7 +103,7 @@ class _Wait(NamedTuple):
 class _Builder:
     """Nodes are numbered: the origin, the device's work, collectives, threads, boundaries of steps."""
 
-    def __init__(self, trace: Trace, first: int, last: int) -> None:
+    def __init__(self, trace: "TraceContext", first: int, last: int) -> None:
         self.trace, self.first, self.last = trace, first, last
         steps = trace.steps
         self.has_device = trace.has_device
@@ -125,10 +163,10 @@ class _Builder:
         return HostLane(thread=thread, begin=self.begin, end=end, segments=found)
 
     def build(self) -> RankGraph:
-        """Return the graph."""
         work_node = 1 + np.arange(len(self.work.start))
         self._cut_at_steps()
-        self._cut_at_launches()
+        for thread, rows in self._launches().items():
+            self.lanes[thread].cut(self.trace.events.start_ns[self.work.launch_row[rows]])
         self._wait_for_device(work_node)
         self._hand_over()
         self._cut_at_collectives()
@@ -157,10 +195,6 @@ class _Builder:
         launched = np.flatnonzero(self.work.launch_row >= 0)
         thread = self.trace.events.thread[self.work.launch_row]
         return {key: rows for key, rows in rows_by_key(thread, launched).items() if key in self.lanes}
-
-    def _cut_at_launches(self) -> None:
-        for thread, rows in self._launches().items():
-            self.lanes[thread].cut(self.trace.events.start_ns[self.work.launch_row[rows]])
 
     def _wait_for_device(self, work_node: Ints) -> None:
         """Let calls that wait for the device wait for the last work that ended before they returned."""
@@ -234,16 +268,12 @@ class _Builder:
     def _computing(self) -> Union:
         """Return where the main thread runs operators that do not communicate, or wait in them for a collective."""
         seg, events = self.main.segments, self.trace.events
-        communicates = self.trace.names.communication_operator[events.name[seg.row]]
-        own = Segments(seg.start, seg.end, seg.row)
-        start = waits_until(own, communicates, events.start_ns[seg.row], events.end_ns[seg.row], self._spans())
-        return union(start[~communicates], seg.end[~communicates])
-
-    def _spans(self) -> CollectiveSpans:
-        """Return the collectives by end."""
+        communicates = self.trace.names.communication_operator[events.name[seg.owner]]
         found = self.trace.collectives
         by_end = np.argsort(found.end, kind="stable")
-        return CollectiveSpans(found.start[by_end], found.end[by_end])
+        spans = CollectiveSpans(found.start[by_end], found.end[by_end])
+        start = waits_until(seg, communicates, events.start_ns[seg.owner], events.end_ns[seg.owner], spans)
+        return union(start[~communicates], seg.end[~communicates])
 
     def _main_issues(self) -> Ints:
         """Return when the main thread issued collectives, where that was recorded."""
@@ -266,13 +296,14 @@ class _Builder:
         if self.has_device:
             entry[self.calls.work] = self.calls.nodes.joined
             self.links.add(self.calls.nodes.joined, self.calls.nodes.transfer, kinds.ORDER)
-        before = stream_order(work)
+        before = last_before(work.stream, work.start, work.end)
         unlaunched = self.trace.device.launch_row[work.place] < 0
         ordered = ~unlaunched[before.target]
         self.links.add(work_node[before.source[ordered]], entry[before.target[ordered]], kinds.ORDER)
         # Whatever the work of unknown launch waited for: of all that ended before, the last explains most.
-        ended = last_ended(work, unlaunched)
-        self.links.add(work_node[ended.source], entry[ended.target], kinds.UNLAUNCHED)
+        ended = last_before(np.zeros_like(work.stream), work.start, work.end)
+        of = unlaunched[ended.target]
+        self.links.add(work_node[ended.source[of]], entry[ended.target[of]], kinds.UNLAUNCHED)
         waits = stream_waits(events, work, before)
         self.links.add(work_node[waits.source], entry[waits.target], kinds.STREAM_WAIT)
         free_ns = free_by_stream(work, before)
@@ -306,7 +337,7 @@ class _Builder:
             return
         calls, collectives = self.calls, self.trace.collectives
         self.links.add(calls.nodes.joined, calls.nodes.transfer, kinds.ORDER)
-        before = queue_order(collectives, calls, self.ended)
+        before = last_before(collectives.lane[calls.place], collectives.start[calls.place], self.ended)
         self.links.add(calls.nodes.transfer[before.source], calls.nodes.joined[before.target], kinds.ORDER)
         for thread, rows in self._issued_by().items():
             lane, at = self.lanes[thread], collectives.issued[calls.place[rows]]

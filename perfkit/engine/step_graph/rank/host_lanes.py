@@ -1,25 +1,14 @@
 """Threads of the host as lanes: cut where something else depends on them, or they on something else."""
 
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.intervals import EMPTY, Ints, Union, complement, disjoint_groups, distinct, innermost_segments, union
+from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, complement, concatenated, distinct, union
 
 _NONE: Final = -1
-
-
-class Segments(NamedTuple):
-    """What a thread ran: disjoint segments in order; columns of shape (s,)."""
-
-    start: Ints
-    end: Ints
-    row: Ints
-    """Row of the innermost operator or call."""
 
 
 @dataclass(kw_only=True)
@@ -33,6 +22,7 @@ class HostLane:
     begin: int
     end: int
     segments: Segments
+    """What it ran; owners are rows of the innermost operators or calls."""
     cuts: list[Ints] = field(default_factory=list)
     marks: list[Ints] = field(default_factory=list)
     waits: list[Union] = field(default_factory=list)
@@ -69,7 +59,7 @@ class HostLane:
         A wait begins after the last that the thread does before it ends.
         """
         known = distinct(np.concatenate((np.array([self.begin], np.int64), *self.cuts)))
-        since, until = (np.concatenate(column) for column in zip(EMPTY, *self.waits, strict=True))
+        since, until = concatenated([EMPTY, *self.waits])
         since = np.maximum(since, known[np.maximum(np.searchsorted(known, until) - 1, 0)])
         self.waiting = Union(np.sort(since), np.sort(until))
         bounds = distinct(np.concatenate((known, np.array([self.end]), since, until, *self.marks)))
@@ -91,23 +81,6 @@ class HostLane:
         return np.where(place >= 0, self.first_node + place, 0)
 
 
-def segments_of(start_ns: Ints, end_ns: Ints, rows: Ints, begin: int, end: int) -> Segments:
-    """Return the innermost of nested spans at each instant of a window, in groups because there may be millions."""
-    start, until = np.clip(start_ns[rows], begin, end), np.clip(end_ns[rows], begin, end)
-    some = until > start
-    rows, start, until = rows[some], start[some], until[some]
-    found: dict[str, list[Ints]] = defaultdict(lambda: [np.zeros(0, np.int64)])
-    for group in disjoint_groups(start, until) if len(rows) else _nothing():
-        cut = innermost_segments(start[group], until[group])
-        for name, column in (("start", cut.start), ("end", cut.end), ("row", rows[group][cut.owner])):
-            found[name].append(column)
-    return Segments(*(np.concatenate(found[name]) for name in Segments._fields))
-
-
-def _nothing() -> Iterator[Ints]:
-    yield from ()
-
-
 class Pieces(NamedTuple):
     """A lane's time, cut at its nodes' bounds and where what runs changes; columns of shape (p,)."""
 
@@ -122,7 +95,6 @@ def pieces_of(lane: HostLane, further_cuts: Ints) -> Pieces:
     """Return the pieces of a lane's nodes; its waits have none.
 
     Args:
-        lane: the lane, with its nodes.
         further_cuts: instants at which to cut as well.
     """
     seg = lane.segments
@@ -133,7 +105,7 @@ def pieces_of(lane: HostLane, further_cuts: Ints) -> Pieces:
     row = np.full(len(start), _NONE, np.int64)
     inside = last >= 0
     inside[inside] = seg.end[last[inside]] > start[inside]
-    row[inside] = seg.row[last[inside]]
+    row[inside] = seg.owner[last[inside]]
     place = np.searchsorted(lane.bounds, start, side="right") - 1
     node_start, node_end = lane.spans
     works = (node_end > node_start)[place]

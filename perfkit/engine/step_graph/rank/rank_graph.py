@@ -10,10 +10,14 @@ from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
 from perfkit.engine.step_graph.modules import GraphModule
 from perfkit.trace.intervals import Ints
 
-_NODES: Final = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
-_EDGES: Final = (np.int32, np.int32, np.int64, np.int8)
-_PARTS: Final = (np.int32, np.int8, np.int32, np.int64, np.int32, np.int32)
-_COLLECTIVES: Final = (np.int64,) * 3
+_DTYPES: Final = (
+    (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64),
+    (np.int32, np.int32, np.int64, np.int8),
+    (np.int32, np.int8, np.int32, np.int64, np.int32, np.int32),
+    (np.int64,) * 3,
+    (np.int8,),
+)
+"""Of the columns of `RankGraph.tables`."""
 
 
 class CollectiveNodes(NamedTuple):
@@ -54,24 +58,20 @@ class RankGraph(Struct, frozen=True, kw_only=True):
     """Of each lane, the number of its device among the rank's; -1 of those of the host."""
     boundaries: list[int]
     """Nodes at which the steps begin, and the last one ends."""
-    node_columns: list[bytearray]
-    edge_columns: list[bytearray]
-    part_columns: list[bytearray]
-    tie_column: bytearray
-    collective_columns: list[bytearray]
+    tables: list[list[bytearray]]
+    """The columns of `Nodes`, `Edges`, `Parts` and `CollectiveNodes`, and the order of points at one instant."""
     modules: list[GraphModule] = []
     """What parts belong to."""
 
     def columns(self, first: int = 0, last: int | None = None) -> Columns:
         """Return the columns of the steps `[first, last)` of it; all without arguments."""
-        whole = Columns(
-            Nodes(*_unpacked(self.node_columns, _NODES)),
-            Edges(*_unpacked(self.edge_columns, _EDGES)),
-            Parts(*_unpacked(self.part_columns, _PARTS)),
-            np.frombuffer(self.tie_column, np.int8),
-            CollectiveNodes(*_unpacked(self.collective_columns, _COLLECTIVES)),
-            np.array(self.boundaries, np.int64),
-        )
+        columns: list[list[NDArray[Any]]] = [
+            [np.frombuffer(column, dtype) for column, dtype in zip(*table, strict=True)]
+            for table in zip(self.tables, _DTYPES, strict=True)
+        ]
+        nodes, edges, parts, calls, (tie,) = columns
+        boundaries = np.array(self.boundaries, np.int64)
+        whole = Columns(Nodes(*nodes), Edges(*edges), Parts(*parts), tie, CollectiveNodes(*calls), boundaries)
         last = len(self.steps) if last is None else last
         return whole if (first, last) == (0, len(self.steps)) else _of_steps(whole, first, last)
 
@@ -98,22 +98,9 @@ def _of_steps(whole: Columns, first: int, last: int) -> Columns:
     )
 
 
-def pack(table: tuple[NDArray[Any], ...], dtypes: tuple[type[np.generic], ...]) -> list[bytearray]:
-    """Return the bytes of columns."""
-    return [bytearray(column.astype(dtype, copy=False)) for column, dtype in zip(table, dtypes, strict=True)]
-
-
-def pack_graph(
-    nodes: Nodes, edges: Edges, parts: Parts, collectives: CollectiveNodes
-) -> tuple[list[bytearray], list[bytearray], list[bytearray], list[bytearray]]:
-    """Return the columns of a `RankGraph`."""
-    return (
-        pack(nodes, _NODES),
-        pack(edges, _EDGES),
-        pack(parts, _PARTS),
-        pack(collectives, _COLLECTIVES),
-    )
-
-
-def _unpacked(columns: list[bytearray], dtypes: tuple[type[np.generic], ...]) -> list[NDArray[Any]]:
-    return [np.frombuffer(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)]
+def packed(*tables: tuple[NDArray[Any], ...]) -> list[list[bytearray]]:
+    """Return `RankGraph.tables`."""
+    return [
+        [bytearray(column.astype(dtype, copy=False)) for column, dtype in zip(table, dtypes, strict=True)]
+        for table, dtypes in zip(tables, _DTYPES, strict=True)
+    ]

@@ -5,11 +5,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.engine.communication.collectives import Collectives
 from perfkit.engine.kinds.classify import Device, rows_by_key
 from perfkit.engine.kinds.runtime_calls import call_patterns
+from perfkit.engine.step_graph.rank.rank_graph import CollectiveNodes
 from perfkit.engine.steps.windows import Steps
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints
+from perfkit.trace.intervals import EMPTY, Ints, concatenated
 
 _MOST_STREAMS: Final = 64
 """Streams that others may wait for, those with the most work: programs have a few, damage may have thousands."""
@@ -55,23 +57,16 @@ def select_work(events: Events, device: Device, steps: Steps, first: int, last: 
     )
 
 
-def stream_order(work: Work) -> Pairs:
-    """Return for each activity what ended last on its stream before it began."""
-    pairs = []
-    for rows in rows_by_key(work.stream, np.arange(len(work.start))).values():
+def last_before(lane: Ints, start: Ints, end: Ints) -> Pairs:
+    """Return for each activity what ended last on its stream or thread before it began."""
+    pairs = [Pairs(EMPTY.start, EMPTY.start)]
+    for own in rows_by_key(lane).values():
         # In order of end: the one before an activity in that order is the last that can have ended before it.
-        before = np.searchsorted(work.end[rows], work.start[rows], side="right") - 1
+        rows = own[np.lexsort((start[own], end[own]))]
+        before = np.searchsorted(end[rows], start[rows], side="right") - 1
         before = np.minimum(before, np.arange(len(rows)) - 1)
-        pairs.append((rows[before[before >= 0]], rows[before >= 0]))
-    return _joined(pairs)
-
-
-def last_ended(work: Work, of: NDArray[np.bool_]) -> Pairs:
-    """Return for some activities what ended last on any stream before they began."""
-    target = np.flatnonzero(of)
-    # In order of end: the one before an activity in that order is the last that can have ended before it.
-    before = np.minimum(np.searchsorted(work.end, work.start[target], side="right"), target) - 1
-    return Pairs(before[before >= 0], target[before >= 0])
+        pairs.append(Pairs(rows[before[before >= 0]], rows[before >= 0]))
+    return concatenated(pairs)
 
 
 def stream_waits(events: Events, work: Work, order: Pairs) -> Pairs:
@@ -81,7 +76,7 @@ def stream_waits(events: Events, work: Work, order: Pairs) -> Pairs:
     first on its stream, and what is waited for before it. Of all that was launched before the call to other streams and
     ended before an activity began, the last may be what that waited for. It is if the activity began later than its
     launch and its own stream let it, and it is supposed to be if no other launch followed the call: by any thread,
-    because one may wait and another launch. `order` is `stream_order(work)`.
+    because one may wait and another launch. `order` is what came before each on its stream.
     """
     launched = np.flatnonzero(work.launch_row >= 0)
     if not len(launched):
@@ -142,6 +137,66 @@ def _told_to_wait(events: Events, stream: Ints, at: Ints) -> _Told:
     return _Told(called_ns, called_ns > before, called_ns > np.append(least, at[:-1]))
 
 
-def _joined(pairs: list[tuple[Ints, Ints]]) -> Pairs:
-    none = np.zeros(0, np.int64)
-    return Pairs(np.concatenate([none, *(a for a, _ in pairs)]), np.concatenate([none, *(b for _, b in pairs)]))
+# ---- collectives: a point at which the rank joins, and from there the transfer ---------------------------------------
+
+
+class Calls(NamedTuple):
+    """Collectives of the chosen steps; columns of shape (c,)."""
+
+    place: Ints
+    """Place in `Collectives`."""
+    nodes: CollectiveNodes
+    work: Ints
+    """Row in `Work` of the kernel; -1 without a device."""
+    first_node: int
+    new_nodes: int
+    """Number of nodes that are no device's work: the points, and without a device the transfers."""
+
+
+def find_calls(collectives: Collectives, work: Work | None, first: int, last: int, first_node: int) -> Calls:
+    """Return the nodes of the collectives in the steps `[first, last)`.
+
+    On a device, the transfer is the kernel; a collective of several kernels stays what it is, several kernels.
+
+    Args:
+        work: the device's; None without a device.
+        first: the first step.
+        last: the step after the last.
+        first_node: number of the first new node.
+    """
+    order = np.empty(len(collectives.start), np.int64)
+    order[np.argsort(collectives.issued, kind="stable")] = np.arange(len(order))
+    chosen = np.flatnonzero((collectives.step >= first) & (collectives.step < last))
+    kernel = np.full(len(chosen), -1, np.int64)
+    if work is not None:
+        kernel = _kernels(collectives, chosen, work)
+        chosen, kernel = chosen[kernel >= 0], kernel[kernel >= 0]
+    by_issue = np.argsort(order[chosen])
+    chosen, kernel = chosen[by_issue], kernel[by_issue]
+    joined = first_node + np.arange(len(chosen))
+    transfer = joined + len(chosen) if work is None else 1 + kernel
+    return Calls(
+        place=chosen,
+        nodes=CollectiveNodes(order[chosen], joined, transfer),
+        work=kernel,
+        first_node=first_node,
+        new_nodes=len(chosen) * (2 if work is None else 1),
+    )
+
+
+def _kernels(collectives: Collectives, chosen: Ints, work: Work) -> Ints:
+    """Return the row in `Work` of the one kernel of each collective, or -1."""
+    rows = np.flatnonzero(np.isin(work.start, collectives.start[chosen]))
+    keys = zip(work.stream[rows].tolist(), work.start[rows].tolist(), work.end[rows].tolist(), strict=True)
+    known = dict(zip(keys, rows.tolist(), strict=True))
+    wanted = zip(
+        collectives.lane[chosen].tolist(),
+        collectives.start[chosen].tolist(),
+        collectives.end[chosen].tolist(),
+        strict=True,
+    )
+    found = np.array([known.get(key, -1) for key in wanted], np.int64)
+    _, first = np.unique(found, return_index=True)
+    once = np.zeros(len(found), np.bool_)
+    once[first] = True
+    return np.where(once, found, -1)

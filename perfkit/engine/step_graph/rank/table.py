@@ -1,28 +1,27 @@
 """Collect the nodes of one trace's graph and what they consist of, as columns."""
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.engine.breakdown import OperatorWaits
-from perfkit.engine.communication.collectives import Collectives
-from perfkit.engine.idle.attribution import Threads
-from perfkit.engine.idle.host_thread import Host
+from perfkit.engine.attribution.call_paths import PathTable
+from perfkit.engine.attribution.views import LABELS, CallSites, Located
 from perfkit.engine.idle.pieces import Pieces as IdlePieces
-from perfkit.engine.kinds.classify import Device, Names, in_compilation, innermost_at_launch
+from perfkit.engine.kinds.classify import in_compilation, innermost_at_launch, rows_by_key
 from perfkit.engine.step_graph import graph as kinds
 from perfkit.engine.step_graph.graph import Edges, Nodes, Parts
-from perfkit.engine.step_graph.rank.calls import Calls
-from perfkit.engine.step_graph.rank.host_lanes import HostLane, Pieces, pieces_of, segments_of
-from perfkit.engine.step_graph.rank.module_owners import ModuleOwners
-from perfkit.engine.step_graph.rank.rank_graph import CollectiveNodes, RankGraph, pack_graph
-from perfkit.engine.step_graph.rank.streams import Work
-from perfkit.engine.steps.windows import Steps
+from perfkit.engine.step_graph.modules import NO_MODULE, GraphModule
+from perfkit.engine.step_graph.rank.host_lanes import HostLane, Pieces, pieces_of
+from perfkit.engine.step_graph.rank.rank_graph import CollectiveNodes, RankGraph, packed
+from perfkit.engine.step_graph.rank.streams import Calls, Work
 from perfkit.records.rank import UNKNOWN_OPERATOR
-from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import EMPTY, Ints, Union, combinations, covers, split, union
+from perfkit.trace.events import MODULE, EventKind
+from perfkit.trace.intervals import EMPTY, Ints, Union, combinations, covers, distinct, segments_of, split, union
+
+if TYPE_CHECKING:
+    from perfkit.engine.trace_context import TraceContext
 
 _JOIN, _WORK, _HOST, _MAIN, _BOUNDARY = range(5)
 """Order of points at one instant: the main thread goes on when another thread has ended, so it comes after it."""
@@ -31,38 +30,54 @@ _COMPILATION: Final = kinds.KINDS.index("compilation")
 _LAUNCH_BOUND: Final = kinds.KINDS.index("launch_bound")
 
 
-class Trace(NamedTuple):
-    """What is known of a trace."""
+class ModuleOwners:
+    """Calls of modules, within each other: what parts of the graph belong to (metrics.md section 20)."""
 
-    events: Events
-    names: Names
-    device: Device
-    collectives: Collectives
-    steps: Steps
-    host: Host
-    threads: Threads
-    waits: OperatorWaits
-    owners: ModuleOwners
+    def __init__(self, located: Located) -> None:
+        self._located = located
+        self._table = PathTable()
+        frames, chosen = located.frames, located.frames.module_rows
+        self._bounds = {
+            thread: distinct(np.concatenate((frames.start_ns[rows], frames.end_ns[rows])))
+            for thread, rows in rows_by_key(frames.thread, chosen).items()
+        }
 
-    @property
-    def has_device(self) -> bool:
-        """Whether it contains work of a device."""
-        return bool(len(self.device.row))
+    def bounds(self, thread: int) -> Ints:
+        """Return when calls of modules begin or end on a thread, in order."""
+        return self._bounds.get(thread, np.zeros(0, np.int64))
+
+    def of(self, thread: Ints, instant: Ints) -> Ints:
+        """Return what runs at instants on threads belongs to: indices into `modules()`, or `NO_MODULE`.
+
+        A trace without calls of modules has none.
+        """
+        if not self._bounds:
+            return np.full(len(thread), NO_MODULE, np.int64)
+        located = self._located
+        sites = CallSites(located.events, located.phases, thread, instant)
+        return sites.paths(located.module_spans, self._table, len(located.frames.names)) - 1
+
+    def modules(self) -> list[GraphModule]:
+        """Return the modules that `of` has found, each after the one that called it."""
+        frames = self._located.frames
+        instances = [name.removeprefix(MODULE) for name in frames.names] + list(LABELS)
+        rows = zip(self._table.parent[1:].tolist(), self._table.name[1:].tolist(), strict=True)
+        return [
+            GraphModule(parent - 1, instances[name], frames.modules.get(instances[name], ())) for parent, name in rows
+        ]
 
 
 class Table:
     """Nodes in order of their numbers, and their parts.
 
     Args:
-        trace: the trace.
-        first: the first step.
         last: the step after the last.
         begin: the instant of the origin.
     """
 
-    def __init__(self, trace: Trace, first: int, last: int, begin: int) -> None:
+    def __init__(self, trace: "TraceContext", first: int, last: int, begin: int) -> None:
         self.trace, self.first, self.last = trace, first, last
-        self.begin = begin
+        self._owners = ModuleOwners(trace.located)
         self.lanes: list[str] = []
         self.lane_devices: dict[int, int] = {}
         self._extra: dict[str, int] = {}
@@ -175,7 +190,6 @@ class Table:
         """Add a thread.
 
         Args:
-            lane: the thread, with its numbered nodes.
             loading: rows of the data-loading annotations of all threads.
             label: what to call it.
         """
@@ -187,14 +201,14 @@ class Table:
         loading = loading[events.thread[loading] == lane.thread]
         loader = segments_of(events.start_ns, events.end_ns, loading, lane.begin, lane.end)
         waits = self.trace.waits.on(lane.thread)
-        cuts = (loader.start, loader.end, *waits, self.trace.owners.bounds(lane.thread))
+        cuts = (loader.start, loader.end, *waits, self._owners.bounds(lane.thread))
         pieces = pieces_of(lane, np.concatenate(cuts))
         pieces = pieces._replace(row=np.where(covers(waits, pieces.start), -1, pieces.row))
         loads = covers(Union(loader.start, loader.end), pieces.start)
         self._add_running(lane, pieces, loads)
         idle = pieces.row < 0
         chosen = idle & loads
-        inner = loader.row[np.searchsorted(loader.start, pieces.start[chosen], side="right") - 1]
+        inner = loader.owner[np.searchsorted(loader.start, pieces.start[chosen], side="right") - 1]
         name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
         of_kind = np.full(len(inner), kinds.DATA_LOADING)
         self._add_host_parts(lane, pieces.node[chosen], of_kind, name, Union(pieces.start[chosen], pieces.end[chosen]))
@@ -229,7 +243,7 @@ class Table:
     def _add_idle(self, lane: HostLane, spans: Union) -> None:
         """Add the parts between operators and calls by cause, and by what ran."""
         found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
-        edges = (self.trace.owners.bounds(lane.thread), *self._communicating)
+        edges = (self._owners.bounds(lane.thread), *self._communicating)
         cut = split(Union(found.start, found.end), np.concatenate(edges))
         own = np.searchsorted(found.start, cut.start, side="right") - 1
         node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
@@ -285,39 +299,29 @@ class Table:
     # ---- columns ---------------------------------------------------------------------------------------------------
 
     def graph(self, edges: Edges, boundary: Ints, collectives: CollectiveNodes) -> RankGraph:
-        """Return the graph."""
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
         start, end, lane, step, kind, name, dimension, size, tie = columns
         node, of_kind, of_name, length, *at, scope = map(np.concatenate, zip(*self._parts, strict=True))
-        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at), scope)
+        parts = add_up(node, of_kind, of_name, length, self._owners.of(*at), scope)
         used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
         used[name], used[parts.name] = True, True
         used[-1] = False  # where -1, no name, points to
         place = np.append(np.cumsum(used[:-1]) - 1, -1)
         nodes = Nodes(start, end, np.zeros_like(kind), lane, step, kind, place[name], dimension, size)
         parts = parts._replace(name=place[parts.name].astype(np.int32))
-        texts = self._texts(np.flatnonzero(used))
-        node_columns, edge_columns, part_columns, call_columns = pack_graph(nodes, edges, parts, collectives)
+        texts, extra, numbers = self.trace.host.texts, list(self._extra), np.flatnonzero(used)
+        first = np.searchsorted(numbers, len(texts))
         return RankGraph(
             steps=self.trace.steps.number[self.first : self.last],
-            names=texts,
+            names=[*texts.all_of(numbers[:first]), *(extra[n - len(texts)] for n in numbers[first:].tolist())],
             scopes=list(self._scopes),
             dimensions=list(self._dimensions),
             lanes=self.lanes,
             lane_devices=[self.lane_devices.get(lane, -1) for lane in range(len(self.lanes))],
             boundaries=boundary.tolist(),
-            node_columns=node_columns,
-            edge_columns=edge_columns,
-            part_columns=part_columns,
-            tie_column=bytearray(tie.astype(np.int8)),
-            collective_columns=call_columns,
-            modules=self.trace.owners.modules(),
+            tables=packed(nodes, edges, parts, collectives, (tie,)),
+            modules=self._owners.modules(),
         )
-
-    def _texts(self, numbers: Ints) -> list[str]:
-        own, extra = self.trace.host.texts, list(self._extra)
-        first = np.searchsorted(numbers, len(own))
-        return [*own.all_of(numbers[:first]), *(extra[n - len(own)] for n in numbers[first:].tolist())]
 
 
 def _joined(pieces: Pieces, chosen: NDArray[np.bool_]) -> Union:

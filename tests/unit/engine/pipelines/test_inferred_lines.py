@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.engine.pipelines.replay import BACKWARD, FORWARD, Action
-from perfkit.engine.pipelines.schedules import recognise_schedule
 from perfkit.records.run import RunReport
 from perfkit.tools.merge.merge import merge
 from tests.support.traces.pipeline_builder import Order, gpipe, looped, one_forward_one_backward, unannotated
@@ -184,11 +182,3 @@ def test_messages_within_a_forward(tmp_path: Path) -> None:
                 builder.op(backward, begin, 200, args={"Sequence number": sequence, "Fwd thread id": 1})
             builder.gloo("send", at + 3900, 20)
     assert silent(tmp_path, builders)
-
-
-def test_schedules_that_are_none_of_the_known() -> None:
-    order = [Action(0, FORWARD, 0), Action(0, FORWARD, 1), Action(0, BACKWARD, 0), Action(0, BACKWARD, 1)]
-    other = [action._replace(stage=1) for action in (order[0], order[2], order[1], order[3])]
-    assert recognise_schedule([order, other]) == "1f1b"
-    assert recognise_schedule([[order[0], order[2], order[1], order[3]], other]) is None
-    assert recognise_schedule([order + other]) is None

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perfkit.engine.runs.core_loads import core_loads
-from perfkit.engine.runs.trust import is_busy
+from perfkit.engine.runs.trust import core_loads, is_busy
 from perfkit.records.run import CoreLoad
 from perfkit.records.trace_header import CoreUse
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.engine.step_graph.longest_path import critical_path
-from perfkit.engine.step_graph.replay import UNLIMITED, slack
+from perfkit.engine.step_graph.replay import UNLIMITED, critical_path, slack
 from tests.support.traces.step_graphs import delay, graph_of_built, node_named, on_path
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -27,7 +26,7 @@ def test_a_busy_device_is_on_the_path_and_the_host_has_slack(tmp_path: Path) -> 
     assert delay(graph, node_named(graph, "gemm"), 7) == 7
     assert delay(graph, node_named(graph, "gemm"), -90) == -90
     # The last kernel could have been launched at 202 at the latest, for its launch takes 3 us: it was at 22.
-    room = slack(graph, graph.nodes.end)
+    room = slack(graph)
     host = int((graph.nodes.start == graph.nodes.start.min() + 12_000).nonzero()[0][0])
     assert graph.nodes.end[host] - graph.nodes.start[host] == 10_000
     assert room[host] == 180_000
@@ -131,7 +130,7 @@ def test_streams_do_not_wait_for_each_other_without_such_a_call(tmp_path: Path) 
     graph = graph_of_built(tmp_path, builder)
     assert "gemm" not in on_path(graph)
     assert on_path(graph)["lag: launch"] == 210 - 14
-    assert slack(graph, graph.nodes.end)[node_named(graph, "gemm")] == 510_000 - 208_000
+    assert slack(graph)[node_named(graph, "gemm")] == 510_000 - 208_000
 
 
 def reducing(builder: TraceBuilder) -> TraceBuilder:
@@ -223,7 +222,7 @@ def test_ranks_wait_for_the_last_one_in_a_collective(tmp_path: Path) -> None:
     assert delay(graph, late[0], -195) == -195
     assert delay(graph, late[0], -250) == -195
     other = int((graph.duration_ns == 100_000).nonzero()[0][0])
-    assert slack(graph, graph.nodes.end)[other] == 195_000
+    assert slack(graph)[other] == 195_000
 
 
 def test_a_collective_whose_end_was_recorded_late_is_still_waited_for(tmp_path: Path) -> None:
@@ -319,7 +318,7 @@ def test_a_send_that_lasts_until_its_receive_waits_for_that(tmp_path: Path) -> N
 
 def test_a_send_that_ends_before_its_receive_begins_waits_for_nothing(tmp_path: Path) -> None:
     graph = graph_of_built(tmp_path, *sending_ranks(200))
-    room = slack(graph, graph.nodes.end)
+    room = slack(graph)
     assert graph.duration_ns[node_named(graph, "send")] == 200_000
     assert room[node_named(graph, "send")] > 1_500_000
     assert on_path(graph)["aten::mm"] == 2100
@@ -344,4 +343,4 @@ def test_what_no_step_waits_for_has_slack_without_limit(tmp_path: Path) -> None:
     builder = one_rank().step(0, 0, 100).step(1, 100, 100).op("aten::mm", 0, 50).op("aten::mm", 100, 50)
     builder.launch(1, 10, 5).kernel("gemm", 20, 30, 1).launch(2, 110, 5).kernel("gemm", 120, 30, 2)
     graph = graph_of_built(tmp_path, builder)
-    assert (slack(graph, graph.nodes.end) < UNLIMITED).all()
+    assert (slack(graph) < UNLIMITED).all()

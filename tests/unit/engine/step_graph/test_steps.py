@@ -7,9 +7,8 @@ import pytest
 
 from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.rank_reports import NamedSummary
-from perfkit.engine.step_graph.longest_path import critical_path
-from perfkit.engine.step_graph.rank.selection import MOST_EVENTS, most_graph_events
-from perfkit.engine.step_graph.replay import replay
+from perfkit.engine.step_graph.rank.build import MOST_EVENTS, most_graph_events
+from perfkit.engine.step_graph.replay import critical_path, replay
 from perfkit.engine.step_graph.run_graph import RunGraph
 from perfkit.engine.trace_summary import TraceSummary
 from perfkit.pipeline.summarize import summarize_trace
@@ -37,7 +36,7 @@ def summary(folder: Path, trace: TraceBuilder, events: int | None = None) -> Tra
 def run_graph(*ranks: TraceSummary) -> RunGraph:
     """Return the graph of the steps as they were recorded: the last one is shorter, so the mean step is."""
     found = RunContext([NamedSummary(f"rank{number}.json", one) for number, one in enumerate(ranks)]).graph
-    return found._replace(graph=found.graph and (found.graph.recorded or found.graph))
+    return found._replace(graphs=tuple(graph.recorded or graph for graph in found.graphs))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.engine.trace_summary import TraceSummary
-from perfkit.pipeline.summarize import summarize_trace
+from perfkit.pipeline.summarize import Options, summarize_trace
 from perfkit.records.run import RunReport
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
@@ -22,7 +22,7 @@ MAIN_STREAM, OTHER_STREAM = 7, 20
 
 
 def summary_of(builder: TraceBuilder, folder: Path, marker: str | None = None) -> TraceSummary:
-    return summarize_trace(read_trace(builder.write(folder / "t.json")), "t.json", step_marker=marker)
+    return summarize_trace(read_trace(builder.write(folder / "t.json")), "t.json", Options(step_marker=marker))
 
 
 def walls_ms(summary: TraceSummary) -> list[float]:

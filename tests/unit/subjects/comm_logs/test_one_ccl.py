@@ -7,7 +7,7 @@ import pytest
 import perfkit
 from perfkit.__main__ import main
 from perfkit.records.run import RunReport
-from perfkit.trace.comm_logs import one_ccl
+from perfkit.trace.comm_logs import facts, one_ccl
 from tests.support.nccl_logs import MadeLog
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -111,7 +111,8 @@ def test_one_file_may_have_lines_of_both_libraries(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_ccl, "MOST_TEXTS", 3)
+    for module in (one_ccl, facts):
+        monkeypatch.setattr(module, "MOST_TEXTS", 3)
     reader = one_ccl.OneCclReader()
     for number in range(10):
         reader.add(line(f"warning {number}", "WARN").encode(), "x")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import perfkit
-from perfkit.pipeline.step_graph import load_run_graph
+from tests.support.traces.step_graphs import graph_of_run
 from tests.support.traces.trace_builder import TraceBuilder
 
 SAMPLE = Path(__file__).parents[4] / "traces" / "sample-memory"
@@ -25,7 +25,7 @@ def path_slices(timeline: Path) -> list[dict[str, Any]]:
 
 def test_the_tracks_cover_the_path_once(tmp_path: Path) -> None:
     perfkit.merge(SAMPLE, tmp_path / "all.json")
-    graph = load_run_graph(SAMPLE).graph
+    graph = graph_of_run(SAMPLE).graph
     assert graph is not None
     begin, *_, end = (graph.recorded or graph).step_ends((graph.recorded or graph).nodes.end).tolist()
     slices = sorted(path_slices(tmp_path / "all.json"), key=lambda one: float(one["ts"]))

@@ -1,22 +1,18 @@
-"""The graph of a run's steps, from its traces."""
+"""Read the traces of one run."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.base.executors import ExecutorOptions
-from perfkit.engine.run_context import RunContext
 from perfkit.engine.runs.jobs import check_one_job
 from perfkit.engine.runs.rank_reports import NamedSummary
-from perfkit.engine.step_graph.run_graph import RunGraph
 from perfkit.engine.trace_summary import check_markers
 from perfkit.errors import TraceError
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.records.common import Finding
 from perfkit.records.manifest import RunManifest
-from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
-from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
 
 
@@ -31,52 +27,14 @@ class LoadedRun(NamedTuple):
     """About traces that could not be read."""
 
 
-def load_run_graph(
-    path: str | Path,
-    *,
-    rank: int | None = None,
-    step_marker: str | None = None,
-    data_marker: str | None = None,
-    kernel_rules: KernelRules = None,
-    max_bytes: int | None = None,
-    cache: bool = True,
-    progress: Progress | None = None,
-) -> RunGraph:
-    """Return the graph of a run's steps.
-
-    Args:
-        path: a run folder, or a trace.
-        rank: as in `analyze`, as are all others.
-        step_marker: a regular expression for the names of the annotations that mark steps.
-        data_marker: a regular expression for the names of annotations and functions that load data.
-        kernel_rules: rules for the names of device kernels, or the file that contains them.
-        max_bytes: limit for the decompressed text of a trace.
-        cache: use results of earlier analyses of the same traces, and store new ones.
-        progress: called with the bytes of finished traces, and of all.
-
-    Raises:
-        TraceError: there is no such trace, or none can be read.
-        UsageError: several runs in the folder, or invalid options.
-        StoreError: the manifest cannot be read.
-    """
-    options = Options(
-        step_marker=step_marker,
-        data_marker=data_marker,
-        max_bytes=max_bytes,
-        kernel_rules=load_kernel_rules(kernel_rules),
-    )
-    loaded = load_run(path, options, cache, progress)
-    return RunContext(loaded.summaries, loaded.manifest, rank, step_marker=step_marker).graph
-
-
 def load_run(path: str | Path, options: Options, cache: bool, progress: Progress | None) -> LoadedRun:
     """Read the traces of a run.
 
     Args:
         path: a run folder, or a trace.
         options: how traces are read.
-        cache: as in `load_run_graph`.
-        progress: likewise.
+        cache: use results of earlier analyses of the same traces, and store new ones.
+        progress: called with the bytes of finished traces, and of all.
 
     Raises:
         TraceError: there is no such trace, or none can be read.
@@ -102,8 +60,6 @@ def load_summaries(
     check_markers(options.step_marker, options.data_marker)
     tasks = [task_for(file, options, cache) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
-    if cache and any(outcome.fresh for outcome in outcomes):
-        results.prune()
     named = zip(location.traces, outcomes, strict=True)
     summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
     lost = [done.lost for done in outcomes if done.lost]
